@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from worlds import checkpoint
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import CreateTopic, MessageType, Receive, SendMessages, TopicType
@@ -63,8 +64,7 @@ def rot(world) -> Rot:
         for name in frame:
             history.sent(name, "t", 0, 0)
         world.broker.ask(SendMessages("t", batch))
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     return Rot(1, world.broker, history, world.disk)
 
 

@@ -6,6 +6,7 @@ import json
 import random
 
 import pytest
+from worlds import checkpoint
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
@@ -56,11 +57,6 @@ def send(world, first: int, count: int, *, in_ms: int = 0, topic: str = "t") -> 
             for each in numbers
         ]
         world.broker.ask(SendMessages(topic, made))
-
-
-def checkpoint(world) -> None:
-    world.broker.want_checkpoint()
-    world.broker.settle()
 
 
 def commit(world) -> int:

@@ -5,29 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from horolog.protocol.commands import (
-    Ack,
-    Receive,
-)
+from horolog.protocol.commands import Ack, MessageType, NewMessage, Receive
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import FaultyDisk, Killed
 
 
-def take_all(world, group: str = "g") -> list[str]:
-    got = []
-    command = Receive(group, "t", -1, "*", 32, 3_600_000, False, 0, "c")
+def made(
+    message_id: str, due_ms: int = 0, *, topic: str = "t", body: bytes = b"x", **more: Any
+) -> NewMessage:
+    """A message that is visible at once, or one with a due time."""
+    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
+    return encode(topic=topic, body=body, message_id=message_id, type=kind, due_ms=due_ms, **more)
+
+
+def consume(
+    world, group: str = "g", *, topic: str = "t", tags: str = "*"
+) -> Iterator[tuple[layout.Stored, dict[str, str]]]:
+    """Whatever a group can have of a topic, each with its properties; acknowledged request by request."""
+    command = Receive(group, topic, -1, tags, 32, 3_600_000, False, 0, "c")
     while messages := world.broker.ask(command).messages:
         for message in messages:
             stored = layout.decode(message.layout)
             decoded = properties.decode(stored.properties)
             assert int(decoded.get("TIMER_DELIVER_MS", "0")) <= stored.store_ms, "P1"
-            got.append(decoded["UNIQ_KEY"])
-        world.broker.ask(Ack(group, "t", [message.receipt_handle for message in messages]))
-    return got
+            yield stored, decoded
+        handles = [message.receipt_handle for message in messages]
+        assert world.broker.ask(Ack(group, topic, handles)).refused == [None] * len(handles)
+
+
+def take_all(world, group: str = "g", *, topic: str = "t", tags: str = "*") -> list[str]:
+    """The message ids of the same."""
+    found = consume(world, group, topic=topic, tags=tags)
+    return [decoded["UNIQ_KEY"] for _, decoded in found]
 
 
 def checkpoint(world) -> None:
+    """Have a checkpoint made now."""
     world.broker.want_checkpoint()
     world.broker.settle()
 

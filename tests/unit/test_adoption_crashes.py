@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import changes_of, killed_at
+from worlds import changes_of, checkpoint, killed_at, take_all
 
 from horolog.broker.adopt import staging
 from horolog.broker.adopt.staging import Begun, Place
@@ -12,18 +12,15 @@ from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, STAGING_TTL_MS
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption, DescribeAdoption
 from horolog.protocol.commands import (
-    Ack,
     CountPending,
     CreateTopic,
     DescribeBroker,
     MessageType,
     Recall,
     RecallStatus,
-    Receive,
     SendMessages,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_adoptions import Transaction
 
@@ -98,24 +95,6 @@ def again(world, version: int, parts, *, inline: bool) -> None:
     else:
         assert not done.already
         transaction.end()
-
-
-def take_all(world, group: str = "g") -> list[str]:
-    got = []
-    command = Receive(group, "t", -1, "*", 32, 3_600_000, False, 0, "c")
-    while messages := world.broker.ask(command).messages:
-        for message in messages:
-            stored = layout.decode(message.layout)
-            decoded = properties.decode(stored.properties)
-            assert int(decoded.get("TIMER_DELIVER_MS", "0")) <= stored.store_ms, "P1"
-            got.append(decoded["UNIQ_KEY"])
-        world.broker.ask(Ack(group, "t", [message.receipt_handle for message in messages]))
-    return got
-
-
-def checkpoint(world) -> None:
-    world.broker.want_checkpoint()
-    world.broker.settle()
 
 
 def adopted_files(world) -> list[str]:

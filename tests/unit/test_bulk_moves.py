@@ -5,12 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from worlds import killed_at
+from worlds import killed_at, take_all
 
 from horolog.broker.recall import bulk_recalls
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
-    Ack,
     CountPending,
     CreateTopic,
     DescribeBroker,
@@ -20,7 +19,6 @@ from horolog.protocol.commands import (
     Recall,
     RecallMany,
     RecallStatus,
-    Receive,
     Reschedule,
     SendMessages,
     TopicType,
@@ -81,15 +79,7 @@ def listed(world) -> dict[tuple[str, str], int]:
 
 
 def take(world, topic: str = "t") -> list[str]:
-    got: list[str] = []
-    command = Receive("g", topic, -1, "*", 32, 600_000, False, 0, "c")
-    while messages := world.broker.ask(command).messages:
-        for message in messages:
-            stored = layout.decode(message.layout)
-            decoded = properties.decode(stored.properties)
-            assert int(decoded["TIMER_DELIVER_MS"]) <= stored.store_ms, "P1"
-            got.append(decoded["UNIQ_KEY"])
-        world.broker.ask(Ack("g", topic, [each.receipt_handle for each in messages]))
+    got = take_all(world, topic=topic)
     assert len(got) == len(set(got)), "P3"
     return got
 

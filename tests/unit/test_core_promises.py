@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from worlds import made, take_all
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DEDUP_MS, MAX_DELAY_MS
@@ -14,15 +15,12 @@ from horolog.protocol.commands import (
     DescribeBroker,
     DescribeTopic,
     ListPending,
-    MessageType,
     Recall,
     RecallStatus,
     Receive,
     SendMessages,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import encode
 from horolog.ready.receipt import decode_receipt, encode_receipt
 from horolog.testing.sim_broker import Answer
 
@@ -41,27 +39,10 @@ def broker(world):
     return world.broker
 
 
-def made(message_id: str, due_ms: int = 0, body: bytes = b"x", tag: str | None = None):
-    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
-    return encode(topic="t", body=body, message_id=message_id, type=kind, due_ms=due_ms, tag=tag)
-
-
 def schedule(world, *due_in: int, start: int = 0):
     now = world.clock.wall_ms()
     batch = [made(f"m{start + i}", now + d) for i, d in enumerate(due_in)]
     return world.broker.ask(SendMessages("t", batch))
-
-
-def take(world, group: str = "g", tags: str = "*") -> list[str]:
-    got = []
-    while messages := world.broker.ask(
-        Receive(group, "t", -1, tags, 32, 60_000, False, 0, "c")
-    ).messages:
-        for m in messages:
-            stored = layout.decode(m.layout)
-            got.append(properties.decode(stored.properties)["UNIQ_KEY"])
-        world.broker.ask(Ack(group, "t", [m.receipt_handle for m in messages]))
-    return got
 
 
 def test_p1_never_early_to_the_millisecond(any_world, any_broker) -> None:
@@ -69,37 +50,37 @@ def test_p1_never_early_to_the_millisecond(any_world, any_broker) -> None:
     for wait, expected in ((4_998, []), (1, ["m2"]), (1, ["m0"]), (1, ["m1"])):
         any_world.clock.advance(wait)
         any_broker.settle()
-        assert take(any_world) == expected
+        assert take_all(any_world) == expected
 
 
 def test_p1_p3_clock_steps_forward_an_hour(any_world, any_broker) -> None:
     schedule(any_world, 1_000, HOUR // 2, HOUR + 1_000)
     any_world.clock.step_wall(HOUR)
     any_broker.settle()
-    assert take(any_world) == ["m0", "m1"], "overdue ones at once, in order"
+    assert take_all(any_world) == ["m0", "m1"], "overdue ones at once, in order"
     any_world.clock.advance(1_000)
     any_broker.settle()
-    assert take(any_world) == ["m2"]
+    assert take_all(any_world) == ["m2"]
 
 
 def test_p1_p3_clock_steps_back_two_hours(any_world, any_broker) -> None:
     schedule(any_world, 500, 5_000, 20_000)
     any_world.clock.advance(1_000)
     any_broker.settle()
-    assert take(any_world) == ["m0"]
+    assert take_all(any_world) == ["m0"]
     any_world.clock.step_wall(-2 * HOUR)
     any_broker.settle()
-    assert take(any_world) == [], "nothing is early by the clock that counts now"
+    assert take_all(any_world) == [], "nothing is early by the clock that counts now"
     schedule(any_world, 700, start=10)
     any_world.clock.advance(700)
     any_broker.settle()
-    assert take(any_world) == ["m10"], "not frozen"
+    assert take_all(any_world) == ["m10"], "not frozen"
     any_world.clock.advance(2 * HOUR + 4_000)
     any_broker.settle()
-    assert take(any_world) == ["m1"], "not twice"
+    assert take_all(any_world) == ["m1"], "not twice"
     any_world.clock.advance(20_000)
     any_broker.settle()
-    assert take(any_world) == ["m2"]
+    assert take_all(any_world) == ["m2"]
     assert any_broker.ask(DescribeBroker()).handed_over == 4
 
 
@@ -108,7 +89,7 @@ def test_p1_p3_stopped_for_90_seconds(any_world, any_broker) -> None:
     schedule(any_world, *range(1_000, 90_000, 1_000))
     any_world.clock.advance(90_000)
     any_broker.settle()
-    assert take(any_world) == [f"m{i}" for i in range(89)]
+    assert take_all(any_world) == [f"m{i}" for i in range(89)]
 
 
 def test_p7_stable_order_of_equal_due_times(any_world, any_broker) -> None:
@@ -121,7 +102,7 @@ def test_p7_stable_order_of_equal_due_times(any_world, any_broker) -> None:
         )
     any_world.clock.advance(5_000)
     any_broker.settle()
-    assert take(any_world) == [f"m{i}" for i in range(60)]
+    assert take_all(any_world) == [f"m{i}" for i in range(60)]
 
 
 def test_p8_recall_race_with_hand_over_is_decided_by_the_log(any_world, any_broker) -> None:
@@ -136,7 +117,7 @@ def test_p8_recall_race_with_hand_over_is_decided_by_the_log(any_world, any_brok
     any_broker.settle()
     assert first.result.status is RecallStatus.CANCELLED
     assert second.result.status is RecallStatus.ALREADY_DELIVERED
-    assert take(any_world) == ["m1"]
+    assert take_all(any_world) == ["m1"]
 
 
 def test_p8_recall_cancels_every_pending_copy(any_world, any_broker) -> None:
@@ -148,7 +129,7 @@ def test_p8_recall_cancels_every_pending_copy(any_world, any_broker) -> None:
     assert any_broker.ask(CountPending()).total == 1
     any_world.clock.advance(HOUR)
     any_broker.settle()
-    assert take(any_world) == ["same"]
+    assert take_all(any_world) == ["same"]
 
 
 def test_p8_recall_in_the_turn_of_its_send_waits_for_it(any_world, any_broker) -> None:
@@ -160,7 +141,7 @@ def test_p8_recall_in_the_turn_of_its_send_waits_for_it(any_world, any_broker) -
     assert recall.result.status is RecallStatus.CANCELLED
     any_world.clock.advance(6_000)
     any_broker.settle()
-    assert take(any_world) == []
+    assert take_all(any_world) == []
 
 
 def test_p10_counts_and_lists_are_exact(any_world, any_broker) -> None:
@@ -194,9 +175,9 @@ def test_tags_are_filtered_exactly(any_world, any_broker) -> None:
     any_broker.ask(
         SendMessages("t", [made("a", tag="Aa"), made("b", tag="BB"), made("c"), made("d", tag="x")])
     )
-    assert take(any_world, "one", "Aa") == ["a"], "BB has the same hash"
-    assert take(any_world, "two", "x || BB") == ["b", "d"]
-    assert take(any_world, "all") == ["a", "b", "c", "d"]
+    assert take_all(any_world, "one", tags="Aa") == ["a"], "BB has the same hash"
+    assert take_all(any_world, "two", tags="x || BB") == ["b", "d"]
+    assert take_all(any_world, "all") == ["a", "b", "c", "d"]
 
 
 def test_a_full_disk_refuses_sends_and_goes_on_with_the_rest(world, make_world) -> None:
@@ -218,7 +199,7 @@ def test_a_full_disk_refuses_sends_and_goes_on_with_the_rest(world, make_world) 
     assert any("free" in problem for problem in small.broker.ask(DescribeBroker()).problems)
     small.clock.advance(5_000)
     small.broker.settle()
-    assert take(small) == ["m0"]
+    assert take_all(small) == ["m0"]
     assert small.broker.ask(Recall("t", "m1", due)).status is RecallStatus.CANCELLED
     small.disk.capacity_bytes = None
     small.clock.advance(1_001)
@@ -237,11 +218,11 @@ def test_a_disk_that_fills_up_between_send_and_filing_stalls_filing_only(world, 
     assert answer.done
     world.clock.advance(3_500)
     broker.settle()
-    assert take(world) == ["m0"], "what is loaded is handed over"
+    assert take_all(world) == ["m0"], "what is loaded is handed over"
     world.disk.capacity_bytes = None
     world.clock.advance(600)
     broker.settle()
-    assert take(world) == ["late"]
+    assert take_all(world) == ["late"]
 
 
 def test_a_receive_reads_only_what_is_its_own(world, broker) -> None:
@@ -254,7 +235,7 @@ def test_a_receive_reads_only_what_is_its_own(world, broker) -> None:
     world.disk.open(name).write(0, content[20:] + content[:20])
     world.disk.open(name).sync()
     world.reopen()
-    assert take(world) == ["a", "b"]
+    assert take_all(world) == ["a", "b"]
     assert broker.ask(DescribeBroker()).problems == []
 
 
@@ -329,7 +310,7 @@ def test_a_forged_handle_of_a_message_to_come_changes_nothing(any_world, any_bro
         assert refused is not None
         assert refused.code is ErrorCode.INVALID_RECEIPT_HANDLE
     any_broker.ask(SendMessages("t", [made("b")]))
-    assert take(any_world) == ["b"]
+    assert take_all(any_world) == ["b"]
 
 
 def test_finished_hours_are_dropped_and_a_late_recall_is_told_so(world, broker) -> None:
@@ -356,5 +337,5 @@ def test_finished_hours_are_dropped_and_a_late_recall_is_told_so(world, broker) 
     unknown = broker.ask(Recall("t", "m1", due))
     assert unknown.status is RecallStatus.NOT_FOUND
     assert "unknown or expired" in unknown.detail
-    assert take(world) == ["m0"] + [f"later{i}" for i in range(6)]
+    assert take_all(world) == ["m0"] + [f"later{i}" for i in range(6)]
     assert broker.ask(DescribeBroker()).handed_over == 7

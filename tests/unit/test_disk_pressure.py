@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from worlds import checkpoint, take_all
 
 from horolog.broker.life import checkpoints
 from horolog.broker.recall import bulk_recalls
@@ -12,7 +13,6 @@ from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import SegmentWriter, Write
 from horolog.protocol.commands import (
-    Ack,
     CountPending,
     CreateTopic,
     DescribeBroker,
@@ -20,13 +20,11 @@ from horolog.protocol.commands import (
     Recall,
     RecallMany,
     RecallStatus,
-    Receive,
     Reschedule,
     SendMessages,
     TopicType,
 )
 from horolog.protocol.move_commands import MoveMany
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import FaultyDisk
 from horolog.testing.sim_broker import Answer
@@ -73,27 +71,11 @@ def refusal(world) -> HorologError:
     return caught.value
 
 
-def take(world, group: str = "g") -> list[str]:
-    got = []
-    while messages := world.broker.ask(
-        Receive(group, "t", -1, "*", 32, 60_000, False, 0, "c")
-    ).messages:
-        got += [properties.decode(layout.decode(m.layout).properties)["UNIQ_KEY"] for m in messages]
-        done = world.broker.ask(Ack(group, "t", [m.receipt_handle for m in messages]))
-        assert done.refused == [None] * len(messages)
-    return got
-
-
 def refused(world, command) -> HorologError:
     with pytest.raises(HorologError) as caught:
         world.broker.ask(command)
     assert caught.value.code is ErrorCode.DISK_FULL, caught.value
     return caught.value
-
-
-def checkpoint(world) -> None:
-    world.broker.want_checkpoint()
-    world.broker.settle()
 
 
 def test_the_refusal_names_the_figures(small) -> None:
@@ -110,7 +92,7 @@ def test_the_refusal_names_the_figures(small) -> None:
     free(small, 10 * SEGMENT)
     assert small.broker.ask(DescribeBroker()).problems == []
     send(small, "again", 1)
-    assert take(small) == ["again0"]
+    assert take_all(small) == ["again0"]
 
 
 def test_what_is_due_within_the_hour_needs_its_space(small) -> None:
@@ -170,18 +152,18 @@ def test_a_full_disk_at_a_segment_roll_with_many_messages_due(small) -> None:
     small.clock.advance(60_000)
     small.broker.settle()
     assert log.end // SEGMENT > before + 1, "it has rolled, more than once"
-    assert len(take(small)) == 150
+    assert len(take_all(small)) == 150
     assert small.broker.ask(Recall("t", "later0", recalled)).status is RecallStatus.CANCELLED
     checkpoint(small)
     small.reopen(power_cut=True)
     assert small.broker.ask(CountPending()).total == 4
-    assert take(small) == []
-    assert len(take(small, "other")) == 150
+    assert take_all(small) == []
+    assert len(take_all(small, "other")) == 150
     free(small, 100 * SEGMENT)
     send(small, "again", 1)
-    assert take(small) == ["again0"]
+    assert take_all(small) == ["again0"]
     small.reopen(power_cut=True)
-    assert len(take(small, "third")) == 151
+    assert len(take_all(small, "third")) == 151
 
 
 def test_another_process_takes_all_of_the_disk(small) -> None:
@@ -193,9 +175,9 @@ def test_another_process_takes_all_of_the_disk(small) -> None:
     refusal(small)
     small.clock.advance(60_000)
     small.broker.settle()
-    assert len(take(small)) == 20
+    assert len(take_all(small)) == 20
     small.reopen()
-    assert take(small) == []
+    assert take_all(small) == []
 
 
 @pytest.mark.parametrize("left", [0, RESERVE // 4, RESERVE // 2 - 1_000])
@@ -213,7 +195,7 @@ def test_what_ends_messages_goes_on_and_what_copies_them_is_refused(make_world, 
     refused(world, Reschedule("t", "later0", due_ms, 0, now=True))
     refused(world, MoveMany(*window, new_due_ms=due_ms + 1))
     refused(world, MoveMany(*window, now=True))
-    assert len(take(world)) == 3
+    assert len(take_all(world)) == 3
     recalled = world.broker.ask(Recall("t", "later0", due_ms))
     assert recalled.status is RecallStatus.CANCELLED
     assert world.broker.ask(RecallMany(*window, dry_run=True)).matched == 39
@@ -240,7 +222,7 @@ def test_a_bulk_recall_leaves_half_of_the_reserve_to_acks(make_world) -> None:
     for i in range(3_950, 4_000):
         recalled = world.broker.ask(Recall("t", f"later{i}", due_ms))
         assert recalled.status is RecallStatus.CANCELLED
-    assert len(take(world)) == 3
+    assert len(take_all(world)) == 3
 
 
 def test_a_bulk_move_stops_where_sends_are_refused(make_world, monkeypatch) -> None:
@@ -285,12 +267,12 @@ def test_p9_whatever_was_accepted_is_handed_over_and_acknowledged(make_world, se
     for _ in range(200):
         world.clock.advance(60_000)
         world.broker.settle()
-        got += take(world)
+        got += take_all(world)
     assert sorted(got) == sorted(accepted)
     assert world.broker.ask(DescribeBroker()).pending == 0
     world.disk.capacity_bytes = None
     world.reopen(power_cut=True)
-    assert take(world) == []
+    assert take_all(world) == []
 
 
 def test_a_checkpoint_without_space_leaves_no_files_behind(small) -> None:
@@ -322,7 +304,7 @@ def test_a_long_tail_does_not_ask_for_a_checkpoint_over_and_over(small, monkeypa
     small.broker.settle()
     shard = small.broker.shard
     assert shard.log.end - shard.checkpoint_position > 20_000
-    assert len(take(small)) == 30
+    assert len(take_all(small)) == 30
     free(small, 1 << 30)
     small.clock.advance(10_000)
     small.broker.settle()
@@ -384,4 +366,4 @@ def test_without_a_descriptor_to_look_with_what_was_known_holds(small, monkeypat
     send(small, "b", 3)
     small.broker.settle()
     monkeypatch.undo()
-    assert sorted(take(small)) == ["a0", "a1", "a2", "b0", "b1", "b2"]
+    assert sorted(take_all(small)) == ["a0", "a1", "a2", "b0", "b1", "b2"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from offloads import begin, exported, hour_after, open_world, pending, schedule
-from worlds import changes_of, killed_at
+from worlds import changes_of, checkpoint, killed_at
 
 from horolog.broker.recall import bulk_recalls
 from horolog.errors import ErrorCode, HorologError
@@ -105,8 +105,7 @@ def test_a_message_in_the_lake_is_moved_in_one_frame(make_world) -> None:
         again = world.broker.ask(move(row, new_ms + 1))
         assert again.status.value == "NOT_FOUND"
         assert "was moved to" in again.detail
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
         world.reopen(power_cut=True)
     world.clock.advance(HOUR_MS)
     world.broker.settle()
@@ -232,13 +231,11 @@ def story(world, noted: dict[str, Any]) -> None:
         noted["asked"] = name
         world.broker.ask(move(rows[name], new_ms))
         noted["moved"] = name
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
     noted["asked"] = "many"
     world.broker.ask(RecallRows(gone_rows([rows["m5"], rows["m8"]])))
     noted["moved"] = "many"
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
 
 
 def changes_of_story(make_world) -> int:

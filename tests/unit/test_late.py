@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from worlds import checkpoint
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
@@ -95,8 +96,7 @@ def test_what_is_later_than_its_topic_allows_is_not_handed_over(world, settings)
         view = world.broker.ask(DescribeBroker())
         assert (view.expired, view.handed_over, view.pending) == (1, 2, 1)
         assert world.broker.ask(DescribeTopic("t")).pending == 1
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
         world.reopen(power_cut=True)
     assert bodies(world) == ["in-time", "on-the-edge"]
     assert bodies(world, "%LATE%t") == expected

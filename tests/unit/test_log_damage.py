@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from worlds import checkpoint
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.frame import HEADER_BYTES, parse, seal
@@ -295,8 +296,7 @@ def covered(make_world, request):
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
     for name in "abc":
         send(world, name)
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     send(world, "d")
     return world
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from worlds import checkpoint
 
 from horolog.limits import FRAMES_OPEN_BYTES
 from horolog.log import frame_reader
@@ -50,8 +51,7 @@ def filled(world, n: int = N, **more):
         world.broker.ask(SendMessages("t", batch))
     world.clock.advance(1_000)  # a mark is the last frame that the checkpoint names
     world.broker.settle()
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     return world
 
 
@@ -181,8 +181,7 @@ def test_a_damaged_header_costs_the_messages_of_its_frame(world, bit) -> None:
     header = frames(world)[3]
     due = world.clock.wall_ms() + 3_600_000
     world.broker.ask(SendMessages("t", [message(i, due_ms=due) for i in range(900, 920)]))
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     world.disk.flip(LOG, header.base + bit // 8, bit % 8)
     world.reopen()
     assert consume(world) == expected(3)
@@ -239,8 +238,7 @@ def test_a_hole_does_not_stop_the_ack_floor(world) -> None:
     assert progress(world, "g") == (N, N, [], [])
     assert progress(world, "h") == (N, N, [], [])
     same_after_a_restart(world, "g", "h")
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     name = checkpoint_name(world.broker.shard.checkpoint_position)
     assert world.disk.open(f"shard-00/checkpoint/{name}").size() < 1_000
 
@@ -269,8 +267,7 @@ def test_holes_between_leases_and_acks_are_the_same_after_a_restart(world) -> No
 def test_what_rots_while_it_is_leased_is_consumed_when_the_lease_ends(world) -> None:
     filled(world)
     held = receive(world, n=30)
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     flip_body(world, 0)
     world.reopen()
     world.broker.ask(Ack("g", "t", [held[3].receipt_handle]))
@@ -313,8 +310,7 @@ def test_units_that_lead_nowhere_are_made_anew_while_running(world, is_written) 
     assert len(consume(world)) == N
     assert view(world).repairs == 10
     if is_written:
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
     assert world.disk.open(path).read(0, N * 20) == whole, "tags code and all"
     world.reopen(power_cut=is_written)
     assert consume(world, "another") == [f"m{i}" for i in range(N)]

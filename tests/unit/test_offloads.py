@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from offloads import begin, expected_counts, exported, hour_after, open_world, pending, schedule
-from worlds import changes_of, killed_at
+from worlds import changes_of, checkpoint, killed_at
 
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.row_sum import MASK, row_sum
@@ -65,13 +65,11 @@ def test_counts_stay_exact_and_runs_go_when_their_rows_are_in_the_lake(make_worl
         assert all(run.counts.limit_ms <= view.from_ms for run in far.runs.values())
         lake = world.broker.ask(DescribeTier(1 << 50))
         assert sum(hour.waiting for hour in lake.hours) == lake.waiting == 100
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
         world.reopen(power_cut=True)
     for _ in range(3):
         world.clock.advance(20_000)
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
     names = world.disk.list("shard-00/runs")
     assert len([n for n in names if n.startswith("lake.state")]) == 1
 
@@ -90,8 +88,7 @@ def test_what_is_recalled_after_the_freeze_is_told(make_world) -> None:
     for _ in range(2):
         assert exported(world, world.broker.ask(DescribeOffload(view.offload_id))) == rows
         assert len(world.broker.ask(ListRecalled(view.offload_id))) == 2
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
         world.reopen()
     with pytest.raises(HorologError, match="the broker 49"):
         world.broker.ask(CommitOffload(view.offload_id, 48, "lake"))
@@ -135,8 +132,7 @@ def test_recalls_of_what_is_in_the_lake_are_refused_unless_the_row_is_named(make
     for _ in range(2):
         assert world.broker.ask(named).status is RecallStatus.NOT_FOUND
         assert world.broker.ask(ListRecalled(view.offload_id)) == [(found[1], found[2])]
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
         world.reopen(power_cut=True)
 
 
@@ -264,21 +260,18 @@ def story(world, noted: dict[str, Any]) -> None:
     """Offload with a recall in between, checkpoints everywhere; `told` holds what was acknowledged."""
     schedule(world, 60)
     noted["sent"] = 60
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     view = begin(world, hour_after(world, 48 * HOUR_MS))
     noted["rows"] = exported(world, view)
     noted["number"] = view.offload_id
     schedule(world, 24, 60)
     noted["sent"] = 84
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     world.broker.ask(CommitOffload(view.offload_id, len(noted["rows"]), "lake"))
     noted["committed"] = True
     for _ in range(3):
         world.clock.advance(11_000)
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
 
 
 def changes_of_story(make_world) -> int:

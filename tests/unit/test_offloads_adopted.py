@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from offloads import begin, expected_counts, exported, hour_after, open_world, pending, schedule
-from worlds import changes_of, killed_at
+from worlds import changes_of, checkpoint, killed_at
 
 from horolog.broker.adopt.staging import Begun, Place
 from horolog.limits import DAY_MS, HOUR_MS
@@ -69,8 +69,7 @@ def adopted_story(world, noted: dict[str, Any]) -> None:
     noted["committed"] = True
     for _ in range(4):
         world.clock.advance(11_000)
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
 
 
 def test_adopted_runs_go_too(make_world) -> None:
@@ -82,8 +81,7 @@ def test_adopted_runs_go_too(make_world) -> None:
     for i in range(5):
         schedule(world, 2, 1_000 + 2 * i)
         world.clock.advance(11_000)
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
     names = world.disk.list("shard-00/runs")
     assert sum(name.startswith("adopted.") and name.endswith(".run") for name in names) == 1
     counts = expected_counts(world)

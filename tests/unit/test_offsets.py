@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from worlds import checkpoint
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.control_records import decode_offsets
@@ -223,8 +224,7 @@ def test_where_a_new_group_begins_that_wants_what_is_new(make_world, dropped) ->
     for _ in range(20 if dropped else 1):
         world.broker.ask(send)
         world.clock.advance(300_000)
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
     queue = world.broker.shard.topics.by_name["t"].queues[0]
     assert (queue.first > 0) is dropped
     length = queue.length

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from turns import Turns
 from work import bytecodes
+from worlds import checkpoint
 
 from horolog.broker.broker import Input
 from horolog.errors import ErrorCode, HorologError
@@ -265,14 +266,15 @@ def test_what_is_held_is_taken_by_the_filter_that_comes_for_it(world, broker) ->
     assert not take(world)
 
 
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_leases_block_after_a_restart_until_their_time_is_over(world, broker, checkpoint) -> None:
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_leases_block_after_a_restart_until_their_time_is_over(
+    world, broker, with_checkpoint
+) -> None:
     send(world, "a1 a2 b1 a3")
     found = take(world, 2)
     assert names(found) == "a1 a2"
-    if checkpoint:
-        world.broker.want_checkpoint()
-        world.broker.settle()
+    if with_checkpoint:
+        checkpoint(world)
     world.reopen()
     assert names(take(world)) == "b1"
     world.reopen()
@@ -457,8 +459,7 @@ def test_acks_of_grants_that_were_lost_are_taken(make_world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.FIFO, 1))
     world.broker.ask(PutGroup("g", GroupSettings(orderly=True)))
     send(world, "a1 b1 a2 b2")
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     found = take(world, 2)
     world.reopen(power_cut=True)
     progress = world.broker.shard.ready.of(*place(world))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from turns import Turns
 from work import bytecodes
+from worlds import checkpoint
 
 from horolog.errors import ErrorCode
 from horolog.limits import (
@@ -386,8 +387,7 @@ def test_a_restart_counts_the_leases_that_there_are(world) -> None:
     world.broker.ask(CreateTopic("quiet", TopicType.NORMAL, 4))
     world.broker.ask(send(count=9))
     world.broker.ask(poll(poll_ms=0, batch=7))
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     world.broker.ask(poll(poll_ms=0, batch=1))
     assert world.broker.shard.ready.leased == 8
     world.reopen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from worlds import checkpoint
 
 from horolog.broker.problems import Problems
 from horolog.delay.far.compaction import FarSettings
@@ -154,8 +155,7 @@ def test_what_the_key_index_says_is_read_and_does_not_gather(make_world) -> None
 def test_problems_survive_a_restart_and_older_checkpoints_know_none(make_world) -> None:
     world = far_world(make_world)
     world.broker.shard.problems.append("something is wrong")
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     world.reopen(power_cut=True)
     assert view(world).problems == ["something is wrong"]
     assert list(again(Problems())) == []
@@ -188,6 +188,5 @@ def test_finished_adoptions_are_forgotten_with_their_files(make_world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     far = world.broker.shard.delay.far
     far.finished = {f"adopted.x.{i:06d}": 0 for i in range(1_000)}
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     assert far.finished == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from worlds import killed_at
+from worlds import checkpoint, killed_at
 
 from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
@@ -46,11 +46,6 @@ def send(world, prefix: str, n: int, *, due_ms: int = 0) -> None:
     for first in range(0, n, 20):
         ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
         world.broker.ask(SendMessages("t", [message(i, due_ms) for i in ids]))
-
-
-def checkpoint(world) -> None:
-    world.broker.want_checkpoint()
-    world.broker.settle()
 
 
 def names(world, part: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from worlds import checkpoint
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import decode_checkpoint
@@ -78,11 +79,6 @@ def cut(world) -> None:
         fill(world, 200, 200 * i)
         checkpoint(world)
     assert world.broker.ask(DescribeBroker()).log_start > 0
-
-
-def checkpoint(world) -> None:
-    world.broker.want_checkpoint()
-    world.broker.settle()
 
 
 def pending(world) -> int:

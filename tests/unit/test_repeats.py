@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from worlds import made, take_all
 
 from horolog.broker.send import repeats
 from horolog.broker.send.key_filter import KeyFilter
 from horolog.broker.send.log_times import LogTimes
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
-    Ack,
     CountPending,
     CreateTopic,
     DescribeBroker,
     MessageType,
     Recall,
     RecallStatus,
-    Receive,
     SendMessages,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, message, properties
+from horolog.protocol.rocketmq import message
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_broker import Answer
 
@@ -37,29 +36,12 @@ def broker(world):
     return world.broker
 
 
-def made(message_id: str, due_ms: int = 0, topic: str = "t", body: bytes = b"x"):
-    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
-    return encode(topic=topic, body=body, message_id=message_id, type=kind, due_ms=due_ms)
-
-
 def send(world, *messages, topic: str = "t"):
     return world.broker.ask(SendMessages(topic, list(messages)))
 
 
 def results(sent) -> list[tuple[int, int, int]]:
     return list(zip(sent.origins, sent.queue_ids, sent.queue_offsets, strict=True))
-
-
-def take(world, topic: str = "t") -> list[str]:
-    got = []
-    while messages := world.broker.ask(
-        Receive("g", topic, -1, "*", 32, 60_000, False, 0, "c")
-    ).messages:
-        for m in messages:
-            stored = layout.decode(m.layout)
-            got.append(properties.decode(stored.properties)["UNIQ_KEY"])
-        world.broker.ask(Ack("g", topic, [m.receipt_handle for m in messages]))
-    return got
 
 
 @pytest.mark.parametrize("due_in", [0, 5_000, 200_000, 40 * 24 * HOUR])
@@ -75,7 +57,7 @@ def test_a_retry_is_answered_with_the_first_result(world, broker, due_in: int) -
         assert again.first_due_ms == {0: due}
     assert first.first_due_ms == {}
     if due_in <= 5_000:
-        assert sorted(take(world)) == ["a", "other"]
+        assert sorted(take_all(world)) == ["a", "other"]
     else:
         assert broker.ask(CountPending()).total == 1
 
@@ -89,7 +71,7 @@ def test_the_window_ends(world, broker) -> None:
     later = send(world, made("a"))
     assert results(later) != results(first), "a repeat does not prolong the window"
     assert later.first_due_ms == {}
-    assert take(world) == ["a", "a"]
+    assert take_all(world) == ["a", "a"]
 
 
 def test_a_window_ends_also_when_nothing_was_sent_in_it(world, broker) -> None:
@@ -118,7 +100,7 @@ def test_retries_in_the_same_request_and_the_same_turn(world, broker) -> None:
     assert broker.ask(CountPending()).total == 3
     world.clock.advance(6_000)
     broker.settle()
-    assert sorted(take(world)) == ["a", "b", "c", "d"]
+    assert sorted(take_all(world)) == ["a", "b", "c", "d"]
 
 
 def test_retries_of_what_is_appended_but_not_committed(world, broker) -> None:
@@ -142,7 +124,7 @@ def test_retries_of_what_is_appended_but_not_committed(world, broker) -> None:
     assert results(answers[2].result)[2] == a
     assert results(answers[3].result)[0] == results(answers[2].result)[1]
     assert broker.ask(CountPending()).total == 2
-    assert take(world) == ["n"]
+    assert take_all(world) == ["n"]
 
 
 def test_the_same_id_in_another_topic_is_another_message(world, broker) -> None:
@@ -150,7 +132,7 @@ def test_the_same_id_in_another_topic_is_another_message(world, broker) -> None:
     other = send(world, made("a", topic="u"), topic="u")
     assert other.first_due_ms == {}
     assert other.origins != first.origins
-    assert take(world) == take(world, "u") == ["a"]
+    assert take_all(world) == take_all(world, topic="u") == ["a"]
 
 
 def test_the_same_id_with_another_body_is_another_message(world, broker) -> None:
@@ -164,7 +146,7 @@ def test_the_same_id_with_another_body_is_another_message(world, broker) -> None
     batch = [made("b", body=body) for body in (b"1", b"2", b"1")]
     one, two, three = results(send(world, *batch))
     assert one == three != two
-    assert sorted(take(world)) == ["a", "a", "b", "b"]
+    assert sorted(take_all(world)) == ["a", "a", "b", "b"]
 
 
 def test_a_retry_with_another_due_time_gets_the_first_one(world, broker) -> None:
@@ -187,7 +169,7 @@ def test_a_retry_of_a_recalled_message_does_not_schedule_it_again(world, broker)
     assert broker.ask(Recall("t", "a", due)).status is RecallStatus.NOT_FOUND
     world.clock.advance(6_000)
     broker.settle()
-    assert take(world) == []
+    assert take_all(world) == []
 
 
 def test_a_retry_after_the_hand_over_gets_the_first_result(world, broker) -> None:
@@ -198,7 +180,7 @@ def test_a_retry_after_the_hand_over_gets_the_first_result(world, broker) -> Non
     again = send(world, made("a", due))
     assert results(again) == results(first)
     assert again.queue_offsets == [-1]
-    assert take(world) == ["a"]
+    assert take_all(world) == ["a"]
 
 
 def test_a_hand_over_within_the_window_is_no_send(world, broker) -> None:
@@ -207,17 +189,17 @@ def test_a_hand_over_within_the_window_is_no_send(world, broker) -> None:
     world.clock.advance(2 * WINDOW + 1)
     broker.settle()
     assert send(world, made("a")).first_due_ms == {}
-    assert take(world) == ["a", "a"]
+    assert take_all(world) == ["a", "a"]
 
 
 def test_refused_messages_are_not_remembered(world, broker) -> None:
     broker.ask(CreateTopic("normal", TopicType.NORMAL, 1))
     due = world.clock.wall_ms() + 5_000
-    refused = send(world, made("a", due, "normal"), topic="normal")
+    refused = send(world, made("a", due, topic="normal"), topic="normal")
     assert refused.refused[0].code is ErrorCode.TYPE_CONFLICT
     sent = send(world, made("a", topic="normal"), topic="normal")
     assert sent.first_due_ms == {}
-    assert take(world, "normal") == ["a"]
+    assert take_all(world, topic="normal") == ["a"]
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
@@ -285,7 +267,7 @@ def test_many_messages_and_many_turns(world, broker) -> None:
         )
         assert sent.origins[:-1] == [origins[name] for name in reversed(names)]
         assert 40 not in sent.first_due_ms
-    assert len(take(world)) == 60 * 40 + 9
+    assert len(take_all(world)) == 60 * 40 + 9
 
 
 def test_hashes_that_collide_are_told_apart(world, broker, monkeypatch) -> None:
@@ -295,7 +277,7 @@ def test_hashes_that_collide_are_told_apart(world, broker, monkeypatch) -> None:
     again = send(world, made("m1-2"), made("m3"), made("m1-2"), made("m3"))
     assert set(again.first_due_ms) == {0, 2, 3}
     assert again.origins[1] == again.origins[3]
-    assert len(take(world)) == 10
+    assert len(take_all(world)) == 10
 
 
 def test_the_setting_switches_it_off(make_world) -> None:
@@ -308,7 +290,7 @@ def test_the_setting_switches_it_off(make_world) -> None:
     assert send(world, made("a")).first_due_ms == {}
     world.reopen()
     assert send(world, made("a")).first_due_ms == {}
-    assert take(world) == ["a"] * 4
+    assert take_all(world) == ["a"] * 4
 
 
 def test_a_record_that_is_damaged_repeats_nothing(world, broker) -> None:
@@ -481,7 +463,7 @@ def test_a_message_object_is_sent_again_before_its_answer(world, broker) -> None
 def test_one_id_in_all_messages_of_a_benchmark(world, broker) -> None:
     for born in range(300):
         assert reuse(world, by_object("a", born)).first_due_ms == {}
-    assert len(take(world)) == 300
+    assert len(take_all(world)) == 300
 
 
 def test_a_retry_that_comes_while_the_first_is_being_stored(world, broker) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from worlds import consume
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.frame import HEADER_BYTES
 from horolog.protocol.commands import (
-    Ack,
     CountPending,
     CreateTopic,
     DescribeBroker,
@@ -16,7 +16,6 @@ from horolog.protocol.commands import (
     Recall,
     RecallByKey,
     RecallStatus,
-    Receive,
     Reschedule,
     RescheduleStatus,
     SendMessages,
@@ -51,15 +50,9 @@ def send(world, message_id: str, due_in: int, **more) -> int:
 def take(world) -> list[tuple[str, int]]:
     """(Message id, TIMER_DELIVER_MS) of all that is visible, in order."""
     got = []
-    while messages := world.broker.ask(
-        Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c")
-    ).messages:
-        for m in messages:
-            stored = layout.decode(m.layout)
-            decoded = properties.decode(stored.properties)
-            assert stored.body == b"body"
-            got.append((decoded["UNIQ_KEY"], int(decoded["TIMER_DELIVER_MS"])))
-        world.broker.ask(Ack("g", "t", [m.receipt_handle for m in messages]))
+    for stored, found in consume(world):
+        assert stored.body == b"body"
+        got.append((found["UNIQ_KEY"], int(found["TIMER_DELIVER_MS"])))
     return got
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import killed_at
+from worlds import checkpoint, killed_at
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import consume_queue
@@ -48,11 +48,6 @@ def send(world, prefix: str, n: int, *, due_ms: int = 0, size: int = 1_000) -> N
     for first in range(0, n, 20):
         ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
         world.broker.ask(SendMessages("t", [message(i, due_ms, size) for i in ids]))
-
-
-def checkpoint(world) -> None:
-    world.broker.want_checkpoint()
-    world.broker.settle()
 
 
 def names(world, part: str) -> list[str]:

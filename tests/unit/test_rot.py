@@ -11,6 +11,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from worlds import checkpoint
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES
 from horolog.delay.far.compaction import FarSettings
@@ -79,8 +80,7 @@ def at_rest(make_world):
         world.clock.advance(61_000)
         fill = [made(f"n{i}-{j}", 0) for j in range(300)]
         world.broker.ask(SendMessages("t", fill))
-        world.broker.want_checkpoint()
-        world.broker.settle()
+        checkpoint(world)
     view = world.broker.ask(DescribeBroker())
     assert view.pending == len(waiting)
     assert view.log_start > 0
@@ -185,8 +185,7 @@ def logged(make_world):
     world.broker.settle()
     world.clock.advance(1_000)
     world.broker.settle()
-    world.broker.want_checkpoint()
-    world.broker.settle()
+    checkpoint(world)
     world.disk.crash(power_cut=True)
     return world, due_of
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from worlds import checkpoint, killed_at
+from worlds import checkpoint, consume, killed_at
 
 from horolog.broker.schedule.firings import FIRING, FIRING_TIME, SCHEDULE
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MINUTE_MS, PLANNED_MAX, SCHEDULE_BYTES_MAX
 from horolog.protocol.commands import (
-    Ack,
     ChangeTopic,
     CreateTopic,
     DeleteTopic,
     ListPending,
     Recall,
-    Receive,
     Reschedule,
     TopicSettings,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.schedules import (
     ChangeSchedule,
     Content,
@@ -67,17 +64,7 @@ def advance(world, ms: int, by: int = MINUTE_MS) -> None:
 
 def received(world) -> list[dict[str, str]]:
     """Properties of what is there, in order."""
-    got = []
-    while messages := world.broker.ask(
-        Receive("g", "t", -1, "*", 32, 3_600_000, False, 0, "c")
-    ).messages:
-        for message in messages:
-            stored = layout.decode(message.layout)
-            found = properties.decode(stored.properties)
-            assert int(found["TIMER_DELIVER_MS"]) <= stored.store_ms, "P1"
-            got.append(found | {"body": stored.body.decode()})
-        world.broker.ask(Ack("g", "t", [message.receipt_handle for message in messages]))
-    return got
+    return [found | {"body": stored.body.decode()} for stored, found in consume(world)]
 
 
 def firings(world) -> list[int]:
