@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from horolog.protocol.commands import Ack, MessageType, NewMessage, Receive
+from horolog.protocol.commands import (
+    Ack,
+    BrokerView,
+    DescribeBroker,
+    MessageType,
+    NewMessage,
+    Receive,
+    SendMessages,
+)
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import FaultyDisk, Killed
@@ -19,6 +27,14 @@ def made(
     """A message that is visible at once, or one with a due time."""
     kind = MessageType.DELAY if due_ms else MessageType.NORMAL
     return encode(topic=topic, body=body, message_id=message_id, type=kind, due_ms=due_ms, **more)
+
+
+def send(world, prefix: str, n: int, *, due_ms: int = 0, size: int = 1_000) -> None:
+    """So many messages of one size, with numbered ids, twenty in a request."""
+    for first in range(0, n, 20):
+        ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
+        batch = [made(each, due_ms, body=bytes(size)) for each in ids]
+        world.broker.ask(SendMessages("t", batch))
 
 
 def consume(
@@ -46,6 +62,16 @@ def checkpoint(world) -> None:
     """Have a checkpoint made now."""
     world.broker.want_checkpoint()
     world.broker.settle()
+
+
+def view(world) -> BrokerView:
+    """What operators see."""
+    return world.broker.ask(DescribeBroker())
+
+
+def names(world, part: str) -> list[str]:
+    """Files and directories in a part of the shard."""
+    return world.disk.list(f"shard-00/{part}")
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from worlds import checkpoint, take_all
+from worlds import checkpoint, made, send, take_all
 
 from horolog.broker.life import checkpoints
 from horolog.broker.recall import bulk_recalls
@@ -16,7 +16,6 @@ from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
     DescribeBroker,
-    MessageType,
     Recall,
     RecallMany,
     RecallStatus,
@@ -25,7 +24,6 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.move_commands import MoveMany
-from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import FaultyDisk
 from horolog.testing.sim_broker import Answer
 
@@ -45,17 +43,6 @@ def opened(world, **settings):
     world.broker.open()
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     return world
-
-
-def message(message_id: str, due_ms: int = 0, size: int = 1_000):
-    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
-    return encode(topic="t", body=bytes(size), message_id=message_id, type=kind, due_ms=due_ms)
-
-
-def send(world, prefix: str, n: int, *, due_ms: int = 0, size: int = 1_000) -> None:
-    for first in range(0, n, 20):
-        ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
-        world.broker.ask(SendMessages("t", [message(i, due_ms, size) for i in ids]))
 
 
 def free(world, room: int) -> None:
@@ -127,7 +114,9 @@ def test_two_checkpoints_need_their_space(small) -> None:
 def test_a_crowd_of_sends_in_one_turn_cannot_overrun_the_space(small) -> None:
     free(small, RESERVE)
     due_ms = small.clock.wall_ms() + 3 * HOUR
-    sends = [Answer(SendMessages("t", [message(f"m{i}", due_ms)]), 0) for i in range(200)]
+    sends = [
+        Answer(SendMessages("t", [made(f"m{i}", due_ms, body=bytes(1_000))]), 0) for i in range(200)
+    ]
     small.broker.step(sends)
     small.broker.settle()
     accepted = [each for each in sends if not isinstance(each.result, HorologError)]
@@ -255,7 +244,7 @@ def test_p9_whatever_was_accepted_is_handed_over_and_acknowledged(make_world, se
         ids = [f"{seed}-{len(accepted)}-{i}" for i in range(random.choice([1, 5, 20]))]
         size = random.choice([10, 500, 2_000])
         try:
-            world.broker.ask(SendMessages("t", [message(i, due_ms, size) for i in ids]))
+            world.broker.ask(SendMessages("t", [made(i, due_ms, body=bytes(size)) for i in ids]))
             accepted |= set(ids)
         except HorologError as error:
             assert error.code is ErrorCode.DISK_FULL

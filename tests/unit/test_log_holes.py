@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import checkpoint
+from worlds import checkpoint, view
 
 from horolog.limits import FRAMES_OPEN_BYTES
 from horolog.log import frame_reader
@@ -92,10 +92,6 @@ def consume(world, group: str = "g", tags: str = "*") -> list[str]:
         got += ids(messages)
         world.broker.ask(Ack(group, "t", [each.receipt_handle for each in messages]))
     return got
-
-
-def view(world):
-    return world.broker.ask(DescribeBroker())
 
 
 def problems(world) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from worlds import checkpoint
+from worlds import checkpoint, view
 
 from horolog.broker.problems import Problems
 from horolog.delay.far.compaction import FarSettings
@@ -11,7 +11,6 @@ from horolog.errors import Problem
 from horolog.limits import DAY_MS, HOUR_MS, PROBLEM_TEXT_MAX, PROBLEMS_MAX
 from horolog.protocol.commands import (
     CreateTopic,
-    DescribeBroker,
     ListPending,
     MessageType,
     SendMessages,
@@ -113,10 +112,6 @@ def send(world, prefix: str, n: int, due_ms: int = 0) -> None:
             ],
         )
     )
-
-
-def view(world):
-    return world.broker.ask(DescribeBroker())
 
 
 def test_what_a_run_says_is_read(make_world) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from worlds import checkpoint, killed_at
+from worlds import checkpoint, killed_at, names, send, view
 
 from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
@@ -13,11 +13,9 @@ from horolog.log.frame import HEADER_BYTES
 from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
-    DescribeBroker,
     DescribeTopic,
     FindMessages,
     MessageState,
-    MessageType,
     ReadQueue,
     Recall,
     RecallMany,
@@ -25,35 +23,14 @@ from horolog.protocol.commands import (
     Receive,
     Reschedule,
     RescheduleStatus,
-    SendMessages,
     TopicType,
 )
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import encode
 from horolog.storage.api import replace_file
 from horolog.verify.directory import verify_directory
 
 HOUR = 3_600_000
 SEGMENT = 65_536
-
-
-def message(message_id: str, due_ms: int = 0, size: int = 1_000):
-    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
-    return encode(topic="t", body=bytes(size), message_id=message_id, type=kind, due_ms=due_ms)
-
-
-def send(world, prefix: str, n: int, *, due_ms: int = 0) -> None:
-    for first in range(0, n, 20):
-        ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
-        world.broker.ask(SendMessages("t", [message(i, due_ms) for i in ids]))
-
-
-def names(world, part: str) -> list[str]:
-    return world.disk.list(f"shard-00/{part}")
-
-
-def view(world):
-    return world.broker.ask(DescribeBroker())
 
 
 def take(world, group: str = "g") -> list[str]:

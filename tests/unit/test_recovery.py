@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from worlds import checkpoint
+from worlds import checkpoint, names
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import decode_checkpoint
@@ -100,10 +100,6 @@ def refusal(world) -> HorologError:
     with pytest.raises(HorologError) as caught:
         world.reopen()
     return caught.value
-
-
-def names(world, part: str) -> list[str]:
-    return world.disk.list(f"shard-00/{part}")
 
 
 def test_row_1_serves_as_left(world) -> None:

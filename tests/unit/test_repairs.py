@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from worlds import checkpoint, take_all
+from worlds import checkpoint, take_all, view
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES
 from horolog.delay.far.compaction import FarSettings
@@ -12,7 +12,6 @@ from horolog.delay.run.format import HEADER_BYTES
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.commands import (
     CreateTopic,
-    DescribeBroker,
     FindMessages,
     ListPending,
     MessageState,
@@ -61,10 +60,6 @@ def waiting_world(make_world, kind: str, *, log_is_gone: bool = False, keep: int
     assert view(world).pending == N
     assert bool(world.broker.shard.delay.far.runs) == (kind == "run")
     return world
-
-
-def view(world):
-    return world.broker.ask(DescribeBroker())
 
 
 def records_file(world, kind: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import checkpoint, killed_at
+from worlds import checkpoint, killed_at, made, names, send, view
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import consume_queue
@@ -11,16 +11,13 @@ from horolog.protocol.commands import (
     Ack,
     CountPending,
     CreateTopic,
-    DescribeBroker,
     DescribeGroup,
     DescribeTopic,
-    MessageType,
     Receive,
     SendMessages,
     TopicType,
 )
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import encode
 
 HOUR = 3_600_000
 SEGMENT = 65_536
@@ -37,21 +34,6 @@ def opened(world, **settings):
     world.broker.open()
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     return world
-
-
-def message(message_id: str, due_ms: int = 0, size: int = 1_000):
-    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
-    return encode(topic="t", body=bytes(size), message_id=message_id, type=kind, due_ms=due_ms)
-
-
-def send(world, prefix: str, n: int, *, due_ms: int = 0, size: int = 1_000) -> None:
-    for first in range(0, n, 20):
-        ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
-        world.broker.ask(SendMessages("t", [message(i, due_ms, size) for i in ids]))
-
-
-def names(world, part: str) -> list[str]:
-    return world.disk.list(f"shard-00/{part}")
 
 
 def age(world, by_ms: int = 2 * HOUR, checkpoints: int = 3) -> None:
@@ -73,10 +55,6 @@ def take(world, group: str = "g", *, ack: bool = True) -> list[str]:
         if ack:
             world.broker.ask(Ack(group, "t", [m.receipt_handle for m in messages]))
     return got
-
-
-def view(world):
-    return world.broker.ask(DescribeBroker())
 
 
 def test_segments_go_by_age_and_a_new_group_begins_at_the_min_offset(small) -> None:
@@ -123,12 +101,12 @@ def test_p3_the_dedup_window_outlives_retention(make_world) -> None:
     """A retry finds the first send, however small the log must be; once the window is over the log shrinks, idle."""
     world = opened(make_world(), retention_bytes=1, retention_ms=60_000, dedup_ms=120_000)
     due_ms = world.clock.wall_ms() + 10 * HOUR
-    first = world.broker.ask(SendMessages("t", [message("again", due_ms)]))
+    first = world.broker.ask(SendMessages("t", [made("again", due_ms, body=bytes(1_000))]))
     for i in range(6):
         send(world, f"{i}-", 100)
         checkpoint(world)
         world.clock.advance(15_000)
-    retry = world.broker.ask(SendMessages("t", [message("again", due_ms)]))
+    retry = world.broker.ask(SendMessages("t", [made("again", due_ms, body=bytes(1_000))]))
     assert retry.origins == first.origins
     assert world.broker.ask(CountPending()).total == 1
     assert view(world).log_start == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import checkpoint, take_all
+from worlds import checkpoint, take_all, view
 
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.run import reader as run_module
@@ -12,7 +12,6 @@ from horolog.limits import DAY_MS
 from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
-    DescribeBroker,
     FindMessages,
     MessageType,
     Recall,
@@ -28,10 +27,6 @@ def made(message_id: str, due_ms: int):
     return encode(
         topic="t", body=body, message_id=message_id, type=MessageType.DELAY, due_ms=due_ms
     )
-
-
-def view(world):
-    return world.broker.ask(DescribeBroker())
 
 
 def two_runs(make_world):
