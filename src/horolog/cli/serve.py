@@ -244,8 +244,7 @@ LogLevel = Annotated[
     ),
 ]
 LogFormat = Annotated[
-    LogForm | None,
-    typer.Option(help="Lines of text, or one JSON object a line.  [default: plain]"),
+    LogForm | None, typer.Option(help="Lines of text, or one JSON object a line.  [default: plain]")
 ]
 Config = Annotated[
     Path | None,

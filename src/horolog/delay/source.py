@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.state import EntryState
 from horolog.errors import Problem
 
 ROW_BITS = 40
@@ -54,43 +53,8 @@ class PartLoad(Protocol):
         ...
 
 
-class Source(Protocol):
-    """A file (or a pair of them) of scheduled messages; rows are numbers within it."""
-
-    source_id: int
-
-    def entries(self, rows: Rows) -> npt.NDArray[Any]:
-        """ENTRY rows (a contiguous copy), not verified."""
-        ...
-
-    def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
-        """The bytes of these entries' records, not verified."""
-        ...
-
-    def states_at(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """`EntryState` of each row, with its in-flight bits."""
-        ...
-
-    def mark_inflight(self, rows: Rows, bits: EntryState) -> None:
-        """Note what has been appended for these rows but is not committed yet."""
-        ...
-
-    def settle(self, rows: Rows, state: EntryState) -> None:
-        """These waiting rows are now handed over, recalled, moved or quarantined, for good."""
-        ...
-
-
-class FarSource(Source, Protocol):
-    """A far buffer or a run."""
-
-    @property
-    def waiting(self) -> int:
-        """Rows that wait."""
-        ...
-
-    def first_waiting_ms(self, from_ms: int) -> int | None:
-        """Due time of the first row that waits and is due at or after `from_ms`."""
-        ...
+class FarSource(Protocol):
+    """A far buffer or a run, as far as seconds are loaded from it."""
 
     def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
         """A moment before which about `rows` rows are due from `from_ms` on, at most `to_ms`."""
@@ -98,31 +62,6 @@ class FarSource(Source, Protocol):
 
     def open_span(self, second: int, stop: int) -> PartLoad:
         """Begin to load the seconds from `second` to before `stop`."""
-        ...
-
-    def find_key(self, key: int, due_ms: int | None) -> Rows:
-        """Rows with that key hash (and due time, if given), ascending."""
-        ...
-
-    def find(
-        self,
-        due_ms: npt.NDArray[np.int64],
-        origin: npt.NDArray[np.uint64],
-        origin_rows: npt.NDArray[Any] | None = None,
-    ) -> Rows:
-        """Row of each (due time, origin), −1 where there is none; without `origin_rows` they are 0."""
-        ...
-
-    def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
-        """(hours, counts) of what waits, ascending, from directories."""
-        ...
-
-    def waiting_by_topic(self) -> dict[int, int]:
-        """Topic id → what waits."""
-        ...
-
-    def waiting_by_second(self, hour: int, topic: int | None) -> npt.NDArray[np.int64]:
-        """3 600 counts of one hour."""
         ...
 
 

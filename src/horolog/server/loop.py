@@ -19,10 +19,7 @@ from horolog.broker.life.opening import Opened
 from horolog.clock import Clock
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
-from horolog.limits import (
-    KIB,
-    TURN_COMMANDS_MAX,
-)
+from horolog.limits import KIB, TURN_COMMANDS_MAX
 from horolog.protocol.commands import CancelReceive, Command, Receive, SendMessages
 from horolog.protocol.queue_commands import Pull
 from horolog.protocol.transaction_commands import CheckDue
@@ -50,6 +47,7 @@ _GATHER_BYTES = 64 * KIB  # of sends that wait for more: a turn costs what 200 s
 class Engine:
     """A running shard.  Everything but its jobs belongs to the event loop's thread.
 
+    storage     the data directory
     on_checks   called with transactions whose producers are to be asked
     next_in_ms  until there is something to do; None: there is nothing before a command comes
     """
@@ -61,7 +59,7 @@ class Engine:
         self.broker = opened.broker
         self.report = opened.report
         self.failed: asyncio.Future[None]
-        self._storage = storage
+        self.storage = storage
         self.inputs = Inputs()
         self.meters = Meters()
         self._held: deque[tuple[int, list[Reply]]] = deque()
@@ -90,16 +88,11 @@ class Engine:
         self._checkpoint_jobs = Jobs("horolog-checkpoint", self._loop)
         self._runs_jobs = Jobs("horolog-runs", self._loop)
         self.checkpointing = Checkpointing(
-            self.broker, self._storage, self._checkpoint_jobs, self._soon, self._fail
+            self.broker, self.storage, self._checkpoint_jobs, self._soon, self._fail
         )
         for line in self.report:
             _log.info("%s", line)
         self._turn()
-
-    @property
-    def storage(self) -> Storage:
-        """The data directory."""
-        return self._storage
 
     def on_close(self, close: Callable[[], None]) -> None:
         """Something to do when the engine has stopped (release the directory's lock)."""
@@ -283,7 +276,7 @@ class Engine:
                 self.broker.job_done()
             self._soon()
 
-        self._runs_jobs.submit(lambda: job.carry_out(self._storage), done)
+        self._runs_jobs.submit(lambda: job.carry_out(self.storage), done)
 
     # --- quiet, stop, failure -------------------------------------------------------------------
 
@@ -340,7 +333,7 @@ class Engine:
             close()
 
     def _fail(self, error: BaseException) -> None:
-        why = why_failed(error, self._storage, self.broker.shard)
+        why = why_failed(error, self.storage, self.broker.shard)
         _log.critical("failed %s", why or error, exc_info=None if why else error)
         error = why or error
         if not self.failed.done():

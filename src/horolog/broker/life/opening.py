@@ -278,13 +278,7 @@ class _Opening:
             shard.problems.append(Problem(text, f"{self._log}/{segment}"))
             self._report.append(text)
 
-    def _scan(
-        self,
-        start: Checkpoint | None,
-        facts: Facts,
-        *,
-        judge: bool = True,
-    ) -> LogScan:
+    def _scan(self, start: Checkpoint | None, facts: Facts, *, judge: bool = True) -> LogScan:
         return LogScan(
             self._reader,
             self._identity,

@@ -272,15 +272,7 @@ class RemotingLink(Link):
         self._opaque = self._opaque % _OPAQUE_MAX + 1
         return encode(
             Frame(
-                code,
-                self._opaque,
-                flag,
-                dict(fields),
-                body,
-                "",
-                _OURS,
-                VERSION,
-                self._serializer,
+                code, self._opaque, flag, dict(fields), body, "", _OURS, VERSION, self._serializer
             )
         )
 
