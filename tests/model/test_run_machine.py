@@ -56,7 +56,7 @@ def rows_of(run: Run, first: int, stop: int) -> list[Row]:
     assert record_crcs(records, entries["origin"]).tolist() == entries["crc"].tolist()
     names = ("due_ms", "origin", "row", "key", "topic", "local")
     columns = [entries[name].tolist() for name in names]
-    return [Row(*row, bytes(record)) for *row, record in zip(*columns, records, strict=True)]
+    return list(map(Row._make, zip(*columns, map(bytes, records), strict=True)))
 
 
 class RunMachine(RuleBasedStateMachine):
@@ -82,11 +82,12 @@ class RunMachine(RuleBasedStateMachine):
 
     def new_rows(self, due: list[int], seed: int) -> list[Row]:
         chance = np.random.default_rng(seed)
+        numbers = chance.integers(0, [KEYS, 3, 1 << 32, 30], (len(due), 4)).tolist()
+        content = chance.bytes(30 + len(due))
         found = []
-        for each in due:
-            key, topic, tags_code, size = chance.integers(0, [KEYS, 3, 1 << 32, 30]).tolist()
+        for i, (each, (key, topic, tags_code, size)) in enumerate(zip(due, numbers, strict=True)):
             at = self.now_ms + 250 * each
-            record = chance.bytes(size + 1)
+            record = content[i : i + size + 1]
             found.append(Row(at, self.origin, 0, key, topic, tags_code, record))
             self.origin += 50
         return found
