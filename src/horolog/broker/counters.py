@@ -102,7 +102,7 @@ class Counters:
         self.rows = [[0] * len(Count) for _ in range(size)]
         self.lateness = np.zeros((size, _BUCKETS), np.int64)
         self.lateness_ms = np.zeros(size, np.int64)
-        self.gone = Gone([0] * len(Count), np.zeros(_BUCKETS, np.int64), 0)
+        self.gone = Gone([0] * len(Count), np.zeros(_BUCKETS, np.int64))
         self.lease_lateness = np.zeros(_BUCKETS, np.int64)
         self.lease_lateness_ms = 0
         self.settled = dict.fromkeys(sorted(_ENDS), 0)
@@ -156,7 +156,6 @@ class Counters:
         self.gone = Gone(
             [a + b for a, b in zip(self.gone.counts, self.rows[row], strict=True)],
             self.gone.lateness + self.lateness[row],
-            self.gone.lateness_ms + int(self.lateness_ms[row]),
         )
         self.rows[row] = [0] * len(Count)
         self.lateness[row] = 0
@@ -280,4 +279,3 @@ class Gone(NamedTuple):
 
     counts: list[int]
     lateness: npt.NDArray[np.int64]
-    lateness_ms: int

@@ -178,7 +178,6 @@ class Figures:
         return {
             "counts": tuple(counters.total(count) for count in Count),
             "lateness": tuple(lateness.tolist()),
-            "lateness_ms": int(counters.lateness_ms.sum()) + counters.gone.lateness_ms,
             "lease_lateness": tuple(counters.lease_lateness.tolist()),
             "lease_lateness_ms": counters.lease_lateness_ms,
             "settled": {state.name.lower(): n for state, n in counters.settled.items()},

@@ -54,7 +54,7 @@ class Present:
     """Values of one moment; counters begin with the process.
 
     counts     of all topics, by `Count`, those among them that are deleted or have no row
-    lateness   of all hand-overs, by LATENESS_BOUNDS_MS, not cumulated; the sum in ms
+    lateness   of all hand-overs, by LATENESS_BOUNDS_MS, not cumulated
     topics     those that are counted by themselves, and OTHER
     """
 
@@ -66,7 +66,6 @@ class Present:
     epoch: int
     counts: tuple[int, ...]
     lateness: tuple[int, ...]
-    lateness_ms: int
     lease_lateness: tuple[int, ...]
     lease_lateness_ms: int
     topics: tuple[TopicFigures, ...]

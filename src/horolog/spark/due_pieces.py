@@ -79,7 +79,6 @@ class DueMessages:
         wanted = StructType.fromDDL(columns) if isinstance(columns, str) else columns
         assert isinstance(wanted, StructType)  # DDL gives no other type
         check_projection(wanted, DUE_SCHEMA)
-        self.columns = wanted
         self.schema: pa.Schema = arrow_schema(wanted)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

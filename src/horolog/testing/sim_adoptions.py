@@ -88,7 +88,6 @@ class Load:
     topic: str
     parts: list[list[NewMessage]]
     inline: bool
-    attempts: int = 0
     transaction: Transaction | None = None
     in_flight: bool = False
 

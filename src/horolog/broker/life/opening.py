@@ -50,7 +50,6 @@ class Opened:
 
     broker: Broker
     writer: SegmentWriter
-    row: Row  # of the recovery table
     report: list[str] = field(default_factory=list)  # sentences for the operator
 
 
@@ -346,7 +345,7 @@ class _Opening:
         writer.prepare_next()
         log.commit_position = log.durable_position = log.end
         self._report.append(f"recovery row {row.number}: {row.reason}; epoch {log.epoch}")
-        return Opened(Broker(shard, self._mono_ms), writer, row, self._report)
+        return Opened(Broker(shard, self._mono_ms), writer, self._report)
 
 
 def _close(shard: Shard | None) -> None:

@@ -28,7 +28,6 @@ from horolog.protocol.http2.faults import Code
 from horolog.protocol.http2.request_head import RequestHead
 
 OK = 0
-CANCELLED = 1
 INVALID_ARGUMENT = 3
 DEADLINE_EXCEEDED = 4
 RESOURCE_EXHAUSTED = 8

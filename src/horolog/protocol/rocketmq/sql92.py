@@ -96,10 +96,9 @@ _DOUBLE_LEAST, _DOUBLE_MAX = 4.9e-324, 1.7976931348623157e308
 class Selector:
     """A compiled expression."""
 
-    __slots__ = ("_compute", "text")
+    __slots__ = ("_compute",)
 
-    def __init__(self, text: str, compute: Compute) -> None:
-        self.text = text
+    def __init__(self, compute: Compute) -> None:
         self._compute = compute
 
     def matches(self, get: Get) -> bool:
@@ -130,7 +129,7 @@ def _parse(text: str) -> Selector:
     except UnexpectedInput as error:
         raise _illegal(_unexpected(error)) from None
     try:
-        return Selector(text, conditions.condition(node).compute)
+        return Selector(conditions.condition(node).compute)
     except ValueError as error:
         raise _illegal(str(error)) from None
 
