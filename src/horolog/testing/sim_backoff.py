@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from random import Random
 from typing import NamedTuple
 
 from horolog.clock import SimulatedClock
@@ -33,6 +32,7 @@ from horolog.protocol.queue_commands import GroupSettings, PutGroup
 from horolog.protocol.rocketmq import layout, properties, retry
 from horolog.protocol.rocketmq.backoff import Backoff, Exponential, Pauses
 from horolog.protocol.rocketmq.message import encode
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
@@ -94,14 +94,13 @@ class _Row:
         self.current = [state]
 
 
-class BackOffs:
+class BackOffs(Actor):
     """The consumers of one simulation."""
 
     def __init__(
         self, seed: int, broker: SimBroker, clock: SimulatedClock, *, may_rot: bool
     ) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0.1, 0.3, 0.5])  # of all turns
+        super().__init__(seed, [0, 0.1, 0.3, 0.5])
         self._broker = broker
         self._clock = clock
         self._may_rot = may_rot  # any record may be lost: then only dead letters are counted
@@ -112,10 +111,6 @@ class BackOffs:
         self._acked: set[_Place] = set()  # as answered
         self._is_tight = False  # dead letters may have had no space: then there is one lease more
         self.steps_back = False  # the clock has: old handles seem young
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def squeezed(self) -> None:
         """The disk has little space."""

@@ -8,7 +8,6 @@ own: at the end each letter is a message there once if the broker says that it w
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 from typing import NamedTuple
 
 from horolog.limits import HOUR_MS
@@ -30,6 +29,7 @@ from horolog.protocol.dead_letter_commands import (
 from horolog.protocol.queue_commands import GroupSettings, PutGroup
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq import layout, properties, retry
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
@@ -46,22 +46,17 @@ class _Id(NamedTuple):
     origin_id: str
 
 
-class GivingUp:
+class GivingUp(Actor):
     """The consumers of one simulation, and what they have given up."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0.05, 0.15, 0.3])  # of all turns
+        super().__init__(seed, [0, 0.05, 0.15, 0.3])
         self._broker = broker
         self._held: list[tuple[str, str, _Id]] = []  # topic, handle
         self._asked: dict[str, _Id] = {}  # by handle
         self.certain: set[_Id] = set()  # as answered
         self.redriven: Counter[str] = Counter()  # message ids, as answered
         self.latest_ms = 0  # the last due time that was asked for
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def turn(
         self, topics: tuple[str, ...], wall_ms: int, _mono_ms: int

@@ -7,7 +7,6 @@ dead letter once, or dropped, and what is handed over was not later than allowed
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import (
@@ -24,18 +23,18 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.late_policy import PROPERTY, late_topic, policy_of
 from horolog.protocol.rocketmq.message import encode
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
 TOPIC = "perishable"
 
 
-class Perishables:
+class Perishables(Actor):
     """Whoever sends them in one simulation."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0.05, 0.15])  # of all turns
+        super().__init__(seed, [0, 0.05, 0.15])
         self._broker = broker
         self._policy = policy_of(self._random.choice(["drop", "dead-letter"]), 5_000)
         self._after_ms: dict[str, int | None] = {}  # by message id; None: however late
@@ -43,10 +42,6 @@ class Perishables:
         self._asked: dict[int, list[str]] = {}  # message ids, by command
         self.latest_ms = 0  # the last due time
         self.steps_back = False  # the clock has: store times are ahead of it
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def turn(self, topics: tuple[str, ...], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
         """Commands to be asked for in one step, and what they do."""

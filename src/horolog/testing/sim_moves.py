@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from random import Random
 
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import (
@@ -26,6 +25,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.move_commands import MovedMany, MoveMany
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode, key_hash
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
@@ -35,12 +35,11 @@ _SHIFTS_MAX = 10  # 3¹⁰ steps are an hour and a half
 _EVER = 1 << 42
 
 
-class Movers:
+class Movers(Actor):
     """Whoever sends and moves them in one simulation."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0.05, 0.15])  # of all turns
+        super().__init__(seed, [0, 0.05, 0.15])
         self._hurries = self._random.random() < 0.4  # whether some are handed over by request
         self._broker = broker
         self._dues: dict[str, int] = {}  # as sent, by message id
@@ -53,10 +52,6 @@ class Movers:
         self._must: dict[str, set[int]] = {}  # shifts that have moved a message, as answered
         self._hurried = False
         self.latest_ms = 0  # the last due time that there can be
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def turn(self, topics: tuple[str, ...], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
         """Commands to be asked for in one step, and what they do."""

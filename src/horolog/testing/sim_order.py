@@ -8,7 +8,6 @@ against the queues as they are then.  A group consumes all there is in the end, 
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 from typing import NamedTuple
 
 from horolog.clock import SimulatedClock
@@ -32,6 +31,7 @@ from horolog.protocol.queue_commands import GroupSettings, PutGroup
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq import layout, properties, retry
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
@@ -59,12 +59,11 @@ def _receive_of(command: Receive) -> str:
     return f"{command.client_id} {command.attempt_id}" if command.attempt_id else ""
 
 
-class InOrder:
+class InOrder(Actor):
     """The producers and consumers of one message group and another."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0.05, 0.15, 0.3])  # of all turns
+        super().__init__(seed, [0, 0.05, 0.15, 0.3])
         self._broker = broker
         self._sent = 0
         self._events = 0
@@ -79,10 +78,6 @@ class InOrder:
         self._last: Receive | None = None  # one that may come again
         self._asked: Counter[str] = Counter()  # how often each of these has come
         self.latest_ms = 0  # the last due time that was asked for
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def turn(
         self, _topics: tuple[str, ...], wall_ms: int, mono_ms: int

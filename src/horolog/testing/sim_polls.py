@@ -10,10 +10,10 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Sequence
-from random import Random
 
 from horolog.limits import POLL_MAX_MS
 from horolog.protocol.commands import CancelReceive, ClientGone, Receive
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
@@ -21,19 +21,14 @@ QUIET = "quiet"  # a topic without messages
 _FILTERS = ("*", "*", "TagA", "TagB || TagC", "TagZ")
 
 
-class Polls:
+class Polls(Actor):
     """Whoever floods one simulation."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0, 0.03, 0.1])  # of all turns
+        super().__init__(seed, [0, 0, 0.03, 0.1])
         self._broker = broker
         self._parked: dict[Answer, int] = {}  # poll → monotonic ms when it must be answered
         self._over: weakref.WeakSet[Answer] = weakref.WeakSet()  # cancelled, answered or lost
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def turn(self, topics: Sequence[str], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
         """Commands to be asked for in one step, and what they do."""

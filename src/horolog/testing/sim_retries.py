@@ -7,13 +7,13 @@ for.  The last attempt is a dead letter.  Looked at from outside, by what a new 
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 from typing import NamedTuple
 
 from horolog.limits import DEDUP_MS
 from horolog.protocol.commands import Ack, Delivered, DescribeTopic, Receive, Received, Sent
 from horolog.protocol.retry_commands import SendBack
 from horolog.protocol.rocketmq import layout, properties, retry
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
@@ -37,20 +37,15 @@ class _Held(NamedTuple):
     copy: Copy  # that it leads to
 
 
-class Retries:
+class Retries(Actor):
     """Whoever fails in one simulation."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0, 0.05, 0.15])  # of all turns
+        super().__init__(seed, [0, 0, 0.05, 0.15])
         self._broker = broker
         self._held: list[_Held] = []
         self._asked: dict[int, tuple[int, int, Copy]] = {}  # log position → (when, level, copy)
         self.certain: set[Copy] = set()  # as answered
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def turn(self, topics: tuple[str, ...], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
         """Commands to be asked for in one step, and what they do."""

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from random import Random
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.log.consume_queue import UNIT, UNIT_BYTES
 from horolog.protocol.rocketmq.message import key_hash
 from horolog.testing.disk import FaultyDisk
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import DIRECTORY, SimBroker
 from horolog.testing.sim_checks import History
 
@@ -52,12 +52,11 @@ _SALVAGED_ROWS = (4, 5, 6)
 _LIVES_ON_MS = 10 * 60_000
 
 
-class Rot:
+class Rot(Actor):
     """The rot of one simulation.  `flips` says what was flipped, oldest first."""
 
     def __init__(self, seed: int, broker: SimBroker, history: History, disk: FaultyDisk) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0.02, 0.05, 0.15])  # of all turns
+        super().__init__(seed, [0.02, 0.05, 0.15])
         self._broker = broker
         self._history = history
         self._disk = disk
@@ -66,10 +65,6 @@ class Rot:
         self.flips: list[str] = []
         self.salvages = 0  # after which a copy of the broker lived on
         self.keys: set[int] = set()  # key hashes of all messages whose bytes have flipped
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def turn(self) -> str:
         """Flip one bit somewhere; gives what was done."""

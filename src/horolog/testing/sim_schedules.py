@@ -8,7 +8,6 @@ nobody has touched, and that fires for all that it has missed, every single firi
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 from typing import NamedTuple
 
 from horolog.calendar.rules import Zones, check_rule
@@ -38,6 +37,7 @@ from horolog.protocol.schedules import (
     ScheduleView,
     due_of,
 )
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
@@ -61,12 +61,11 @@ class _Fired(NamedTuple):
     message_id: str
 
 
-class Schedules:
+class Schedules(Actor):
     """Whoever makes schedules in one simulation, and what they know of them."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0.1, 0.3])  # of all turns
+        super().__init__(seed, [0, 0.1, 0.3])
         self._broker = broker
         self._views: dict[str, ScheduleView] = {}  # as last answered
         self._made: dict[str, ScheduleView] = {}  # as answered when it was created
@@ -82,10 +81,6 @@ class Schedules:
     def begin(self) -> None:
         """Make the topic."""
         self._broker.ask(CreateTopic(TOPIC, TopicType.MIXED, 2))
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def turn(
         self, _topics: tuple[str, ...], wall_ms: int, _mono_ms: int

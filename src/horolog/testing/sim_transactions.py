@@ -7,7 +7,6 @@ dropped it; one whose rollback was answered, or that was never committed, is not
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 from horolog.broker.settings import TransactionSettings
 from horolog.clock import SimulatedClock
@@ -31,6 +30,7 @@ from horolog.protocol.transaction_commands import (
     Resolution,
     SendHalf,
 )
+from horolog.testing.sim_actor import Actor
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
@@ -40,12 +40,11 @@ _LATER_MS = (0, 0, 0, 1_000, 20_000, 4_000_000, 30 * 3_600_000)
 _ENDS = (Resolution.COMMIT, Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN)
 
 
-class Traders:
+class Traders(Actor):
     """The producers of one simulation, and what they know of their transactions."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0.1, 0.2, 0.4])  # of all turns
+        super().__init__(seed, [0, 0.1, 0.2, 0.4])
         self._broker = broker
         self._n = 0
         self._sent: list[tuple[int, NewMessage]] = []  # monotonic ms, lately
@@ -60,10 +59,6 @@ class Traders:
                 check_max=self._random.choice([1, 3, 15]),
             )
         )
-
-    def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
-        return self._random.random() < self._share
 
     def turn(
         self, _topics: tuple[str, ...], wall_ms: int, mono_ms: int
