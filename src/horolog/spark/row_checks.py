@@ -20,6 +20,7 @@ from horolog.errors import HorologError
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq import properties as names
 from horolog.protocol.rocketmq.message import encode
+from horolog.spark.rows import one_array
 from horolog.spark.sink_columns import Target
 from horolog.spark.text_files import LOST
 from horolog.units import format_time_ms
@@ -82,14 +83,14 @@ def _suspects(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) ->
 
 def _look_into(lists: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[np.int64]:
     """Marks rows whose list holds a suspect text; gives the bytes of each row's texts."""
-    array = _one(lists)
+    array = one_array(lists)
     texts, parents = array.flatten(), _numbers(pc.list_parent_indices(array))
     suspect[parents[_suspect_text(texts, _CONTROL_OR_WHITE, null_is_bad=True)]] = True
     return _sums(texts, parents, len(suspect))
 
 
 def _look_into_properties(maps: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[np.int64]:
-    array = _one(maps)
+    array = one_array(maps)
     entries = array.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
     parents = _numbers(pc.list_parent_indices(entries))
     flat = entries.flatten()
@@ -175,11 +176,6 @@ def _keys(cell: Any) -> Sequence[str]:
     if cell is None:
         return ()
     return list(cell)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _numbers(array: Any) -> npt.NDArray[np.int64]:
