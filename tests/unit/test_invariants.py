@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from worlds import made
 
 from horolog.broker.applied import Applied
 from horolog.broker.broker import Broker
@@ -28,26 +29,21 @@ from horolog.protocol.transaction_commands import SendHalf
 from horolog.testing.sim_broker import Answer
 
 
-def message(name: str, due_ms: int):
-    kind = MessageType.DELAY if due_ms else MessageType.NORMAL
-    return encode(topic="t", body=b"x", message_id=name, type=kind, due_ms=due_ms)
-
-
 @pytest.fixture
 def broker(world) -> Broker:
     """A broker with a visible, a leased, a loaded, a near and a far message."""
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     now = world.clock.wall_ms()
     dues = {"now": 0, "more": 0, "soon": now + 5_000, "near": now + 60_000, "far": now + 3 * DAY_MS}
-    batch = [message(name, due) for name, due in dues.items()]
+    batch = [made(name, due) for name, due in dues.items()]
     world.broker.ask(SendMessages("t", batch))
     world.broker.ask(Receive("g", "t", -1, "*", 1, 60_000, False, 0, "c"))
     half = encode(topic="t", body=b"x", message_id="half", type=MessageType.TRANSACTION)
     world.broker.ask(SendHalf("t", [half]))
-    made = world.broker._opened.broker
-    made.check_invariants()
-    made.shard.check_rows()
-    return made
+    opened = world.broker._opened.broker
+    opened.check_invariants()
+    opened.shard.check_rows()
+    return opened
 
 
 def queue_of(broker: Broker):
