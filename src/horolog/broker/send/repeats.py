@@ -55,7 +55,7 @@ class _Same(NamedTuple):
     message_id: str | None
     attempts: int = 0  # how often it was tried again; of a dead letter 1, for it is one only once
     topic: str = ""  # of a copy for another attempt: where the first one failed
-# Body of a first attempt; clients that send a copy themselves may compress it again
+    # Body of a first attempt; clients that send a copy themselves may compress it again
     body: bytes = b""
     received: tuple[str | None, ...] = ()  # of a first attempt: when, if it was, before it was sent
     origin_id: str = ""  # and where that was stored
