@@ -94,6 +94,11 @@ async def make(data_dir: Path) -> None:
     )
     try:
         await story(engine)
+        compaction = engine.broker.shard.delay.far.compaction
+        while compaction.job is not None or compaction.wants_flush:
+            await (
+                engine.until_quiet()
+            )  # else files of runs that are merged would stay until the next start
     finally:
         await engine.stop()
 
