@@ -122,7 +122,8 @@ class _Gathering:
             return
         self._settle()
         check_body(frame.body)
-        wanted = Wanted.of((text,), self._ways((shared.real,))._replace(takes_halves=again))
+        ways = self._ways((shared.real,))
+        wanted = Wanted.of((text,), ways._replace(takes_halves=True) if again else ways)
         items = Items((shared.flag,), (frame.body,), (text,))
         self._add([Batch(frame, shared, born_ms, None, items)], wanted)
 
