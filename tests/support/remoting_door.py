@@ -70,7 +70,8 @@ class RemotingDoor:
 @contextmanager
 def remoting_door(tmp_path: Path, **settings: Any) -> Iterator[RemotingDoor]:
     """A fresh broker with a simulated clock; settings are those of the front, and of the node."""
-    node_settings = {name: settings.pop(name) for name in Node.__slots__ if name in settings}
+    names = [name for name in Node.__slots__ if name in settings and name != "broker_port"]
+    node_settings = {name: settings.pop(name) for name in names}
     begun: list[RemotingDoor] = []
     ready, over = threading.Event(), asyncio.Event()
     failed: list[BaseException] = []

@@ -28,7 +28,7 @@ CHUNK = 64
 
 def links(door: RemotingDoor) -> list[Any]:
     """Connections of the broker's door."""
-    return list(door.front._doors[1]._links)
+    return list(door.front.doors["broker"]._links)
 
 
 def fuzz(door: RemotingDoor, seed: int, count: int) -> None:

@@ -75,7 +75,7 @@ def test_nothing_is_answered_to_a_one_way_request(tmp_path: Path) -> None:
 
 def links(door: RemotingDoor) -> list[object]:
     """Connections of the broker's door."""
-    return list(door.front._doors[1]._links)
+    return list(door.front.doors["broker"]._links)
 
 
 def test_answers_have_the_opaque_of_their_requests(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_query_gives_the_newest_messages_that_an_answer_holds(tmp_path: Path) 
 def test_an_answer_that_is_too_large_is_told(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         client.done(Code.GET_BROKER_CLUSTER_INFO)
-        link = door.within(lambda: next(iter(door.front._doors[1]._links)))
+        link = door.within(lambda: next(iter(door.front.doors["broker"]._links)))
         for number, answer_sent in enumerate(
             (Answer(body=bytes(FRAME_BYTES_MAX)), Answer(fields={"f": "x" * FRAME_BYTES_MAX})), 100
         ):
@@ -326,7 +326,7 @@ def test_a_client_that_reads_nothing_is_told_nothing(tmp_path: Path) -> None:
         client.done(Code.GET_BROKER_CLUSTER_INFO)
 
         def push_much() -> int:
-            (link,) = door.front._doors[1]._links
+            (link,) = door.front.doors["broker"]._links
             for _ in range(100):
                 link.push(Code.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, bytes(MIB))
             return link.untaken

@@ -76,7 +76,7 @@ def test_who_takes_nothing_is_cut_off_while_there_is_too_much() -> None:
 
 def untaken(door: RemotingDoor) -> int:
     """Bytes that all connections to the broker's port have left."""
-    return door.within(lambda: sum(link.untaken for link in door.front._doors[1]._links))
+    return door.within(lambda: sum(link.untaken for link in door.front.doors["broker"]._links))
 
 
 def busy(answer) -> bool:
@@ -130,7 +130,7 @@ def test_the_log_says_that_somebody_was_cut_off(tmp_path: Path, caplog, monkeypa
     ):
         door.create("orders", queues=1)
         reader.done(Code.SEND_MESSAGE_V2, sending(), BODY)
-        links = door.front._doors[1]._links
+        links = door.front.doors["broker"]._links
         with suppress(ConnectionError):
             while door.within(lambda: len(links)) > 1:
                 idle.ask(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))

@@ -1,6 +1,6 @@
 """The doors of RocketMQ 4.x clients: name server and broker, one port each, and who handles which code.
 
-Both ports answer all codes, for there are set-ups with one address for both.  Handlers stand in families, classes with
+All ports answer all codes, for there are set-ups with one address for both.  Handlers stand in families, classes with
 `handlers()`; what is right or wrong is decided by `protocol` and the core.  A handler answers by itself, now or later
 (None), or gives its `Answer`, or an awaitable of it, for which a task is made: only what is rare does that.
 """
@@ -51,6 +51,7 @@ from horolog.server.remoting.transactions import TransactionCodes
 from horolog.server.tls import Certificate
 
 _SWEEP_S = 10.0
+_VIP_BELOW = 2  # the VIP port is so far below the broker's: clients of before 4.5 send there
 _log = logging.getLogger("horolog.remoting")
 
 
@@ -62,8 +63,9 @@ class Ports(NamedTuple):
 
 
 class RemotingFront:
-    """Two listening ports.  `start` gives them; `stop` lets requests end within a grace time.
+    """Two listening ports, and a third one if it is free.  `start` gives them; `stop` lets requests end within a grace time.
 
+    doors          what listens, by name
     broker_socket  a bound socket for the broker's port, where it had to be known before
     idle_ms        a connection of which nothing was heard for so long is closed
     """
@@ -118,6 +120,7 @@ class RemotingFront:
         self._certificate = certificate
         self._intake = intake or Intake()
         self._idle_ms = idle_ms
+        self.doors: dict[str, Door] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._sends: list[tuple[RemotingLink, Sequence[Frame | Alike]]] = []  # until `_store`
 
@@ -141,17 +144,26 @@ class RemotingFront:
         except HorologError:
             broker.close()
             raise
-        self._doors = [self._door(namesrv), self._door(broker)]
+        listeners = {"namesrv": namesrv, "broker": broker}
+        if (vip := self._bind_vip()) is not None:
+            listeners["vip"] = vip
+        self.doors = {name: self._door(listener) for name, listener in listeners.items()}
         self.node.broker_port = int(broker.getsockname()[1])
-        ports = Ports(*[await door.start() for door in self._doors])
+        ports = {name: await door.start() for name, door in self.doors.items()}
         self._rates.start()
         self._sweep_later()
-        return ports
+        return Ports(ports["namesrv"], ports["broker"])
 
-    @property
-    def doors(self) -> dict[str, Door]:
-        """What listens, by name."""
-        return dict(zip(("namesrv", "broker"), self._doors, strict=True))
+    def _bind_vip(self) -> socket.socket | None:
+        """The VIP port, if the broker's port was named and this one is free."""
+        port = self._broker_port - _VIP_BELOW
+        if self._broker_socket is not None or port <= 0:
+            return None
+        try:
+            return bind(self._host, port, "--broker-port")
+        except HorologError as error:
+            _log.warning("no VIP port for clients of before 4.5: %s", error.message)
+            return None
 
     async def open(self) -> dict[str, int]:
         """Listen, as part of the process; the ports by the names of their settings."""
@@ -175,7 +187,7 @@ class RemotingFront:
         """Refuse new requests, give those under way `grace_s` seconds, close."""
         self._sweeper.cancel()
         await self._rates.stop()
-        await asyncio.gather(*[door.stop(grace_s) for door in self._doors])
+        await asyncio.gather(*[door.stop(grace_s) for door in self.doors.values()])
         for task in list(self._tasks):
             task.cancel()
 
