@@ -24,7 +24,6 @@ from horolog.cli.main import run
         (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]", "HTTP 200, []"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{'error': null}", "HTTP 200, "),
         (b"HTTP/1.1 500 Oh\r\ncontent-length: 5\r\n\r\n\x1b[2J!", "HTTP 500, ·[2J!"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}", "IncompleteRead"),
     ],
 )
 def test_somebody_else_answers(said: bytes, shown: str, capsys) -> None:
@@ -47,6 +46,24 @@ def test_somebody_else_answers(said: bytes, shown: str, capsys) -> None:
     assert shown in sentence
     assert sentence.count("\n") == 1
     assert sentence[:-1].isprintable()
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}"])
+def test_an_answer_that_is_broken_off(said: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    """As by a broker that is killed meanwhile: no answer, and not a stranger's."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(65_536)
+                connection.sendall(said)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert run(["pending", "--admin", url]) == Exit.UNREACHABLE
+        answering.join()
+    assert capsys.readouterr().err.startswith(f"horolog: no broker answers at {url} (")
 
 
 def test_output_that_cannot_be_written() -> None:

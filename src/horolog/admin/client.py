@@ -128,10 +128,10 @@ class AdminClient:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             text = response.read()
-        except http.client.HTTPException as error:
-            # Something answers, in a language that is not ours; what it said may be anything.
-            raise self._stranger(str(error) or type(error).__name__) from None
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
+            if not isinstance(error, (OSError, http.client.IncompleteRead)):
+                # Something answers, in a language that is not ours; what it said may be anything.
+                raise self._stranger(str(error) or type(error).__name__) from None
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
             do = "start one with `horolog serve`, or name another with --admin URL"
             if isinstance(error, TimeoutError):

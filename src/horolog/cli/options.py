@@ -47,7 +47,9 @@ DueFrom = Annotated[
 DueTo = Annotated[str, typer.Option("--to", metavar="TIME", help="… and due before.")]
 OfTag = Annotated[str, typer.Option("--tag", help="With --from: only with this tag.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --from: only count.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --from: do not ask.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="With --from: do not ask; without a terminal nobody is.")
+]
 
 
 class _NoBlanks(typer.core.TyperCommand):
