@@ -1,4 +1,4 @@
-"""Files of a data directory that are links to what is not there, as when a disk is not mounted."""
+"""Files of a data directory that are links to what is not there, as when a disk is not mounted, or another file's."""
 
 from __future__ import annotations
 
@@ -74,6 +74,20 @@ def test_a_directory_in_the_place_of_a_file_ends_no_verification(
     replaced.mkdir()
     verdict = verify(tmp_path / "data")
     assert any(replaced.name in found.file for found in verdict.findings.kept)
+
+
+def test_two_runs_that_were_exchanged(left: Path, tmp_path: Path) -> None:
+    """Each is intact, and not the one of its name."""
+    shutil.copytree(left, tmp_path / "intact")
+    shutil.copytree(left, tmp_path / "data")
+    runs = sorted((tmp_path / "data/shard-00/runs").glob("*.run"))
+    contents = [each.read_bytes() for each in runs]
+    for run, content in zip(runs, reversed(contents), strict=True):
+        run.write_bytes(content)
+    assert len(set(contents)) > 1
+    assert not verify(tmp_path / "data").clean
+    assert pending(tmp_path / "data") == pending(tmp_path / "intact") > 0
+    assert verify(tmp_path / "data").clean
 
 
 @pytest.mark.parametrize("pattern", ["log/*000.log", "log/*32768.log"])

@@ -124,6 +124,8 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
         if isinstance(error, HorologError) and error.code in NO_ROOM:
             raise  # that says nothing about the file
         return f"run {name} cannot be opened ({error})"
+    if (info.rows, info.first_ms, info.last_ms) != (row["rows"], row["first_ms"], row["last_ms"]):
+        return f"run {name} cannot be opened (it is not the file that the checkpoint names)"
     run = _run_of(far, info, row)
     run.restore(row["cursor"], row["limit"], row["limit_ms"], row["waiting"])
     run.version, run.frozen = row["version"], row.get("frozen", False)
