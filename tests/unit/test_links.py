@@ -90,10 +90,20 @@ def test_two_runs_that_were_exchanged(left: Path, tmp_path: Path) -> None:
     assert verify(tmp_path / "data").clean
 
 
+@pytest.mark.parametrize("becomes", ["nothing", "a directory", "itself"])
 @pytest.mark.parametrize("pattern", ["log/*000.log", "log/*32768.log"])
-def test_a_segment_of_the_log_refuses_the_start(left: Path, tmp_path: Path, pattern: str) -> None:
+def test_a_segment_of_the_log_refuses_the_start(
+    left: Path, tmp_path: Path, pattern: str, becomes: str
+) -> None:
     """Not its first reader, hours later."""
     with_link(left, tmp_path / "data", pattern)
+    if becomes != "nothing":
+        linked = next(each for each in (tmp_path / "data").rglob("*") if each.is_symlink())
+        linked.unlink()
+        if becomes == "a directory":
+            linked.mkdir()
+        else:
+            linked.symlink_to(linked)
     verify_directory(Disk(tmp_path / "data", read_only=True))
     with pytest.raises(HorologError, match="segment") as refused:
         pending(tmp_path / "data")

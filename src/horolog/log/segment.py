@@ -31,11 +31,11 @@ def segment_name(base: int) -> str:
 
 
 def bases_on_disk(storage: Storage, directory: str) -> list[int]:
-    """Bases of all segment files, ascending, whatever they are; a link to what is not there is none."""
+    """Bases of all segment files, ascending, whatever they hold; a directory is none, nor a link to what is not there."""
     return sorted(
         int(name[:-4])
         for name in storage.list(directory)
-        if name.endswith(".log") and name[:-4].isdigit() and storage.exists(f"{directory}/{name}")
+        if name.endswith(".log") and name[:-4].isdigit() and storage.is_file(f"{directory}/{name}")
     )
 
 

@@ -68,6 +68,10 @@ class Storage(Protocol):
         """Whether a file or directory of that name exists."""
         ...
 
+    def is_file(self, path: str) -> bool:
+        """Whether it is a file, or a link to one."""
+        ...
+
     def list(self, path: str) -> list[str]:
         """Sorted names in a directory; empty if there is no such directory, or a file in its place."""
         ...

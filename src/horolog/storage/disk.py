@@ -176,6 +176,10 @@ class Disk:
         """Whether a file or directory of that name exists."""
         return self._at(path).exists()
 
+    def is_file(self, path: str) -> bool:
+        """Whether it is a file, or a link to one."""
+        return self._at(path).is_file()
+
     def list(self, path: str) -> list[str]:
         """Sorted names in a directory; empty if there is no such directory, or a file in its place."""
         with _translated("list", self._at(path)):

@@ -255,6 +255,10 @@ class FaultyDisk:
         """Whether a file or directory of that name exists."""
         return path in self._names or path in self._dirs
 
+    def is_file(self, path: str) -> bool:
+        """Whether it is a file, or a link to one."""
+        return path in self._names
+
     def list(self, path: str) -> list[str]:
         """Sorted names in a directory."""
         prefix = f"{path}/" if path else ""
