@@ -125,7 +125,7 @@ async def fill(directory: Path, pending: int) -> Result:
             continue
         name = f"{far.take_file_id():010d}"
         writer = RunWriter(
-            engine._storage, far.directory, name, log_id=shard.log.log_id, rows=len(mine)
+            engine.storage, far.directory, name, log_id=shard.log.log_id, rows=len(mine)
         )
         # a slice of time after the other, since the writer wants its rows in order
         entries, records = rows.make(mine)
@@ -133,7 +133,7 @@ async def fill(directory: Path, pending: int) -> Result:
             writer.add(entries[at : at + 65_536], records[at : at + 65_536])
         info = writer.finish()
         far.runs[name] = FarRun(info, far.take_source_id(), 1, far.open_run)
-    engine._storage.sync_dir(far.directory)
+    engine.storage.sync_dir(far.directory)
     far._asked = None
     took = time.perf_counter() - began
     await engine.checkpoint()

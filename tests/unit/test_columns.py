@@ -22,8 +22,10 @@ def test_one_copy_writes_what_field_by_field_writes(flags: list[int]) -> None:
     bodies = [bytes(24) + b"b" * size for size in SIZES]
     same: list[Any] = [[0] * 3 for _ in range(9)]
     ids = [b"id%d" % i for i in range(3)]
-    messages = Messages(bodies, *same[:2], flags, *same[2:4], [b"n\x01v"] * 3, ids, *same[4:])
-    body, sizes = records_of(b"topic", (b"\x0a\0\0\7", 9), messages)
+    hosts = [(b"\x0a\0\0\7", 9)] * 3
+    texts = [b"n\x01v"] * 3
+    messages = Messages(bodies, *same[:2], flags, *same[2:4], texts, ids, *same[4:], hosts)
+    body, sizes = records_of(b"topic", messages)
     at = np.cumsum(sizes) - sizes
     one, other = (np.frombuffer(bytearray(body), np.uint8) for _ in range(2))
     heads = get(one, at, HEAD)

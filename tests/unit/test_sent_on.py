@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.test_repeats import results, reuse, take
+from tests.support.worlds import take_all
+from tests.unit.test_repeats import results, reuse
 
 from horolog.protocol.commands import CreateTopic, MessageType, SendMessages, TopicType
 from horolog.protocol.rocketmq import properties
@@ -35,7 +36,7 @@ def made(received: str, born_ms: int = 1_000, port: int = 4_711, due_ms: int = 0
 @pytest.mark.parametrize("due_in", [0, 5_000])
 def test_over_another_connection(world, broker, due_in: int) -> None:
     first = reuse(world, made(""))
-    assert take(world) == ["a"]
+    assert take_all(world) == ["a"]
     for received in ("7001", "7002"):
         due = world.clock.wall_ms() + due_in if due_in else 0
         sent = reuse(world, made(received, 2_000, 4_712, due))
@@ -44,7 +45,7 @@ def test_over_another_connection(world, broker, due_in: int) -> None:
         assert results(again) == results(sent), "and a retry of it is none"
         world.clock.advance(due_in)
         broker.settle()
-        assert take(world) == ["a"]
+        assert take_all(world) == ["a"]
     assert results(reuse(world, made("", 9_000, 4_714))) == results(first), "a late retry"
 
 
@@ -54,4 +55,4 @@ def test_in_the_same_turn(world, broker) -> None:
     broker.step(answers)
     broker.settle()
     assert len({answer.result.origins[0] for answer in answers}) == 3
-    assert take(world) == ["a", "a", "a"]
+    assert take_all(world) == ["a", "a", "a"]

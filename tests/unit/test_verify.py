@@ -94,13 +94,12 @@ async def make(data_dir: Path) -> None:
     )
     try:
         await story(engine)
-        compaction = engine.broker.shard.delay.far.compaction
-        while compaction.job is not None or compaction.wants_flush:
-            await (
-                engine.until_quiet()
-            )  # else files of runs that are merged would stay until the next start
     finally:
         await engine.stop()
+    newest = sorted((data_dir / "shard-00/checkpoint").iterdir())[-1].read_bytes()
+    for path in (data_dir / "shard-00/runs").glob("[0-9]*"):
+        if path.name.partition(".")[0].encode() not in newest:
+            path.unlink()  # of a run that was merged just now; the next start would remove it
 
 
 @pytest.fixture(scope="module")

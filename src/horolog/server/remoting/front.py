@@ -51,7 +51,7 @@ from horolog.server.remoting.transactions import TransactionCodes
 from horolog.server.tls import Certificate
 
 _SWEEP_S = 10.0
-_VIP_BELOW = 2  # the VIP port is so far below the broker's: clients of before 4.5 send there
+VIP_BELOW = 2  # the VIP port is so far below the broker's: clients of before 4.5 send there
 _log = logging.getLogger("horolog.remoting")
 
 
@@ -156,7 +156,7 @@ class RemotingFront:
 
     def _bind_vip(self) -> socket.socket | None:
         """The VIP port, if the broker's port was named and this one is free."""
-        port = self._broker_port - _VIP_BELOW
+        port = self._broker_port - VIP_BELOW
         if self._broker_socket is not None or port <= 0:
             return None
         try:
