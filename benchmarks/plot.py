@@ -66,7 +66,7 @@ def _spine(results: Result, axes: Any) -> None:
     right.set_title(f"ready after kill −9,\n{results['ready']['pending']:,} pending: seconds")
     for axis in (left, right):
         axis.invert_yaxis()
-    left.figure.subplots_adjust(left=0.12, wspace=0.45, top=0.85)
+    left.figure.subplots_adjust(left=0.12, wspace=0.6, top=0.85)
 
 
 def _wire(wire: Result, axes: Any) -> None:

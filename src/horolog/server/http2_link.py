@@ -168,9 +168,10 @@ class Http2Link(Link):
 
         Clients in Go and Java send one with every call, to measure the connection.
         """
-        if not self.requests or not self.calls.http.out.has_only_pongs:
+        out = self.calls.http.out
+        if not self.requests or not out.has_only_pongs:
             return False
-        if self._pong is None:
+        if out.ready and self._pong is None:
             self._pong = self._door.loop.call_later(_PONG_S, self._write_pong)
         return True
 
