@@ -6,6 +6,7 @@ by itself is told by {"by": "its name", "event": …}.  Ends when its input ends
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -29,6 +30,7 @@ from rocketmq import (
 )
 from rocketmq.grpc_protocol import FilterType
 
+_loop = asyncio.new_event_loop()
 _writing = threading.Lock()  # consumers call from the client's own threads
 _clients: dict[str, Any] = {}
 _held: dict[str, Message] = {}
@@ -202,6 +204,8 @@ VERBS = {
 
 
 def answer(asked: dict[str, Any]) -> None:
+    # As in a main thread: without a loop, calls of grpc.aio, which the client makes here, fail now and then
+    asyncio.set_event_loop(_loop)
     try:
         write({"id": asked["id"], "gave": VERBS[asked["do"]](asked)})
     except Exception as error:
