@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from google.protobuf.duration_pb2 import Duration
 from tests.support.grpc_peer import Peer, head, run
 
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames
 from horolog.protocol.http2.frames import Type
+from horolog.server import http2_link
 from horolog.server.door import Door
 from horolog.server.grpc_front import GrpcFront
 from horolog.server.loop import Engine
@@ -35,7 +37,11 @@ POLL = pb.ReceiveMessageRequest(
 ).SerializeToString()
 
 
-def test_a_ping_with_a_call_is_answered_with_it(tmp_path: Path) -> None:
+def test_a_ping_with_a_call_is_answered_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http2_link, "_PONG_S", 10)  # however slow the machine is
+
     async def story(_: Engine, door: Door, front: GrpcFront) -> None:
         peer = Peer(door, front)
         peer.writes.clear()
