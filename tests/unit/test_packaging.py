@@ -14,7 +14,7 @@ from packaging_files import PACKAGING, ROOT, environment, instruction, pins, sta
 from horolog.cli.main import app
 from horolog.config import ENVIRONMENT_PREFIX, Settings
 from horolog.config_sources import load
-from horolog.server.remoting.front import VIP_BELOW
+from horolog.server.remoting.front import VIP_PORT
 
 BUILD, IMAGE = stages()
 WORDS = {
@@ -93,8 +93,7 @@ def test_the_containers_variables_are_settings() -> None:
     for name in ours:
         assert name.removeprefix(ENVIRONMENT_PREFIX).lower() in Settings.model_fields
     assert not settings.is_local
-    vip_port = settings.broker_port - VIP_BELOW
-    ports = {settings.grpc_port, settings.namesrv_port, vip_port, settings.broker_port}
+    ports = {settings.grpc_port, settings.namesrv_port, VIP_PORT, settings.broker_port}
     assert {int(port) for port in instruction(IMAGE, "EXPOSE")[0].split()} == ports
 
 

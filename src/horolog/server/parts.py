@@ -127,7 +127,7 @@ def _make_doors(
     if not settings.remoting:
         TransactionChecks(engine, [grpc.producers])
         return [grpc]
-    from horolog.server.remoting.front import RemotingFront
+    from horolog.server.remoting.front import BROKER_PORT, VIP_PORT, RemotingFront
     from horolog.server.remoting.node import Node
     from horolog.server.remoting.settings import properties_of
 
@@ -148,6 +148,7 @@ def _make_doors(
         settings.host,
         settings.namesrv_port,
         settings.broker_port,
+        vip_port=VIP_PORT if settings.broker_port == BROKER_PORT else 0,
         broker_socket=broker_socket,
         certificate=certificate,
         intake=intake,

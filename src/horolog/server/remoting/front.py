@@ -51,7 +51,9 @@ from horolog.server.remoting.transactions import TransactionCodes
 from horolog.server.tls import Certificate
 
 _SWEEP_S = 10.0
-VIP_BELOW = 2  # the VIP port is so far below the broker's: clients of before 4.5 send there
+BROKER_PORT = 10_911
+VIP_PORT = BROKER_PORT - 2
+"""RocketMQ's ports: clients of before 4.5 send to the second one, two below that of the broker."""
 _log = logging.getLogger("horolog.remoting")
 
 
@@ -66,6 +68,7 @@ class RemotingFront:
     """Two listening ports, and a third one if it is free.  `start` gives them; `stop` lets requests end within a grace time.
 
     doors          what listens, by name
+    vip_port       a third one, for clients of before 4.5; 0: none
     broker_socket  a bound socket for the broker's port, where it had to be known before
     idle_ms        a connection of which nothing was heard for so long is closed
     """
@@ -77,6 +80,7 @@ class RemotingFront:
         namesrv_port: int = 0,
         broker_port: int = 0,
         *,
+        vip_port: int = 0,
         broker_socket: socket.socket | None = None,
         certificate: Certificate | None = None,
         intake: Intake | None = None,
@@ -117,6 +121,7 @@ class RemotingFront:
                 self._handlers[code] = handle
         self._host, self._namesrv_port, self._broker_port = host, namesrv_port, broker_port
         self._broker_socket = broker_socket
+        self._vip_port = vip_port
         self._certificate = certificate
         self._intake = intake or Intake()
         self._idle_ms = idle_ms
@@ -155,12 +160,11 @@ class RemotingFront:
         return Ports(ports["namesrv"], ports["broker"])
 
     def _bind_vip(self) -> socket.socket | None:
-        """The VIP port, if the broker's port was named and this one is free."""
-        port = self._broker_port - VIP_BELOW
-        if self._broker_socket is not None or port <= 0:
+        """The VIP port, if one is wanted and it is free."""
+        if not self._vip_port:
             return None
         try:
-            return bind(self._host, port, "--broker-port")
+            return bind(self._host, self._vip_port, "--broker-port")
         except HorologError as error:
             _log.warning("no VIP port for clients of before 4.5: %s", error.message)
             return None
