@@ -43,6 +43,8 @@ from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import parse_duration_ms
 
 ENVIRONMENT_PREFIX = "HOROLOG_"
+BROKER_PORT = 10_911  # RocketMQ's
+VIP_PORT = BROKER_PORT - 2  # where RocketMQ's clients of before 4.5 send
 _ADVERTISED = re.compile(r"[A-Za-z0-9._-]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -66,7 +68,7 @@ class Settings(BaseSettings):
         9876, ge=0, le=65_535, description="name server of RocketMQ 4.x clients; 0: a free port"
     )
     broker_port: int = Field(
-        10911,
+        BROKER_PORT,
         ge=0,
         le=65_535,
         description="broker of RocketMQ 4.x clients, which routes name; 0: a free port",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
+from tests.support.asked import note_asked
 from tests.support.grpc_peer import Peer, head, run
 
 from horolog.errors import ErrorCode, HorologError
@@ -157,14 +158,7 @@ def test_each_is_answered_as_if_it_had_come_alone(tmp_path: Path) -> None:
 def test_acks_of_a_group_and_topic_are_one_command_and_come_first(tmp_path: Path) -> None:
     async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
         one, two = await prepare(door, front)
-        asked: list[object] = []
-        ask = engine.ask
-
-        def noted(command: Any, then: Callable[[object], None]) -> Ticket:
-            asked.append(command)
-            return ask(command, then)
-
-        engine.ask = noted  # type: ignore[method-assign]
+        asked = note_asked(engine)
         peer = Peer(door, front)
         calls = [receive("one")]
         for mine, other in zip(one, two, strict=True):

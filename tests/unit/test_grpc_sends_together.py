@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from tests.support.asked import note_asked
 from tests.support.grpc_peer import Peer, head, run
 
 from horolog.errors import ErrorCode, HorologError
@@ -119,14 +120,7 @@ def test_each_is_answered_as_if_it_had_come_alone(tmp_path: Path) -> None:
 
 def test_sends_to_a_topic_are_one_command(tmp_path: Path) -> None:
     async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
-        asked: list[object] = []
-        ask = engine.ask
-
-        def noted(command: Any, then: Callable[[object], None]) -> Ticket:
-            asked.append(command)
-            return ask(command, then)
-
-        engine.ask = noted  # type: ignore[method-assign]
+        asked = note_asked(engine)
         new, soon = Names(), engine.clock.wall_ms() // 1_000 + SOON_S
         peer = Peer(door, front)
         calls = [batch(*[message(new(), "delay", soon) for _ in range(n)]) for n in (1, 32, 2)]
@@ -134,7 +128,7 @@ def test_sends_to_a_topic_are_one_command(tmp_path: Path) -> None:
         peer.say(b"".join([peer.call(SEND, each) for each in calls]))
         found = answers_of(await peer.answers(len(calls)))
         assert [len(answer.entries) for _, _, answer, _ in found] == [1, 1, 32, 2]
-        assert [(command.topic, len(command.columns().sizes)) for command in asked] == [  # type: ignore[attr-defined]
+        assert [(command.topic, len(command.columns().sizes)) for command in asked] == [
             ("delay", 35),
             ("mixed", 1),
         ]
@@ -144,14 +138,7 @@ def test_sends_to_a_topic_are_one_command(tmp_path: Path) -> None:
 
 def test_sends_of_several_connections_are_one_command(tmp_path: Path) -> None:
     async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
-        asked: list[Any] = []
-        ask = engine.ask
-
-        def noted(command: Any, then: Callable[[object], None]) -> Ticket:
-            asked.append(command)
-            return ask(command, then)
-
-        engine.ask = noted  # type: ignore[method-assign]
+        asked = note_asked(engine)
         new, soon = Names(), engine.clock.wall_ms() // 1_000 + SOON_S
         peers = [Peer(door, front) for _ in range(3)]
         names = [[new() for _ in range(count)] for count in (1, 3, 2)]

@@ -12,9 +12,8 @@ import typer.main
 from packaging_files import PACKAGING, ROOT, environment, instruction, pins, stages, unit_values
 
 from horolog.cli.main import app
-from horolog.config import ENVIRONMENT_PREFIX, Settings
+from horolog.config import ENVIRONMENT_PREFIX, VIP_PORT, Settings
 from horolog.config_sources import load
-from horolog.server.remoting.front import VIP_PORT
 
 BUILD, IMAGE = stages()
 WORDS = {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.asked import note_asked
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.unit.test_remoting_messages import layouts, pulling, sending
@@ -30,17 +31,7 @@ class Crowd:
         for client in clients:
             client.call(Code.GET_BROKER_CLUSTER_INFO)  # so that its connection is there
         self.ports = [client.socket.getsockname()[1] for client in clients]
-        self.asked: list[Any] = []
-        self._note()
-
-    def _note(self) -> None:
-        ask = self.door.engine.ask
-
-        def noted(command: Any, then: Any) -> Any:
-            self.asked.append(command)
-            return ask(command, then)
-
-        self.door.engine.ask = noted
+        self.asked = note_asked(door.engine)
 
     def links(self) -> dict[int, Any]:
         """The broker's ends of their connections, by their ports."""

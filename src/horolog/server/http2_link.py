@@ -162,9 +162,8 @@ class Http2Link(Link):
         self._drop(stream)
         self.owes()
 
-    @property
-    def can_wait(self) -> bool:
-        """Whether only a ping is to be answered, and calls are.
+    def puts_off(self) -> bool:
+        """Whether only a ping is to be answered, and calls are; then it is answered within `_PONG_S`.
 
         Clients in Go and Java send one with every call, to measure the connection.
         """

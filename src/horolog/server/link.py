@@ -93,8 +93,7 @@ class Link(asyncio.Protocol):
         """End the connection."""
         raise NotImplementedError
 
-    @property
-    def can_wait(self) -> bool:
+    def puts_off(self) -> bool:
         """Whether what is to be written after `hear` goes with the answers to come, which saves a write."""
         return False
 
@@ -172,7 +171,7 @@ class Link(asyncio.Protocol):
         if data:
             self._owes = True  # what is said meanwhile is written by `flush`, at the end
             self.hear(data, now_ms)
-            if self.can_wait:
+            if self.puts_off():
                 self._owes = False
                 return
         self.flush()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from horolog.access.guard import Guard
-from horolog.config import Settings
+from horolog.config import BROKER_PORT, VIP_PORT, Settings
 from horolog.server.connected import KnowsClients
 from horolog.server.running import Promote, RunningEngine
 from horolog.server.store_host import store_host
@@ -127,7 +127,7 @@ def _make_doors(
     if not settings.remoting:
         TransactionChecks(engine, [grpc.producers])
         return [grpc]
-    from horolog.server.remoting.front import BROKER_PORT, VIP_PORT, RemotingFront
+    from horolog.server.remoting.front import RemotingFront
     from horolog.server.remoting.node import Node
     from horolog.server.remoting.settings import properties_of
 

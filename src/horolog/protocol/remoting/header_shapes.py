@@ -121,9 +121,10 @@ class HeaderShape:
         if marks:
             return None
         pieces.append(re.escape(header[last:]))
-        pattern, order = b"".join(pieces), [groups.index(group) + 1 for group in range(count)]
+        pattern = b"".join(pieces)
         shape = _met.get(pattern)
-        if shape is None or shape._order != order:
+        if shape is None:
+            order = [groups.index(group) + 1 for group in range(count)]
             shape = cls(pattern, order, sample, (queue, born, properties))
             if len(_met) >= _MET_MAX:
                 _met.clear()

@@ -51,9 +51,6 @@ from horolog.server.remoting.transactions import TransactionCodes
 from horolog.server.tls import Certificate
 
 _SWEEP_S = 10.0
-BROKER_PORT = 10_911
-VIP_PORT = BROKER_PORT - 2
-"""RocketMQ's ports: clients of before 4.5 send to the second one, two below that of the broker."""
 _log = logging.getLogger("horolog.remoting")
 
 

@@ -92,8 +92,7 @@ class ProduceCodes:
                 )
             except Exception as error:  # noqa: BLE001 - as in `take`
                 for link, run in senders:
-                    for frame in run.frames():
-                        link.fail(frame, error)
+                    _fail_all(link, [run], error)
                 return
         if gathered is None:
             for link, run in senders:
@@ -126,9 +125,7 @@ class ProduceCodes:
                 frames, (peer.host, peer.port), self._node.site, self._node.new_ids, link.shapes
             )
         except Exception as error:  # noqa: BLE001 - our own mistake: nobody else would tell the callers
-            for each in frames:
-                for frame in each.frames() if isinstance(each, Alike) else (each,):
-                    link.fail(frame, error)
+            _fail_all(link, frames, error)
             return
         for frame, refusal in refused:
             link.fail(frame, refusal)
@@ -210,3 +207,10 @@ class ProduceCodes:
         if recalled.status is RecallStatus.CANCELLED:
             return Answer(fields={"msgId": recalled.message_id})
         return Answer(Status.ILLEGAL_OPERATION, remark=recalled.detail)
+
+
+def _fail_all(link: RemotingLink, frames: Sequence[Frame | Alike], error: Exception) -> None:
+    """Tell each of a connection's sends of our own mistake."""
+    for each in frames:
+        for frame in each.frames() if isinstance(each, Alike) else (each,):
+            link.fail(frame, error)
