@@ -53,10 +53,12 @@ def test_promises_hold_for_10000_seeds(capsys) -> None:
     seeds(capsys, "--seeds", "10000", "--first", "1000")
 
 
-@pytest.mark.parametrize("seed", [100_630, 104_398])
-def test_seeds_that_a_check_was_wrong_about(seed) -> None:
-    """What fires after its schedule has gone; what is taken back after a message that became a dead letter."""
-    failure = run_seed(seed)
+@pytest.mark.parametrize(("seed", "rot"), [(100_630, False), (104_398, False), (1_127, True)])
+def test_seeds_that_a_check_was_wrong_about(seed, rot) -> None:
+    """What fires after its schedule has gone; what is taken back after a message that became a dead letter; what is
+    sent again while its first half message cannot be read.
+    """
+    failure = run_seed(seed, rot=rot)
     assert not failure, failure
 
 

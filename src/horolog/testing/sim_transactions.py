@@ -7,6 +7,7 @@ dropped it; one whose rollback was answered, or that was never committed, is not
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from horolog.broker.settings import TransactionSettings
 from horolog.clock import SimulatedClock
@@ -22,7 +23,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.protocol.transaction_commands import (
     CheckTransactions,
     EndTransaction,
@@ -41,11 +42,16 @@ _ENDS = (Resolution.COMMIT, Resolution.COMMIT, Resolution.ROLLBACK, Resolution.U
 
 
 class Traders(Actor):
-    """The producers of one simulation, and what they know of their transactions."""
+    """The producers of one simulation, and what they know of their transactions.
 
-    def __init__(self, seed: int, broker: SimBroker) -> None:
+    rotten  key hashes of messages whose bytes have flipped: one that cannot be read is no half message that a second
+            send repeats, so that one begins a transaction of its own
+    """
+
+    def __init__(self, seed: int, broker: SimBroker, rotten: Collection[int] = ()) -> None:
         super().__init__(seed, [0, 0.1, 0.2, 0.4])
         self._broker = broker
+        self._rotten = rotten
         self._n = 0
         self._sent: list[tuple[int, NewMessage]] = []  # monotonic ms, lately
         self._open: dict[int, str] = {}  # position → message id, as answered
@@ -142,8 +148,11 @@ class Traders(Actor):
 
     def _is_over(self, message_id: str, resolution: Resolution) -> None:
         before = self._ended.setdefault(message_id, resolution)
-        if before is not resolution:
+        if before is not resolution and not self._is_rotten(message_id):
             raise PromiseBroken(f"{message_id} ended twice: {before.value}, {resolution.value}")
+
+    def _is_rotten(self, message_id: str) -> bool:
+        return key_hash(TOPIC, message_id) in self._rotten
 
     def finish(self, *, lost_allowed: bool) -> None:
         """All time has passed, and nobody has said anything more: compare."""
@@ -161,9 +170,10 @@ class Traders(Actor):
         committed = {i for i, end in self._ended.items() if end is Resolution.COMMIT}
         may_be = {i for i, ends in self._asked.items() if Resolution.COMMIT in ends}
         may_be -= {i for i, end in self._ended.items() if end is Resolution.ROLLBACK}
-        if twice := [message_id for message_id, times in there.items() if times > 1]:
+        twice = [message_id for message_id, times in there.items() if times > 1]
+        if twice := [each for each in twice if not self._is_rotten(each)]:
             raise PromiseBroken(f"P3: {twice} were committed once and are there twice")
-        if wrong := there.keys() - may_be:
+        if wrong := [each for each in there.keys() - may_be if not self._is_rotten(each)]:
             raise PromiseBroken(f"{sorted(wrong)} are there, and nobody has committed them")
         missing = committed - there.keys()
         if len(missing) > dropped and not lost_allowed:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from horolog.log.control_records import IS_EXPIRED
 from horolog.log.controls import read_control
 from horolog.log.frame import HEADER_BYTES, parse
-from horolog.log.record import FLAGS_AT, KIND_AT, Kind
+from horolog.log.record import ENVELOPE_BYTES, FLAGS_AT, KIND_AT, Kind
 from horolog.log.segment import Write
 from horolog.testing.sim_checks import broken
 
@@ -22,7 +22,7 @@ _MESSAGES = frozenset({1, 2, 4})  # and SCHEDULED
 
 
 class Frame(NamedTuple):
-    """One frame of the log as it was written: log positions, and key hash → position of its messages."""
+    """One frame of the log as it was written: log positions, and key hash → position of its messages, halves too."""
 
     base: int
     end: int
@@ -79,6 +79,8 @@ class HandOverWatch:
                 self._see_expired(position + at, origins)
             if kind in _VISIBLE and due_ms > wall_ms:
                 raise broken("P1", f"due {due_ms} handed over at {wall_ms}")
+            if kind == Kind.HALF:
+                keys[_KEY.unpack_from(content, at + ENVELOPE_BYTES + _KEY_AT)[0]] = position + at
             if kind in _MESSAGES and size >= _KEY_AT + _KEY.size:
                 key = _KEY.unpack_from(content, at + _KEY_AT)[0]
                 keys[key] = position + at

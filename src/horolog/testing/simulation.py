@@ -67,7 +67,6 @@ class Simulation:
         self.retries = Retries(seed + 7, self.broker)
         self.giving_up = GivingUp(seed + 11, self.broker)
         self.in_order = InOrder(seed + 12, self.broker)
-        self.traders = Traders(seed + 14, self.broker)
         self.late = Perishables(seed + 13, self.broker)
         self.levels = Levels(seed + 8)
         world = self.random, self.broker, self.clock, self.history
@@ -80,6 +79,8 @@ class Simulation:
         if rot and isinstance(self.disk, FaultyDisk):
             self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
             self.lake.share = 0  # what it reads is not looked at by anybody else
+        rotten = () if self.rot is None else self.rot.keys
+        self.traders = Traders(seed + 14, self.broker, rotten)
         self.answers: list[Answer] = []
         self.topics = TOPICS
         self._story = story
