@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.test_verify import FAR, SEGMENT, make, verify
+from directories import FAR, SEGMENT, make, verify
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import CountPending

@@ -11,26 +11,14 @@ from random import Random
 import numpy as np
 import orjson
 import pytest
+from directories import FAR, HOUR, SEGMENT, make, said, story, verify
 from run_rows import LOG_ID, Source, new_disk
 
-from horolog.broker.settings import Settings
 from horolog.delay.entry import ENTRY
 from horolog.delay.entry_keys import KeyRuns
-from horolog.delay.far.compaction import FarSettings
 from horolog.delay.near import store
 from horolog.delay.state import EntryState, decode_state, encode_state
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import (
-    Ack,
-    CreateTopic,
-    MessageType,
-    Recall,
-    Receive,
-    SendMessages,
-    TopicType,
-)
-from horolog.protocol.rocketmq.message import encode
-from horolog.server.loop import Engine
 from horolog.server.open_broker import open_engine
 from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
@@ -42,65 +30,6 @@ from horolog.verify.findings import Findings
 from horolog.verify.reading import LogBytes, Reading
 from horolog.verify.runs import RunFile
 
-SEGMENT = 1 << 15
-HOUR = 3_600_000
-FAR = Settings(max_delay_ms=400 * 24 * HOUR, far=FarSettings(6_000, 2, 2))
-
-
-async def story(engine: Engine) -> None:
-    """Near and far messages, normal ones with keys, recalls, deliveries, two checkpoints, runs and merges."""
-    await engine.submit(CreateTopic("t", TopicType.MIXED, 2))
-    await engine.submit(CreateTopic("u", TopicType.MIXED, 1))
-    now = engine.clock.wall_ms()
-
-    async def send(name: str, topic: str, dues: list[int], **more: object) -> None:
-        kind = MessageType.DELAY if dues[0] else MessageType.NORMAL
-        await engine.submit(
-            SendMessages(
-                topic,
-                [
-                    encode(
-                        topic=topic,
-                        body=b"b" * 100,
-                        message_id=f"{name}-{i}",
-                        type=kind,
-                        due_ms=due,
-                        tag="a" if i % 2 else None,
-                        **more,  # type: ignore[arg-type]
-                    )
-                    for i, due in enumerate(dues)
-                ],
-            )
-        )
-
-    for lap in range(4):
-        await send(f"near{lap}", "t", [now + 1_000 * (i % 7) + 5_000 * lap for i in range(20)])
-        await send(f"now{lap}", "u", [0] * 10, keys=["k1", f"k{lap}"])
-        await send(f"far{lap}", "u", [now + (30 + 9 * i) * HOUR + lap for i in range(20)])
-        await engine.advance(4_000)
-    await engine.submit(Recall("t", "near3-19", now + 1_000 * (19 % 7) + 15_000))
-    await engine.submit(Recall("u", "far0-3", now + (30 + 27) * HOUR))
-    await engine.submit(Recall("u", "far3-2", now + (30 + 18) * HOUR + 3))
-    got = await engine.submit(Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c"))
-    await engine.submit(Ack("g", "t", [m.receipt_handle for m in got.messages[:5]]))
-    await engine.checkpoint()
-    await send("last", "t", [now + 3 * HOUR] * 5)
-    await engine.advance(5_000)
-
-
-async def make(data_dir: Path) -> None:
-    engine = await open_engine(
-        data_dir, clock="simulated", segment_bytes=SEGMENT, settings=FAR, start_ms=1_700_000_000_000
-    )
-    try:
-        await story(engine)
-    finally:
-        await engine.stop()
-    newest = sorted((data_dir / "shard-00/checkpoint").iterdir())[-1].read_bytes()
-    for path in (data_dir / "shard-00/runs").glob("[0-9]*"):
-        if path.name.partition(".")[0].encode() not in newest:
-            path.unlink()  # of a run that was merged just now; the next start would remove it
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -108,14 +37,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data_dir = tmp_path_factory.mktemp("verify") / "data"
     asyncio.run(asyncio.wait_for(make(data_dir), 60))
     return data_dir
-
-
-def verify(data_dir: Path, *, quick: bool = False) -> Verdict:
-    return verify_directory(Disk(data_dir, read_only=True), quick=quick)
-
-
-def said(verdict: Verdict) -> str:
-    return "\n".join(f"{f.file} {f.position}: {f.what}" for f in verdict.findings.kept)
 
 
 def files_of(data_dir: Path) -> Iterator[Path]:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.unit.test_verify import SEGMENT, make, verify
+from directories import SEGMENT, make, verify
 
 
 @pytest.fixture(scope="module")
