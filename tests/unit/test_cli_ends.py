@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -79,6 +81,20 @@ def test_output_that_cannot_be_written() -> None:
         )
     assert ended.returncode == Exit.FAILURE
     assert ended.stderr == "horolog: No space left on device\n"
+
+
+def test_an_interrupt_while_it_is_imported(tmp_path: Path) -> None:
+    """Ctrl-C right after the start ends the process in silence; Python would print where it was."""
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "horolog", "--version"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_the_doctor_of_somebody_else() -> None:
