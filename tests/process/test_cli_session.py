@@ -149,6 +149,9 @@ def test_a_group_is_listed_described_reset_and_deleted(run: Run) -> None:
     assert described.splitlines()[-1].split()[:3] == ["audit", "2", "0"]
     assert run("receive", "audit", "--group", "me", "--max", "2").stdout.count("\n") > 1
     assert said(run("group", "clients")).startswith("CLIENT")
+    assert said(run("group", "clients", "me")) == "no client of group me is connected\n"
+    unknown = run("group", "clients", "you")
+    assert (unknown.returncode, unknown.stderr) == (3, run("group", "describe", "you").stderr)
     nowhere = run("group", "reset", "me", "--topic", "audit", "--to", "soon")
     assert nowhere.stderr.startswith("horolog: --to: ")
     assert said(run("group", "delete", "me")) == "group me: deleted\n"

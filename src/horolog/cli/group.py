@@ -126,9 +126,16 @@ def clients(
       horolog group clients
       horolog group clients billing
     """
+    from horolog.admin.client import path_of
+
     found = _all(admin, "clients", "clients", group=name)
+    if name and not found:
+        with typed_as(_FLAGS):
+            connect(admin).get(path_of("groups", name), {"limit": 1})  # or it does not exist
     if as_json:
         print_json({"clients": found})
+    elif name and not found:
+        typer.echo(f"no client of group {name} is connected")
     else:
         _print_clients(found)
 
