@@ -162,6 +162,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--colour", "red"], "No such option: --colour"),
         (["topic", "create", "t", "--type", "round"], "'--type': 'round' is not one of 'normal'"),
         (["topic", "create"], "Missing argument 'NAME'"),
+        (["topic", "create", "t", "--late-after", "5m"], "--late-after: goes with --late only"),
+        (["topic", "set", "t"], "--queues: give one or more of --queues, --perm, --late, "),
+        (["topic", "set", "t", "--late-after", "5m"], "--late-after: goes with --late only"),
+        (
+            ["group", "reset", "g", "--topic", "t"],
+            "--to: give either --to, or --queue and --offset",
+        ),
         (["send", "t", "x", "--in", "90"], "--in: '90' is not a duration"),
         (
             ["send", "t", "x", "--at", "2026-03-08T10:00"],

@@ -8,6 +8,7 @@ import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
 from horolog.cli.output import print_fields, print_json, print_table
+from horolog.errors import refused
 from horolog.units import counted
 
 app = typer.Typer(
@@ -235,6 +236,8 @@ def reset(
     """
     from horolog.admin.client import path_of
 
+    if bool(to) == (offset is not None):
+        raise refused("--to", "give either --to, or --queue and --offset")
     wanted = {
         "topic": topic,
         "to": to or None,

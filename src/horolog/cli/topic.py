@@ -18,6 +18,7 @@ from horolog.cli.options import (
     typed_as,
 )
 from horolog.cli.output import print_fields, print_json, print_table
+from horolog.errors import refused
 from horolog.units import counted
 
 app = typer.Typer(
@@ -38,7 +39,9 @@ _FLAGS = {
     "late_after_ms": "--late-after",
     "read_queues": "--read-queues",
     "write_queues": "--write-queues",
+    "order": "--order",
 }
+_CHANGES = "--queues, --perm, --late, --multi-tag, --read-queues, --write-queues and --order"
 _MULTI_TAG = "Messages may have several tags, joined by || or commas; a consumer gets those with one it wants."
 _PERM = "Who may use it: 2 senders, 4 consumers, 6 both."
 _LATE = "What becomes of messages that are too late to be handed over."
@@ -145,6 +148,8 @@ def set_(
     }
     wanted = {field: value for field, value in given.items() if value is not None}
     wanted |= _late_fields(late, late_after)
+    if not wanted:
+        raise refused("--queues", f"give one or more of {_CHANGES}")
     with typed_as(_FLAGS):
         view = connect(admin).patch(path_of("topics", name), wanted)
     _print_topic(view, as_json=as_json)
@@ -198,6 +203,8 @@ def _late_fields(late: Late | None, late_after: str) -> dict[str, Any]:
     from horolog.units import parse_duration_ms
 
     fields: dict[str, Any] = {} if late is None else {"late": late.value}
+    if late_after and late is None:
+        raise refused("--late-after", "goes with --late only")
     if late_after:
         fields["late_after_ms"] = parse_duration_ms(late_after, field="--late-after")
     return fields
