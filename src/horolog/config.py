@@ -208,6 +208,13 @@ class Settings(BaseSettings):
         """`admin_hosts`, one by one."""
         return tuple(_host_names(self.admin_hosts))
 
+    @field_validator("data_dir", "tls_cert", "tls_key", "access", mode="before")
+    @classmethod
+    def _place_is_not_empty(cls, place: object) -> object:
+        if place == "":
+            raise ValueError("a path is needed; leave it out instead")
+        return place
+
     @field_validator("admin_hosts")
     @classmethod
     def _admin_hosts_are_names(cls, text: str) -> str:

@@ -229,6 +229,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["send", "t", "x", "--at="], "--at: is empty"),
         (["send", "t", "x", "--key", "a", "--key", ""], "--key: is empty"),
         (["pending", "--topic", ""], "--topic: is empty"),
+        (["serve", "--data-dir", ""], "--data-dir: is empty"),
+        (["serve", "--tls-cert="], "--tls-cert: is empty"),
+        (["restore", "x", "--data-dir", ""], "--data-dir: is empty"),
+        (["backup", ""], "DIR: is empty"),
         (
             ["recall", "--topic", "t", "--from", "0", "--to", "9", "--tag", "", "--yes"],
             "--tag: is empty",

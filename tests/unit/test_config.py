@@ -55,6 +55,8 @@ def test_settings_are_frozen() -> None:
         ({}, {"HOROLOG_MESSAGE_DELAY_LEVEL": ""}, "HOROLOG_MESSAGE_DELAY_LEVEL"),
         ({}, {"HOROLOG_GRPC_PORT": "eighty"}, "HOROLOG_GRPC_PORT"),
         ({}, {"HOROLOG_LOG_LEVEL": "loud"}, "HOROLOG_LOG_LEVEL"),
+        ({}, {"HOROLOG_DATA_DIR": ""}, "HOROLOG_DATA_DIR"),
+        ({}, {"HOROLOG_ACCESS": ""}, "HOROLOG_ACCESS"),
     ],
 )
 def test_a_bad_value_names_its_source(

@@ -13,7 +13,7 @@ import typer.core
 
 from horolog.cli.completion import complete_names
 from horolog.cli.exits import EXIT_HELP
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError, refused
 
 if TYPE_CHECKING:
     from horolog.admin.client import AdminClient
@@ -52,27 +52,46 @@ Yes = Annotated[
 ]
 
 
-class _NoBlanks(typer.core.TyperCommand):
-    """A command that refuses an empty option, which is what a shell variable without a value gives.
+_PLACES = frozenset({"BACKUP", "DATA_DIR", "DIR", "FILE"})  # metavars
 
-    Taken as left out, `--in "$DELAY"` would send at once, and `--tag "$TAG"` would recall messages with other tags.
+
+class _NoBlanks(typer.core.TyperCommand):
+    """A command that refuses an empty option or place, which is what a shell variable without a value gives.
+
+    Taken as left out, `--in "$DELAY"` would send at once, and `--tag "$TAG"` would recall messages with other tags;
+    taken as a path, `--data-dir "$DIR"` would be the directory that one happens to be in.
     """
+
+    texts_may_be_empty = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """What is left, or a usage error that names the option."""
+        typed, _, _ = self.make_parser(ctx).parse_args(list(args))
+        for parameter in self.params:
+            given = typed.get(parameter.name or "")
+            if "" in (given, *_several(given)) and not self._may_be_empty(parameter):
+                raise refused(_flag_of(parameter), "is empty; leave it out instead")
         left = super().parse_args(ctx, args)
         for parameter in self.params:
-            name = parameter.name or ""
-            _check_text(parameter, ctx.params.get(name))
-            source = ctx.get_parameter_source(name)
-            if source is None or source.name != "COMMANDLINE":
-                continue
-            given = ctx.params.get(name)
-            if parameter.param_type_name == "option" and "" in (given, *_several(given)):
-                flag = parameter.opts[0]
-                why = f"{flag}: is empty; leave it out instead"
-                raise HorologError(ErrorCode.BAD_REQUEST, why, field=flag)
+            _check_text(parameter, ctx.params.get(parameter.name or ""))
         return left
+
+    def _may_be_empty(self, parameter: Any) -> bool:
+        if parameter.metavar in _PLACES:
+            return False
+        return self.texts_may_be_empty or parameter.param_type_name == "argument"
+
+
+class _Blanks(_NoBlanks):
+    """A command with options that may be empty, which means something; a place may not."""
+
+    texts_may_be_empty = True
+
+
+def _flag_of(parameter: Any) -> str:
+    """What a parameter is called in the help."""
+    name: str = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
+    return name
 
 
 def _several(given: object) -> Sequence[object]:
@@ -86,10 +105,7 @@ def _check_text(parameter: Any, given: object) -> None:
             try:
                 text.encode()
             except UnicodeEncodeError:
-                is_option = parameter.param_type_name == "option"
-                flag = parameter.opts[0] if is_option else parameter.metavar
-                why = f"{flag}: is not UTF-8 text"
-                raise HorologError(ErrorCode.BAD_REQUEST, why, field=flag) from None
+                raise refused(_flag_of(parameter), "is not UTF-8 text") from None
 
 
 def register(
@@ -103,7 +119,7 @@ def register(
     """Make `command` a command of `app`; its docstring is the help, its examples stay as typed.
 
     hidden  a former name, which still works
-    blanks  an option may be empty, which means something
+    blanks  a text may be empty, which means something
     """
     text = inspect.cleandoc(command.__doc__ or "")
     # \b on a line of its own tells the help formatter not to re-wrap the paragraph
@@ -111,7 +127,7 @@ def register(
     # In a list of commands: the first sentence as far as a narrow terminal shows it.
     short = re.split(r"[:;]|\.\s|\.$| \(|, (?:and|as|by|checking)\b", text)[0] + "."
     complete_names(command, name)
-    cls = typer.core.TyperCommand if blanks else _NoBlanks
+    cls = _Blanks if blanks else _NoBlanks
     app.command(name, cls=cls, help=text, short_help=short, epilog=EPILOG, hidden=hidden)(command)
 
 
