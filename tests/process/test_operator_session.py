@@ -87,22 +87,24 @@ def test_doctor_and_one_frame() -> None:
 
 def test_doctor_of_a_stopped_directory(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    assert "--data-dir" in doctor("--data", str(tmp_path))[1]["directory"]["do"]
+    assert "--data-dir" in doctor("--data-dir", str(tmp_path))[1]["directory"]["do"]
     with BrokerProcess(data) as broker:
         broker.create_topic("orders")
-        code, found = doctor("--data", str(data))
+        code, found = doctor("--data-dir", str(data))
         assert (code, found["directory"]["state"]) == (1, "wrong")
         assert "leave out --data" in found["directory"]["do"]
         assert broker.stop() == 0
-    code, found = doctor("--data", str(data))
+    code, found = doctor("--data-dir", str(data))
     assert code == 0
-    assert "scheduled" not in run(["doctor", "--data", str(data)]).stdout  # it has not counted them
+    assert (
+        "scheduled" not in run(["doctor", "--data-dir", str(data)]).stdout
+    )  # it has not counted them
     assert found["clock"]["seen"].startswith("simulated")
     for path in (data / "shard-00" / "checkpoint").iterdir():
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-    code, found = doctor("--data", str(data))
+    code, found = doctor("--data-dir", str(data))
     assert (code, found["verify"]["state"]) == (1, "wrong")
     assert "checkpoint" in found["verify"]["seen"]
 

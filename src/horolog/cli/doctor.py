@@ -21,7 +21,7 @@ _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "wrong": "red"}
 
 
 def doctor(
-    data: Annotated[
+    data_dir: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Look at a stopped broker's data directory instead."),
     ] = None,
@@ -31,18 +31,18 @@ def doctor(
     """Say what is wrong with a broker, and what to do about it.
 
     A running one is asked for its health, problems, clock, lateness, disk, groups and dead letters;
-    on this machine also for its open files and for ports that strangers reach. With --data the
-    directory of a stopped one is verified quickly. Nothing is changed. Exit code 0: all is well, or
-    there are notes only; 1: something is to be done.
+    on this machine also for its open files and for ports that strangers reach. With --data-dir
+    the directory of a stopped one is verified quickly. Nothing is changed. Exit code 0: all is well,
+    or there are notes only; 1: something is to be done.
 
     Examples:
       horolog doctor
       horolog doctor --json
-      horolog doctor --data /var/lib/horolog
+      horolog doctor --data-dir /var/lib/horolog
     """
     from horolog.cli.checkup.check import is_well
 
-    checks = _stopped(data, quiet=as_json) if data is not None else _running(admin)
+    checks = _running(admin) if data_dir is None else _stopped(data_dir, quiet=as_json)
     well = is_well(checks)
     if as_json:
         print_json({"well": well, "checks": [check.as_json() for check in checks]})

@@ -43,7 +43,7 @@ def check_running(client: AdminClient) -> list[Check]:
             if "timed out" in str(error)
             else "name the admin port of the broker with --admin; its ready line has it"
             if "is not a broker's" in str(error)
-            else "start it, or name another one with --admin; `horolog doctor --data DIR` looks at a stopped one"
+            else "start it, or name another one with --admin; `horolog doctor --data-dir DIR` looks at a stopped one"
         )
         return [Check("broker", State.WRONG, str(error).partition(";")[0], do)]
     except HorologError as error:
