@@ -62,7 +62,8 @@ class Settings(BaseSettings):
         8081, ge=0, le=65_535, description="RocketMQ 5.x clients; 0: a free port"
     )
     remoting: bool = Field(
-        default=True, description="whether RocketMQ 4.x clients can connect, on the next two ports"
+        default=True,
+        description="whether RocketMQ 4.x clients can connect, on `namesrv_port` and `broker_port`",
     )
     namesrv_port: int = Field(
         9876, ge=0, le=65_535, description="name server of RocketMQ 4.x clients; 0: a free port"

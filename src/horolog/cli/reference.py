@@ -38,7 +38,8 @@ _SETTINGS = f"""# Settings
 {_MADE}
 
 Settings of a node, for `horolog serve`. A setting comes from its flag, else from the environment,
-else from the TOML file given with `--config`, else it is the default; an unknown one is refused.
+else from the TOML file given with `--config`, else it is the default; a key of the file that is
+no setting is refused, a variable is ignored.
 They may differ between starts of the same data directory, but for the clock: its kind is written
 into the directory, and a start with the other one is refused.
 
@@ -86,12 +87,16 @@ def settings_page() -> str:
     ]
     for name, setting in Settings.model_fields.items():
         flag = f"`{flag_of(name)}`" if flag_of(name) in flags else ""
-        default = (
-            str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
-        )
+        default = _default_cell(setting.default)
         variable = ENVIRONMENT_PREFIX + name.upper()
-        lines.append(f"| `{name}` | {flag} | `{variable}` | `{default}` | {setting.description} |")
+        lines.append(f"| `{name}` | {flag} | `{variable}` | {default} | {setting.description} |")
     return "\n".join(lines) + "\n"
+
+
+def _default_cell(default: object) -> str:
+    if default in (None, ""):
+        return "not set"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 
 
 def errors_page() -> str:

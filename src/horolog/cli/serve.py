@@ -58,7 +58,7 @@ Remoting = Annotated[
     bool | None,
     typer.Option(
         "--remoting/--no-remoting",
-        help="Whether RocketMQ 4.x clients can connect, on the next two ports.  [default: remoting]",
+        help="Whether RocketMQ 4.x clients can connect, on --namesrv-port and --broker-port.  [default: on]",
     ),
 ]
 NamesrvPort = Annotated[

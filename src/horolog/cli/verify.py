@@ -25,8 +25,8 @@ def verify(
 ) -> int:
     """Verify a data directory offline: every check sum and every cross-reference.
 
-    Nothing is changed; the broker must be stopped. What a start would cut off or rebuild is a
-    note, anything else that is not as it must be a finding. Exit code 0: clean; 1: findings; 3: no
+    Nothing is changed; the broker must be stopped. What a start would cut off or rebuild is a note,
+    anything else that is not as it must be is a finding. Exit code 0: clean; 1: findings; 3: no
     data directory; 4: in use.
 
     Examples:
