@@ -131,6 +131,7 @@ def test_help_names_exit_codes_and_shows_an_example(command: list[str]) -> None:
         "--host",
         "--broker-name",
         "--auto-create-topics",
+        "--no-auto-create-topics",
         "--log-level",
         "--log-format",
         "--config",

@@ -140,7 +140,7 @@ ClusterName = Annotated[
 AutoCreateTopics = Annotated[
     bool | None,
     typer.Option(
-        "--auto-create-topics",
+        "--auto-create-topics/--no-auto-create-topics",
         help="Let a 5.x client create a topic by asking for its route, or by a send: a normal one.  [default: off]",
     ),
 ]
