@@ -49,6 +49,13 @@ def test_a_body_that_never_ends_is_refused_in_time() -> None:
     assert answer.headers["connection"] == "close"
 
 
+def test_json_that_is_no_object_is_told_as_that() -> None:
+    """And not in the words of the library that reads it."""
+    (answer,) = ask(Bodies(wait_s=5), [pieces(b"[1]")])
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == "request: not a JSON object"
+
+
 def test_large_bodies_share_a_bound_and_small_ones_need_none() -> None:
     large = b" " * (ADMIN_SMALL_BODY + 1)
     waits = asyncio.Event()

@@ -40,6 +40,8 @@ async def read_body(request: Request, model: type[BodyT]) -> BodyT:
         content = orjson.loads(received)
     except orjson.JSONDecodeError as error:
         raise refused("request", f"not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise refused("request", "not a JSON object")
     try:
         return model.model_validate(content)
     except ValidationError as error:
