@@ -119,6 +119,8 @@ def test_a_name_says_type_and_unit(metric) -> None:
     assert metric.full_name.endswith("_total") == (metric.type is Type.COUNTER)
     assert not re.search(r"_(ms|milliseconds|kb|mb|kib|mib|count|bucket|sum)(_|$)", metric.name)
     assert metric.help.endswith(".")
+    # A scrape and Grafana show one help without those before it.
+    assert not re.search(r"^Their|^The most that|newest one|of it\b|these\b", metric.help)
     assert [each.name for each in METRICS].count(metric.name) == 1
 
 

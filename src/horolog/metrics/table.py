@@ -147,7 +147,7 @@ MESSAGES = (
     Metric("dead_letters_total", _C, "Messages that became dead letters of a group.", (), _core("dead_letters")),
     Metric("pending_messages", _G, "Messages that wait for their due time.", _TOPIC, lambda p: [Row((topic.name,), topic.pending) for topic in p.topics]),
     Metric("waiting_messages", _G, "Messages that wait for their due time, by where they are kept.", ("store",), lambda p: [Row((store,), n) for store, n in p.waiting.items()]),
-    Metric("window_messages", _G, "Messages of the next seconds that are loaded.", (), _core("loaded")),
+    Metric("window_messages", _G, "Messages due within the coming ten seconds that are loaded.", (), _core("loaded")),
 )  # fmt: skip
 LATENESS = (
     Metric("handover_lateness_seconds", _H, "From the due time of a message to when consumers can see it.", _TOPIC, _lateness),
@@ -158,12 +158,12 @@ CONSUMERS = (
     Metric("group_lag_messages", _G, "Messages that a group has not consumed, leased ones among them.", _GROUP, _by_group(2)),
     Metric("group_leased_messages", _G, "Messages that a group holds by lease.", _GROUP, _by_group(3)),
     Metric("group_oldest_seconds", _G, "How long the oldest message that a group has not consumed is visible, at least.", _GROUP, _by_group(4, 1_000)),
-    Metric("groups_left_out", _G, "Pairs of a group and a topic that are not among these.", (), _one(lambda p: p.groups_left_out)),
-    Metric("leases", _G, "Live leases.", (), _core("leases")),
-    Metric("leases_limit", _G, "The most that are allowed.", (), _core("leases_max")),
+    Metric("groups_left_out", _G, "Pairs of a group and a topic without metrics, because there are more than metrics_groups.", (), _one(lambda p: p.groups_left_out)),
+    Metric("leases", _G, "Leases that are live.", (), _core("leases")),
+    Metric("leases_limit", _G, "The most leases that may be live.", (), _core("leases_max")),
     Metric("lease_expiries_total", _C, "Leases that ended without an ack; their messages are given out again.", (), _core("expired_leases")),
     Metric("parked_polls", _G, "Receives and pulls that wait for messages.", (), _core("parked")),
-    Metric("parked_polls_limit", _G, "The most that are allowed.", (), _one(lambda _: PARKED_POLLS_MAX)),
+    Metric("parked_polls_limit", _G, "The most receives and pulls that may wait for messages.", (), _one(lambda _: PARKED_POLLS_MAX)),
     Metric("topics", _G, "Topics.", (), _one(lambda p: p.topic_count)),
     Metric("groups", _G, "Consumer groups.", (), _one(lambda p: p.group_count)),
 )  # fmt: skip
@@ -171,7 +171,7 @@ LOOP = (
     Metric("turn_seconds", _H, "Time of one turn of the core.", (), _histogram(lambda p: p.turn_s)),
     Metric("turn_commands", _H, "Commands of one turn.", (), _histogram(lambda p: p.commands)),
     Metric("commands_waiting", _G, "Commands that wait for a turn.", (), _one(lambda p: p.inputs)),
-    Metric("commands_waiting_bytes", _G, "What they carry of messages.", (), _one(lambda p: p.inputs_bytes)),
+    Metric("commands_waiting_bytes", _G, "Bytes of messages in the commands that wait for a turn.", (), _one(lambda p: p.inputs_bytes)),
     Metric("commands_refused_total", _C, "Commands refused because too much waited for the disk.", (), _one(lambda p: p.inputs_refused)),
     Metric("log_write_seconds", _H, "Time of one write of the log.", (), _histogram(lambda p: p.write_s)),
     Metric("log_sync_seconds", _H, "Time of one sync of the log.", (), _histogram(lambda p: p.sync_s)),
@@ -179,20 +179,20 @@ LOOP = (
     Metric("clock_seconds", _G, "The broker's wall clock, seconds of the epoch.", (), _one(lambda p: p.wall_ms / 1_000)),
     Metric("clock_simulated", _G, "1: the clock stands still unless it is moved.", (), _one(lambda p: p.is_simulated)),
     Metric("clock_steps_total", _C, "Steps of the wall clock that a turn has noticed.", ("direction",), _both_ways(lambda p: p.clock_steps)),
-    Metric("clock_stepped_seconds_total", _C, "The sum of their sizes.", ("direction",), _both_ways(lambda p: p.clock_stepped_ms, 1_000)),
+    Metric("clock_stepped_seconds_total", _C, "Steps of the wall clock that a turn has noticed, their sizes added up.", ("direction",), _both_ways(lambda p: p.clock_stepped_ms, 1_000)),
 )  # fmt: skip
 STORAGE = (
     Metric("store_files", _G, "Files by kind: segments of the log, near hours, far buffers, runs, adopted runs.", ("kind",), lambda p: [Row((kind,), each.files) for kind, each in p.files.items()]),
-    Metric("store_bytes", _G, "Their bytes.", ("kind",), lambda p: [Row((kind,), each.bytes) for kind, each in p.files.items()]),
+    Metric("store_bytes", _G, "Bytes of files by kind: segments of the log, near hours, far buffers, runs, adopted runs.", ("kind",), lambda p: [Row((kind,), each.bytes) for kind, each in p.files.items()]),
     Metric("checkpoints_total", _C, "Checkpoints that were made.", (), _one(lambda p: p.checkpoints)),
     Metric("checkpoint_failures_total", _C, "Checkpoints for which there was no space.", (), _one(lambda p: p.checkpoint_failures)),
-    Metric("checkpoint_duration_seconds", _G, "Time of the newest one.", (), _one(lambda p: p.checkpoint_took_s)),
-    Metric("checkpoint_age_seconds", _G, "Since the newest one, or the start; grows while nothing is logged.", (), _one(lambda p: p.checkpoint_age_s)),
-    Metric("checkpoint_lag_bytes", _G, "Log after the newest one: what a start replays.", (), _core("log_after_checkpoint")),
+    Metric("checkpoint_duration_seconds", _G, "How long the newest checkpoint took.", (), _one(lambda p: p.checkpoint_took_s)),
+    Metric("checkpoint_age_seconds", _G, "Time since the newest checkpoint, or since the start; grows while nothing is logged.", (), _one(lambda p: p.checkpoint_age_s)),
+    Metric("checkpoint_lag_bytes", _G, "Log after the newest checkpoint: what a start replays.", (), _core("log_after_checkpoint")),
     Metric("disk_size_bytes", _G, "Size of the file system of the data directory.", (), _one(lambda p: p.disk.size)),
-    Metric("disk_free_bytes", _G, "What is free of it.", (), _one(lambda p: p.disk.free)),
-    Metric("disk_needed_bytes", _G, "What must stay free for what was promised.", (), _one(lambda p: p.disk.needed)),
-    Metric("disk_headroom_bytes", _G, "What may be written before sends are refused.", (), _one(lambda p: p.disk.headroom)),
+    Metric("disk_free_bytes", _G, "What is free of the file system of the data directory.", (), _one(lambda p: p.disk.free)),
+    Metric("disk_needed_bytes", _G, "What must stay free on the disk for what was promised.", (), _one(lambda p: p.disk.needed)),
+    Metric("disk_headroom_bytes", _G, "What may be written to the disk before sends are refused.", (), _one(lambda p: p.disk.headroom)),
     Metric("disk_full", _G, "1: sends are refused for want of space.", (), _one(lambda p: p.disk.is_full)),
     Metric("sends_refused_for_space_total", _C, "Requests that were refused for want of space.", (), _core("refused_for_space")),
     Metric("problems", _G, "Problems that health names.", (), _core("problems")),
@@ -201,19 +201,19 @@ STORAGE = (
 )  # fmt: skip
 DOORS = (
     Metric("connections", _G, "Open connections.", _DOOR, _by_door(lambda d: d.connections)),
-    Metric("connections_limit", _G, "The most that clients may have, all doors together.", (), _one(lambda p: p.connections_max)),
+    Metric("connections_limit", _G, "The most connections that clients may have, all doors together.", (), _one(lambda p: p.connections_max)),
     Metric("connections_accepted_total", _C, "Connections that were taken.", _DOOR, _by_door(lambda d: d.accepted)),
     Metric("connections_refused_total", _C, "Connections that were refused.", _DOOR, _by_door(lambda d: d.refused)),
     Metric("received_bytes_total", _C, "Bytes from clients.", _DOOR, _by_door(lambda d: d.bytes_in)),
     Metric("transmitted_bytes_total", _C, "Bytes to clients.", _DOOR, _by_door(lambda d: d.bytes_out)),
-    Metric("requests_under_way_bytes", _G, "Requests of clients without an answer.", (), _one(lambda p: p.requests_bytes)),
+    Metric("requests_under_way_bytes", _G, "Bytes of requests of clients without an answer.", (), _one(lambda p: p.requests_bytes)),
     Metric("certificate_end_timestamp_seconds", _G, "When the certificate of --tls-cert ends, seconds of the epoch; not there without one.", (), lambda p: [] if p.certificate_ends_s is None else [Row((), p.certificate_ends_s)]),
 )  # fmt: skip
 FEATURES = (
     Metric("transactions_open", _G, "Half messages whose producer has not said what becomes of them.", (), _core("transactions")),
-    Metric("transactions_begun_total", _C, "Half messages.", (), _core("halves_begun")),
-    Metric("transactions_ended_total", _C, "Their ends.", ("outcome",), lambda p: [Row((how,), n) for how, n in p.halves_ended.items()]),
-    Metric("transaction_checks_total", _C, "Questions to producers.", (), _core("half_checks")),
+    Metric("transactions_begun_total", _C, "Half messages that were taken in.", (), _core("halves_begun")),
+    Metric("transactions_ended_total", _C, "Transactions that ended: committed, rolled back, given up, lost.", ("outcome",), lambda p: [Row((how,), n) for how, n in p.halves_ended.items()]),
+    Metric("transaction_checks_total", _C, "Questions to producers what becomes of a transaction.", (), _core("half_checks")),
     Metric("schedules", _G, "Recurring schedules.", ("state",), lambda p: [Row((state,), n) for state, n in p.schedules.items()]),
     Metric("schedule_problems", _G, "Recurring schedules that cannot plan their next firing.", (), _one(lambda p: p.schedule_problems)),
     Metric("schedule_firings_total", _C, "Messages that recurring schedules have planned.", (), _core("firings")),
@@ -226,7 +226,7 @@ FEATURES = (
 PROCESS = (
     Metric("build_info", Type.INFO, "Version and name of the broker.", ("version", "broker"), lambda p: [Row((p.version, p.broker_name), 1)]),
     Metric("start_time_seconds", _G, "When the broker was started, seconds of the epoch.", (), _one(lambda p: p.started_s)),
-    Metric("epoch", _G, "Rises at every start of the data directory.", (), _one(lambda p: p.epoch)),
+    Metric("epoch", _G, "The epoch of the data directory, which rises at every start.", (), _one(lambda p: p.epoch)),
     Metric("threads", _G, "Threads of the process.", (), _one(lambda p: p.threads)),
 )  # fmt: skip
 
@@ -246,7 +246,7 @@ OF_PROCESS = {
     "process_resident_memory_bytes": "Resident memory.",
     "process_virtual_memory_bytes": "Virtual memory.",
     "process_open_fds": "Open file descriptors.",
-    "process_max_fds": "The most that are allowed.",
+    "process_max_fds": "The most file descriptors that may be open.",
     "process_start_time_seconds": "When the process began, seconds of the epoch.",
 }
 """What prometheus-client tells of any process, under the names that all programs use."""
