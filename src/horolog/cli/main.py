@@ -6,7 +6,6 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -45,6 +44,7 @@ from horolog.cli.completion import offer_at_first_tab
 from horolog.cli.exits import EXIT_HELP, Exit, exit_of
 from horolog.cli.options import register
 from horolog.errors import HorologError
+from horolog.storage.descriptors import give_up_output
 
 # typer's public BadParameter is a usage error; the others (no such option, …) share its parent.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -141,10 +141,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        _give_up_output()  # whoever read us (head, less) has seen enough
+        give_up_output()  # whoever read us (head, less) has seen enough
         return Exit.OK
     except OSError as error:
-        _give_up_output()
+        give_up_output()
         place = f"{error.filename}: " if error.filename else ""
         return _complain(f"{place}{error.strerror or error}", Exit.FAILURE)
     except UnreachableError as error:
@@ -152,13 +152,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         return _usage(error)
     return code if isinstance(code, int) else Exit.OK
-
-
-def _give_up_output() -> None:
-    """Let the interpreter, which writes what is left at its exit, not fail on it again."""
-    if sys.stdout is not None:
-        with suppress(OSError, ValueError):  # no file is behind it
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: Any) -> int:

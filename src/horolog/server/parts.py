@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from horolog.config import BROKER_PORT, VIP_PORT, Settings
 from horolog.server.connected import KnowsClients
 from horolog.server.running import Promote, RunningEngine
 from horolog.server.store_host import store_host
-from horolog.storage.descriptors import room_for
+from horolog.storage.descriptors import give_up_output, room_for
 
 if TYPE_CHECKING:
     from horolog.metrics.exposition import Exposition
@@ -52,7 +51,7 @@ def print_ready(line: str) -> None:
         print(line, flush=True)
     except OSError as error:
         log.warning("stdout takes no ready line (%s); the log has it", error.strerror)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it is written at the exit
+        give_up_output()
 
 
 @dataclass(frozen=True)

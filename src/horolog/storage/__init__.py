@@ -4,5 +4,5 @@ api             what everybody else asks of a disk
 disk, mapped    the real one
 sectors         one that cannot read some of its sectors
 meta            `meta` of a data directory
-descriptors     how many files the process may open
+descriptors     how many files the process may open, and a stdout that nobody reads
 """

@@ -12,9 +12,10 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from horolog.errors import ErrorCode, refused
@@ -55,6 +56,13 @@ def room_for(connections: int) -> int:
     hard = hard_limit()
     in_use = len(os.listdir("/dev/fd"))
     return max(_LEAST, min(connections, hard - reserve_of(hard) - in_use - FILES_RESERVE_MIN // 2))
+
+
+def give_up_output() -> None:
+    """Send stdout nowhere: the interpreter writes what is left of it at the exit, and would fail on it again."""
+    if sys.stdout is not None:
+        with suppress(OSError, ValueError):  # no file is behind it
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Reserve:
