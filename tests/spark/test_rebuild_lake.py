@@ -13,8 +13,9 @@ from horolog.delay.run.reader import RunInfo
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Promotion
 from horolog.lake.core.gone import GONE
-from horolog.lake.core.held import COUNT, Lake
+from horolog.lake.core.held import Lake
 from horolog.lake.core.stages import Stage
+from horolog.lake.core.state_file import COUNT
 from horolog.lake.core.steps import step_of
 from horolog.lake.jobs.rebuild import (
     Cut,

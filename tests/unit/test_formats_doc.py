@@ -17,7 +17,7 @@ from horolog.delay import entry, key_run, state
 from horolog.delay.far import buffer as far_buffer
 from horolog.delay.far import run_state as far_state
 from horolog.delay.run import format as run_format
-from horolog.lake.core import held as lake
+from horolog.lake.core import state_file as lake
 from horolog.log import (
     checkpoint,
     consume_queue,

@@ -20,8 +20,11 @@ from horolog.delay.entry import ENTRY, entry_sums, record_crcs
 from horolog.delay.entry_keys import encode_run, run_name
 from horolog.delay.far.run_state import RunState, encode_run_state
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
+from horolog.delay.tier import state_name as tier_state_name
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core import held as lake
+from horolog.lake.core.gone import GONE
+from horolog.lake.core.held import Lake
+from horolog.lake.core.state_file import COUNT, NAME
 from horolog.log import control_records, record
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, encode_checkpoint
 from horolog.log.consume_queue import UNIT, queue_file_name
@@ -33,7 +36,7 @@ from horolog.protocol.rocketmq.message import encode
 from horolog.storage.disk import Disk
 
 RUN_STATE = "0000000001.state.0000000001"
-LAKE_STATE = lake.state_name(lake.NAME, 3)
+LAKE_STATE = tier_state_name(NAME, 3)
 HOUR = 492_490
 HOUR_MS = HOUR * 3_600_000
 LOG_ID = 0xABCD
@@ -253,10 +256,10 @@ def write_far_and_keys(directory: Path) -> None:
     bits = np.packbits(np.arange(10) % 3 == 0, bitorder="little")
     state = RunState(10, {(HOUR, 1): 4}, {EntryState.MOVED: bits})
     (directory / RUN_STATE).write_bytes(encode_run_state(state))
-    offloaded = lake.Lake()
+    offloaded = Lake()
     offloaded.begin(2, "job", HOUR_MS)
-    offloaded.take(2, np.array([(2, HOUR, 1, 5), (2, HOUR + 1, 1, 7)], lake.COUNT))
-    offloaded.recall(np.array([(2, 960, 0, 1, HOUR_MS + 3), (2, 480, 9, 1, HOUR_MS)], lake.GONE))
+    offloaded.take(2, np.array([(2, HOUR, 1, 5), (2, HOUR + 1, 1, 7)], COUNT))
+    offloaded.recall(np.array([(2, 960, 0, 1, HOUR_MS + 3), (2, 480, 9, 1, HOUR_MS)], GONE))
     (directory / LAKE_STATE).write_bytes(offloaded.encode())
     index = KeyIndex(Disk(directory), "keys", log_id=LOG_ID, chunk_rows=64)
     for first in range(0, 100, 20):

@@ -25,7 +25,7 @@ from horolog.delay.entry import INDEX_NAME, LOG_NAME
 from horolog.delay.far import run_state
 from horolog.delay.run import format as run_format
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.lake.core import held as lake
+from horolog.lake.core import state_file as lake
 from horolog.log import checkpoint, frame, key_rows, salvage
 
 UNREADABLE = (struct.error, ValueError, KeyError, TypeError, IndexError, OverflowError)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from horolog.cli.inspection.report import Report, instant
-from horolog.lake.core.held import decode_lake
+from horolog.lake.core.state_file import decode_lake
 from horolog.limits import HOUR_MS
 
 

@@ -11,52 +11,26 @@ record of the log, so a replay comes to the same state:
     promotion  (the adoption of app `promote:<number>:<topic>`) an hour of a topic is in runs again
 
 Offloaded is always all that is due from a whole hour on, so a run is cut at a row and what is left of it goes on
-as it is.  A state file, `runs/lake.state.<version>`, is written at a checkpoint when something has changed:
-
-======  ======  ==================  ================================================================
-offset  bytes   field               meaning
-======  ======  ==================  ================================================================
-0       4       magic               b"HLLK"
-4       2       version             1
-6       2       incompatible flags  unknown bit: refuse
-8       8       counts              rows of the first table
-16      8       gone                rows of the second one
-24      4       body CRC            CRC-32 of all that follows the header
-28      4       header CRC          CRC-32 of bytes 0–27
-32      24 n    counts              {number u64, hour u32, topic u32, count u64}: what waits
-…       32 n    gone                {number u64, position u64, row u32, topic u32, due ms i64}
-======  ======  ==================  ================================================================
+as it is.  A checkpoint has all of it in its registry and in a file of its own (`state_file`).
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.damage import Damaged
 from horolog.delay.tier import state_name
-from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.counts import LakeCounts
-from horolog.lake.core.gone import GONE, GoneRows
+from horolog.lake.core.gone import GoneRows
 from horolog.lake.core.stages import TABLE, Event, Stage
+from horolog.lake.core.state_file import COUNT, NAME, decode_lake, encode_lake
 from horolog.limits import HOUR_MS
 from horolog.state_table import after, allows
 from horolog.storage.api import Storage, read_file
-
-NAME = "lake"  # of its state files, and of its part of a checkpoint
-MAGIC = b"HLLK"
-VERSION = 1
-_HEAD = struct.Struct("<4sHHQQI")
-_CRC = struct.Struct("<I")
-HEADER_BYTES = _HEAD.size + _CRC.size
-assert HEADER_BYTES == 32
-COUNT = np.dtype([("number", "<u8"), ("hour", "<u4"), ("topic", "<u4"), ("count", "<u8")])
-assert COUNT.itemsize == 24
 
 
 @dataclass
@@ -282,10 +256,7 @@ class Lake:
     def encode(self) -> bytes:
         """The state file."""
         counts = np.array([(*key, n) for key, n in sorted(self._counts.items())], COUNT)
-        gone = self.gone.all
-        body = counts.tobytes() + gone.tobytes()
-        head = _HEAD.pack(MAGIC, VERSION, 0, len(counts), len(gone), crc32(body))
-        return head + _CRC.pack(crc32(head)) + body
+        return encode_lake(counts, self.gone.all)
 
     def registry(self) -> dict[str, Any]:
         """What a checkpoint's registry says."""
@@ -314,26 +285,6 @@ class Lake:
         self._counts = LakeCounts((row[:3], row[3]) for row in counts.tolist())
         self.gone = GoneRows(gone)
         return True
-
-
-def decode_lake(content: bytes) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """COUNT and GONE rows of a state file; None if it is not intact; VERSION_UNSUPPORTED if a newer horolog wrote it."""
-    if len(content) < HEADER_BYTES or content[:4] != MAGIC:
-        return None
-    if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:
-        return None
-    _, version, flags, counts, gone, crc = _HEAD.unpack_from(content)
-    if version > VERSION or flags:
-        raise HorologError(
-            ErrorCode.VERSION_UNSUPPORTED,
-            f"state of the lake has version {version}; this horolog reads version {VERSION}",
-            field="state",
-        )
-    body = memoryview(content)[HEADER_BYTES:]
-    cut = counts * COUNT.itemsize
-    if len(body) != cut + gone * GONE.itemsize or crc32(body) != crc:
-        return None
-    return np.frombuffer(body, COUNT, counts), np.frombuffer(body, GONE, gone, cut)
 
 
 def _hours_of(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -12,8 +12,9 @@ from horolog.delay.store import DelayStore
 from horolog.delay.tier import Promotion, Step, TierHost, state_name
 from horolog.errors import HorologError, refused
 from horolog.lake.core import decisions, recalls, steps
-from horolog.lake.core.held import NAME, Lake, restore_lake
+from horolog.lake.core.held import Lake, restore_lake
 from horolog.lake.core.stages import Stage
+from horolog.lake.core.state_file import NAME
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
 from horolog.protocol.tier_commands import TierQuestion, TierStep
 from horolog.storage.api import Storage

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from horolog.broker.recall.look_ups import check_count, waiting_view
 from horolog.errors import ErrorCode, HorologError, first_line, refused
-from horolog.lake.core.held import NAME
+from horolog.lake.core.state_file import NAME
 from horolog.limits import HOUR_MS, LAKE_RECALL_ROWS
 from horolog.protocol.commands import (
     FindMessages,
