@@ -110,9 +110,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def poll(self, batch: int, seconds: int, ms: int) -> None:
         """One that waits if there is nothing."""
         self.settle()
-        answer = Answer(
-            Receive("g", "t", -1, "*", batch, seconds * 1_000, False, ms, "c"), self.clock.wall_ms()
-        )
+        answer = Answer(Receive("g", "t", -1, "*", batch, seconds * 1_000, False, ms, "c"))
         self.polls.append((answer, self.now() + ms))
         self.broker.step([answer])
         self.settle()

@@ -133,8 +133,7 @@ class Races:
         self.broker.open()
 
     def _ask(self, *asked: tuple[object, list[Message]]) -> None:
-        now = self.clock.wall_ms()
-        pairs = [(Answer(command, now), about) for command, about in asked]
+        pairs = [(Answer(command), about) for command, about in asked]
         self.answers += pairs
         self.broker.step([answer for answer, _ in pairs])
 

@@ -144,7 +144,7 @@ def committed() -> Simulation:
         sim._ask(*sim.back_offs.turn(TOPICS, sim.clock.wall_ms(), sim.clock.monotonic_ms())[0])
         sim.broker.settle()
         sim._collect()
-    sim._ask(commit, Answer(_receive(BY_LIST), sim.clock.wall_ms()))
+    sim._ask(commit, Answer(_receive(BY_LIST)))
     sim.broker.settle()
     assert all(answer.done for answer in sim.answers)
     return sim
@@ -160,7 +160,7 @@ def test_a_lease_that_a_kill_kept_from_its_consumer_is_an_attempt(committed) -> 
         committed._collect()
     committed._crash()
     committed.clock.advance(LEASE_MS)
-    committed._ask(Answer(_receive(BY_LIST), committed.clock.wall_ms()))
+    committed._ask(Answer(_receive(BY_LIST)))
     committed.broker.settle()
     (received,) = committed.answers
     assert {each.attempt for each in received.result.messages} == {2}
@@ -176,7 +176,7 @@ def test_a_load_that_was_killed_after_its_answer_is_still_promised(committed) ->
 
 
 def test_a_lease_that_lasts_longer_after_a_start_is_noticed(committed) -> None:
-    committed._ask(Answer(_receive(BY_POWER), committed.clock.wall_ms()))
+    committed._ask(Answer(_receive(BY_POWER)))
     committed.broker.settle()
     committed._collect()
     rows = committed.back_offs._rows.values()

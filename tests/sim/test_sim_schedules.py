@@ -19,7 +19,7 @@ def checker(world) -> Schedules:
     """One that has made a schedule, which has fired twice."""
     found = Schedules(1, world.broker)
     found.begin()
-    create = Answer(CreateSchedule("s0", RULE, Content(TOPIC, b"\0")), world.clock.wall_ms())
+    create = Answer(CreateSchedule("s0", RULE, Content(TOPIC, b"\0")))
     found._asked.add("s0")
     create.result = world.broker.ask(create.command)
     found.noted(create, world.clock.wall_ms())

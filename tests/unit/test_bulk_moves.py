@@ -198,7 +198,7 @@ def test_work_goes_on_in_pieces_beside_hand_over(world, broker, monkeypatch) -> 
     known = fill(world, 200, body=b"x" * 500)
     shard = broker._opened.broker.shard
     mine = {name for topic, name in known if topic == "t"}
-    answer = Answer(MoveMany("t", 0, EVER, shift_ms=DAY, operation="o"), world.clock.wall_ms())
+    answer = Answer(MoveMany("t", 0, EVER, shift_ms=DAY, operation="o"))
     asked, end, largest, turns = [answer], shard.log.end, 0, 0
     while not answer.done:
         world.clock.advance(200)
@@ -254,11 +254,11 @@ def test_what_is_under_way_says_how_far_it_is(world, broker, monkeypatch) -> Non
     known = fill(world, 100)
     now = world.clock.wall_ms()
     meant = sum(topic == "t" and due >= now + DAY for (topic, _), (due, _) in known.items())
-    move = Answer(MoveMany("t", now + DAY, EVER, new_due_ms=now + 90 * DAY), now)
-    recall = Answer(RecallMany("u", 0, EVER, "Aa"), now)
+    move = Answer(MoveMany("t", now + DAY, EVER, new_due_ms=now + 90 * DAY))
+    recall = Answer(RecallMany("u", 0, EVER, "Aa"))
     asked, looks = [move, recall], []
     while not move.done:
-        looks.append(Answer(DescribeBulk(), now))
+        looks.append(Answer(DescribeBulk()))
         world.broker.step([*asked, looks[-1]])
         asked = []
     world.broker.settle()

@@ -129,9 +129,9 @@ def test_window_topic_and_tag_are_exact(world, broker, tag, restart) -> None:
 def test_what_is_sent_later_is_left_alone(world, broker) -> None:
     before = fill(world, 100, seed=1, due_in=PLACES)
     now = world.clock.wall_ms()
-    answer = Answer(RecallMany("t", 0, EVER), now)
+    answer = Answer(RecallMany("t", 0, EVER))
     late = encode(topic="t", body=b"x", message_id="late", type=MessageType.DELAY, due_ms=now + 9)
-    broker.step([answer, Answer(SendMessages("t", [late]), now)])
+    broker.step([answer, Answer(SendMessages("t", [late]))])
     fill(world, 100, seed=2, due_in=PLACES)
     broker.settle()
     assert answer.result.cancelled == sum(row[0] == "t" for row in before)
@@ -141,8 +141,8 @@ def test_what_is_sent_later_is_left_alone(world, broker) -> None:
 def test_it_covers_what_was_sent_before_but_not_answered(world, broker) -> None:
     now = world.clock.wall_ms()
     sent = encode(topic="t", body=b"x", message_id="m", type=MessageType.DELAY, due_ms=now + 9_000)
-    broker.step([Answer(SendMessages("t", [sent]), now)])
-    answer = Answer(RecallMany("t", 0, EVER), now)
+    broker.step([Answer(SendMessages("t", [sent]))])
+    answer = Answer(RecallMany("t", 0, EVER))
     broker.step([answer])
     broker.settle()
     assert answer.result.cancelled == 1
@@ -150,7 +150,6 @@ def test_it_covers_what_was_sent_before_but_not_answered(world, broker) -> None:
 
 def test_several_at_once_take_every_message_once(world, broker) -> None:
     known = fill(world, 300, due_in=PLACES)
-    now = world.clock.wall_ms()
     commands = [
         RecallMany("t", 0, EVER, dry_run=True),
         RecallMany("t", 0, EVER, "Aa"),
@@ -158,10 +157,10 @@ def test_several_at_once_take_every_message_once(world, broker) -> None:
         RecallMany("t", 0, EVER),
         RecallMany("u", 0, EVER),
     ]
-    answers = [Answer(command, now) for command in commands]
+    answers = [Answer(command) for command in commands]
     broker.step(answers)
     name, due = next((row[1], row[2]) for row in known if row[0] == "t")
-    single = Answer(Recall("t", name, due), now)
+    single = Answer(Recall("t", name, due))
     broker.step([single])
     broker.settle()
     of_t = sum(row[0] == "t" for row in known)
@@ -198,7 +197,7 @@ def test_refusals(world, broker) -> None:
 def test_killed_in_between(world, broker, cut) -> None:
     """What was named in a committed record stays cancelled, the rest waits; nothing is both."""
     known = fill(world, 600, due_in=PLACES)
-    answer = Answer(RecallMany("t", 0, EVER), world.clock.wall_ms())
+    answer = Answer(RecallMany("t", 0, EVER))
     broker.step([answer])
     for _ in range(cut):
         broker.step([])
@@ -222,7 +221,7 @@ def test_pieces_are_bounded_and_hand_over_goes_on(world, broker) -> None:
         for i in range(20)
     ]
     broker.ask(SendMessages("u", soon))
-    answer = Answer(RecallMany("t", 0, EVER), now)
+    answer = Answer(RecallMany("t", 0, EVER))
     core = broker._opened.broker
     most = 0
     turns = 0
@@ -245,7 +244,7 @@ def test_sources_are_exchanged_meanwhile(world, broker, monkeypatch) -> None:
     monkeypatch.setattr(bulk_recalls, "BULK_ROWS", 40)
     known = fill(world, 600, due_in=(2 * DAY, 3 * DAY, 40 * DAY, 400 * DAY))
     for dry_run in (True, False):
-        answer = Answer(RecallMany("t", 0, EVER, dry_run=dry_run), world.clock.wall_ms())
+        answer = Answer(RecallMany("t", 0, EVER, dry_run=dry_run))
         broker.step([answer])
         extra = 0
         while not answer.done:
@@ -278,7 +277,7 @@ def test_loaded_messages_are_not_handed_over(world, broker) -> None:
     world.clock.advance(4_000)
     broker.settle()
     world.clock.advance(70_000)
-    answer = Answer(RecallMany("t", 0, EVER), world.clock.wall_ms())
+    answer = Answer(RecallMany("t", 0, EVER))
     broker.step([answer])
     broker.settle(500)
     names = seen(world)

@@ -23,8 +23,8 @@ def test_queues_that_are_made_meanwhile(world, made) -> None:
     broker.open()
     broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     broker.want_checkpoint()
-    broker.step([Answer(CreateTopic("last", TopicType.MIXED, 1), 0)])  # the checkpoint is decided
-    broker.step([Answer(made, 0)])  # what it waits for is not committed yet
+    broker.step([Answer(CreateTopic("last", TopicType.MIXED, 1))])  # the checkpoint is decided
+    broker.step([Answer(made)])  # what it waits for is not committed yet
     broker.settle()
     assert broker.shard.checkpoint_position > 0
     world.disk.crash(power_cut=True)

@@ -110,9 +110,9 @@ def test_p8_recall_race_with_hand_over_is_decided_by_the_log(any_world, any_brok
     schedule(any_world, 5_000, 5_000)
     due = any_world.clock.wall_ms() + 5_000
     any_world.clock.advance(5_000)
-    first = Answer(Recall("t", "m0", due), any_world.clock.wall_ms())
+    first = Answer(Recall("t", "m0", due))
     any_broker.step([first])
-    second = Answer(Recall("t", "m1", due), any_world.clock.wall_ms())
+    second = Answer(Recall("t", "m1", due))
     any_broker.step([second])
     any_broker.settle()
     assert first.result.status is RecallStatus.CANCELLED
@@ -134,8 +134,8 @@ def test_p8_recall_cancels_every_pending_copy(any_world, any_broker) -> None:
 
 def test_p8_recall_in_the_turn_of_its_send_waits_for_it(any_world, any_broker) -> None:
     due = any_world.clock.wall_ms() + 5_000
-    send = Answer(SendMessages("t", [made("m0", due)]), 0)
-    recall = Answer(Recall("t", "m0", due), 0)
+    send = Answer(SendMessages("t", [made("m0", due)]))
+    recall = Answer(Recall("t", "m0", due))
     any_broker.step([send, recall])
     any_broker.settle()
     assert recall.result.status is RecallStatus.CANCELLED
@@ -211,7 +211,7 @@ def test_a_disk_that_fills_up_between_send_and_filing_stalls_filing_only(world, 
     schedule(world, 3_000)
     broker.settle()
     used = world.disk.used_bytes()
-    answer = Answer(SendMessages("t", [made("late", world.clock.wall_ms() + 4_000)]), 0)
+    answer = Answer(SendMessages("t", [made("late", world.clock.wall_ms() + 4_000)]))
     broker.step([answer])
     world.disk.capacity_bytes = used
     broker.settle()
@@ -241,7 +241,7 @@ def test_a_receive_reads_only_what_is_its_own(world, broker) -> None:
 
 def test_parked_polls_are_served_in_order_and_time_out(any_world, any_broker) -> None:
     def poll(wait_ms: int) -> Answer:
-        return Answer(Receive("g", "t", -1, "*", 1, 60_000, False, wait_ms, "c"), 0)
+        return Answer(Receive("g", "t", -1, "*", 1, 60_000, False, wait_ms, "c"))
 
     first, second, third = poll(5_000), poll(5_000), poll(1_000)
     any_broker.step([first, second, third])

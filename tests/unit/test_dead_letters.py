@@ -95,7 +95,7 @@ def test_a_poll_that_waits_does_not_get_it(world, broker) -> None:
     send(world, "a")
     fail(world, 2)
     receive(world)
-    poll = Answer(Receive("g", "t", -1, "*", 1, LEASE_MS, False, 15_000, "c", gives_up=True), 0)
+    poll = Answer(Receive("g", "t", -1, "*", 1, LEASE_MS, False, 15_000, "c", gives_up=True))
     broker.step([poll])
     world.clock.advance(LEASE_MS)
     broker.settle()

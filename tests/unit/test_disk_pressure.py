@@ -115,7 +115,7 @@ def test_a_crowd_of_sends_in_one_turn_cannot_overrun_the_space(small) -> None:
     free(small, RESERVE)
     due_ms = small.clock.wall_ms() + 3 * HOUR
     sends = [
-        Answer(SendMessages("t", [made(f"m{i}", due_ms, body=bytes(1_000))]), 0) for i in range(200)
+        Answer(SendMessages("t", [made(f"m{i}", due_ms, body=bytes(1_000))])) for i in range(200)
     ]
     small.broker.step(sends)
     small.broker.settle()

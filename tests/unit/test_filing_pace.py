@@ -64,7 +64,7 @@ def send(world, name: str, delay_ms: int = LATER, count: int = 1) -> Answer:
         )
         for n in range(count)
     ]
-    return Answer(SendMessages("t", made), 0)
+    return Answer(SendMessages("t", made))
 
 
 def filed(broker) -> int:
@@ -87,8 +87,8 @@ def test_consumers_and_what_is_handed_over_do_not_end_the_wait(world, broker) ->
     assert filed(broker) == 3
     world.clock.advance(5 * SECOND_MS)
     for n in range(3):
-        poll = Answer(Pull("t", 0, 0, "*", 32, 1 << 20, 0, group="g"), 0)
-        broker.step([send(world, f"n{n}-"), poll, Answer(ClientSeen("c"), 0)])
+        poll = Answer(Pull("t", 0, 0, "*", 32, 1 << 20, 0, group="g"))
+        broker.step([send(world, f"n{n}-"), poll, Answer(ClientSeen("c"))])
     assert broker.shard.handed_over == 2
     assert broker.shard.gathered.count == 2
     assert filed(broker) == 1
@@ -100,7 +100,7 @@ def test_whoever_asks_is_told_of_all(world, broker) -> None:
     for n in range(3):
         broker.step([send(world, f"m{n}-")])
     assert filed(broker) == 0
-    broker.step([send(world, "m3-"), asked := Answer(DescribeBroker(), 0)])
+    broker.step([send(world, "m3-"), asked := Answer(DescribeBroker())])
     assert filed(broker) == 3
     broker.settle()
     assert asked.result.pending == 3

@@ -109,8 +109,8 @@ def test_a_group_that_may_not_consume(broker) -> None:
 def test_whoever_waits_for_a_group_hears_that_it_may_not_consume(broker) -> None:
     broker.ask(PutGroup("g"))
     broker.ask(CommitOffsets("g", "t", {0: 3}))
-    waiting = [Answer(receive("g", "t", 20_000), 0)]
-    waiting += [Answer(Pull("t", 0, 3, 1, 1_000, "*", 20_000, group=name), 0) for name in ("g", "")]
+    waiting = [Answer(receive("g", "t", 20_000))]
+    waiting += [Answer(Pull("t", 0, 3, 1, 1_000, "*", 20_000, group=name)) for name in ("g", "")]
     broker.step(waiting)
     broker.settle()
     assert not any(answer.done for answer in waiting)
@@ -125,7 +125,7 @@ def test_whoever_waits_for_a_group_hears_that_it_may_not_consume(broker) -> None
 
 def test_a_pull_of_a_deleted_group_waits_no_more(broker) -> None:
     broker.ask(PutGroup("g"))
-    waiting = Answer(Pull("t", 0, 3, 1, 1_000, "*", 20_000, group="g"), 0)
+    waiting = Answer(Pull("t", 0, 3, 1, 1_000, "*", 20_000, group="g"))
     broker.step([waiting])
     broker.settle()
     broker.ask(DeleteGroup("g"))
@@ -134,7 +134,7 @@ def test_a_pull_of_a_deleted_group_waits_no_more(broker) -> None:
 
 def test_groups_are_listed_in_pages(world) -> None:
     names = [f"g{i:05d}" for i in range(TURN_GROUPS_MAX + 5)]
-    answers = [Answer(PutGroup(name), 0) for name in reversed(names)]
+    answers = [Answer(PutGroup(name)) for name in reversed(names)]
     world.broker.step(answers)
     world.broker.settle()
     first = world.broker.ask(ListGroups())
@@ -149,7 +149,7 @@ def test_a_deleted_group_leaves_nothing_behind(any_world, broker, how: str) -> N
     old = broker.ask(receive("g", auto_renew=True)).messages[0].receipt_handle
     broker.ask(CommitOffsets("g", "u", {0: 3}))
     broker.ask(PutGroup("g", ORDERLY))
-    waiting = Answer(receive("g", "u", 20_000), 0)
+    waiting = Answer(receive("g", "u", 20_000))
     broker.step([waiting])
     broker.settle()
     assert not waiting.done
@@ -179,7 +179,7 @@ def test_a_deleted_group_leaves_nothing_behind(any_world, broker, how: str) -> N
 def test_a_deletion_with_commits_and_leases_of_the_same_turn(any_world, broker) -> None:
     commands = [receive("g"), CommitOffsets("g", "t", {0: 3}), DeleteGroup("g")]
     commands += [CommitOffsets("g", "t", {0: 1})]
-    broker.step([Answer(command, 0) for command in commands])
+    broker.step([Answer(command) for command in commands])
     broker.settle()
     for _ in range(2):
         assert broker.ask(GetOffsets("g", "t")) == {0: 1}

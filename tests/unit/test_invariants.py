@@ -192,4 +192,4 @@ def test_every_step_of_a_simulated_broker_is_checked(world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     world.broker.shard.topics.get("t").name = "u"
     with pytest.raises(AssertionError):
-        world.broker.step([Answer(CreateTopic("v", TopicType.MIXED, 1), 0)])
+        world.broker.step([Answer(CreateTopic("v", TopicType.MIXED, 1))])

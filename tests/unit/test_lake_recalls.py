@@ -209,8 +209,8 @@ def test_nothing_leaves_for_the_lake_under_a_bulk_recall(make_world, monkeypatch
     view = begin(world, hour_after(world, 48 * HOUR_MS))
     rows = exported(world, view)
     asked = [
-        Answer(RecallMany("t", 0, ALL_MS), 0),
-        Answer(CommitOffload(view.offload_id, len(rows), "lake"), 0),
+        Answer(RecallMany("t", 0, ALL_MS)),
+        Answer(CommitOffload(view.offload_id, len(rows), "lake")),
     ]
     world.broker.step(asked)
     world.broker.settle()

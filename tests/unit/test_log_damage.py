@@ -229,7 +229,7 @@ def test_hand_over_not_synced_is_invisible_under_a_long_poll(world) -> None:
 
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
     send(world, "a")
-    poll = Answer(Receive("g", "t", -1, "*", 32, 60_000, False, 20_000, "c"), world.clock.wall_ms())
+    poll = Answer(Receive("g", "t", -1, "*", 32, 60_000, False, 20_000, "c"))
     world.clock.advance(59_000)
     world.broker.settle()
     world.broker.step([poll])

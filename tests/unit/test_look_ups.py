@@ -216,7 +216,7 @@ def test_a_message_that_waits_for_space_is_pending(make_world) -> None:
     used = world.disk.used_bytes()
     from horolog.testing.sim_broker import Answer
 
-    answer = Answer(SendMessages("t", [made("late", due)]), 0)
+    answer = Answer(SendMessages("t", [made("late", due)]))
     broker.step([answer])
     world.disk.capacity_bytes = used
     broker.settle()

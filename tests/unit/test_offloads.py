@@ -199,8 +199,8 @@ def test_a_commit_waits_for_what_a_start_has_filed_again(make_world) -> None:
     far = world.broker.shard.delay.far
     assert len(far.buffers) == 1
     far.buffers[0].frozen = True  # as if what was sent last had been frozen, too
-    freeze = Answer(FreezeOffload(view.offload_id), 0)
-    commit = Answer(CommitOffload(view.offload_id, len(rows), "lake"), 0)
+    freeze = Answer(FreezeOffload(view.offload_id))
+    commit = Answer(CommitOffload(view.offload_id, len(rows), "lake"))
     world.broker.step([freeze, commit])
     world.broker.settle()
     assert not freeze.done
@@ -218,14 +218,14 @@ def test_a_freeze_wants_no_turns_while_a_job_writes_runs_and_is_answered_when_it
 ) -> None:
     world = open_world(make_world, FarSettings())  # nothing is written before the offload begins
     schedule(world, 500)
-    freeze = Answer(FreezeOffload(999), 0)
+    freeze = Answer(FreezeOffload(999))
     world.broker.step([freeze])
     world.broker.settle()
     assert freeze.result.code is ErrorCode.NOT_FOUND  # nothing to wait for
     room = 32_768  # for checkpoints, and not for the run
     world.disk.capacity_bytes = world.disk.used_bytes() + room
     view = world.broker.ask(BeginOffload("a", hour_after(world, 48 * HOUR_MS)))
-    freeze = Answer(FreezeOffload(view.offload_id), 0)
+    freeze = Answer(FreezeOffload(view.offload_id))
     world.broker.step([freeze])
     world.broker.settle()  # which asserts that no turn is wanted at once
     assert not freeze.done
@@ -248,7 +248,7 @@ def test_a_freeze_that_waits_is_answered_when_its_offload_is_aborted(make_world)
     schedule(world, 60)
     world.disk.capacity_bytes = world.disk.used_bytes()
     view = world.broker.ask(BeginOffload("a", hour_after(world, 48 * HOUR_MS)))
-    freeze = Answer(FreezeOffload(view.offload_id), 0)
+    freeze = Answer(FreezeOffload(view.offload_id))
     world.broker.step([freeze])
     world.broker.settle()
     assert not freeze.done

@@ -129,7 +129,7 @@ def test_a_reset_gives_out_what_lies_after_whatever_became_of_it(
     messages = broker.ask(receive(8)).messages
     broker.ask(Ack("g", "t", [messages[5].receipt_handle, messages[6].receipt_handle]))
     broker.ask(receive())  # 8 and 9
-    waiting = Answer(receive(poll_ms=20_000), 0)
+    waiting = Answer(receive(poll_ms=20_000))
     if not restart:
         broker.step([waiting])
     broker.ask(CommitOffsets("g", "t", {0: offset}, afresh=True))
@@ -149,7 +149,7 @@ def test_a_reset_gives_out_what_lies_after_whatever_became_of_it(
 
 def test_a_waiting_poll_gets_what_is_given_out_again(broker) -> None:
     broker.ask(commit(10))
-    waiting = Answer(receive(poll_ms=20_000), 0)
+    waiting = Answer(receive(poll_ms=20_000))
     broker.step([waiting])
     broker.settle()
     assert not waiting.done
@@ -179,7 +179,7 @@ def test_commits_of_a_turn_are_one_record_and_stay_in_order(world) -> None:
     commands = [commit(1, queue, group) for queue in range(3) for group in ("a", "b")]
     commands += [commit(2, 0, "a"), receive(1), commit(2, 0), commit(0, 0), commit(2, 0, "a")]
     before = log.end
-    world.broker.step([Answer(command, 0) for command in commands])
+    world.broker.step([Answer(command) for command in commands])
     world.broker.settle()
     payloads = []
     for _, body in log.intact_frames(before, log.end):
@@ -209,7 +209,7 @@ def test_what_changes_nothing_is_not_logged(world) -> None:
     world.broker.ask(send(3))
     world.broker.ask(commit(2))
     before = world.broker.shard.log.end
-    world.broker.step([Answer(commit(2), 0)])
+    world.broker.step([Answer(commit(2))])
     assert world.broker.shard.log.end == before
 
 

@@ -84,7 +84,7 @@ def change(world, delivered: Delivered, invisible_ms: int) -> None:
 
 def put(world, command) -> Answer:
     """A command that may have to wait."""
-    answer = Answer(command, world.clock.wall_ms())
+    answer = Answer(command)
     world.broker.step([answer])
     return answer
 

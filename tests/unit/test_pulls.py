@@ -301,7 +301,7 @@ def test_a_unit_that_leads_nowhere_is_found_again_and_a_hole_is_passed_over(worl
 def test_a_pull_waits_on_the_simulated_clock_as_long_as_its_caller(world) -> None:
     broker = world.broker
     broker.ask(CreateTopic("t", TopicType.NORMAL, 1))
-    answer = Answer(pull(poll_ms=500), world.clock.wall_ms())
+    answer = Answer(pull(poll_ms=500))
     broker.step([answer])
     broker.settle()
     assert not answer.done

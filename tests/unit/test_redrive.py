@@ -94,7 +94,7 @@ def test_a_dead_letter_is_the_message_again(broker) -> None:
 def test_each_is_redriven_once(world, broker) -> None:
     give_up(broker, "a", "b")
     assert count(broker) == (2, 0)
-    answers = [Answer(Redrive("g"), 0) for _ in range(3)]
+    answers = [Answer(Redrive("g")) for _ in range(3)]
     broker.step(answers)
     broker.settle()
     assert [len(each.result.letters) for each in answers] == [2, 0, 0]
@@ -114,7 +114,7 @@ def test_each_is_redriven_once(world, broker) -> None:
 def test_what_a_crash_took_is_redriven_again_and_never_twice(world, broker) -> None:
     give_up(broker, *(f"m{n}" for n in range(9)))
     before = len(receive(broker))
-    lost = Answer(Redrive("g", limit=5), 0)
+    lost = Answer(Redrive("g", limit=5))
     broker.step([lost])
     world.reopen(power_cut=True)
     while (done := redrive(broker, limit=2)).letters:

@@ -85,8 +85,8 @@ def test_a_window_ends_also_when_nothing_was_sent_in_it(world, broker) -> None:
 def test_retries_in_the_same_request_and_the_same_turn(world, broker) -> None:
     due = world.clock.wall_ms() + 5_000
     batch = [made("a", due), made("b"), made("a", due + 9), made("b"), made("c", due)]
-    one = Answer(SendMessages("t", batch), 0)
-    two = Answer(SendMessages("t", [made("c", due), made("d", due), made("a", due)]), 0)
+    one = Answer(SendMessages("t", batch))
+    two = Answer(SendMessages("t", [made("c", due), made("d", due), made("a", due)]))
     broker.step([one, two])
     broker.settle()
     got = results(one.result)
@@ -112,7 +112,7 @@ def test_retries_of_what_is_appended_but_not_committed(world, broker) -> None:
         [made("x", due)],
     ]
     broker.work_disk = lambda: None  # the disk is slow: nothing is committed for now
-    answers = [Answer(SendMessages("t", turn), 0) for turn in turns]
+    answers = [Answer(SendMessages("t", turn)) for turn in turns]
     for answer in answers:
         broker.step([answer])
     assert not any(answer.done for answer in answers)
@@ -230,7 +230,7 @@ def test_a_crash_between_the_first_and_its_retry(
 def test_an_answer_that_a_crash_took_with_it(world, broker) -> None:
     """Appended and durable, but the process died before the reply: the retry finds it."""
     due = world.clock.wall_ms() + 5_000
-    lost = Answer(SendMessages("t", [made("a", due)]), 0)
+    lost = Answer(SendMessages("t", [made("a", due)]))
     broker.step([lost])
     broker.work_disk()
     assert not lost.done
@@ -452,7 +452,7 @@ def test_what_is_born_at_once_or_comes_over_another_connection_repeats(world, br
 def test_a_message_object_is_sent_again_before_its_answer(world, broker) -> None:
     """In one turn, and while the first one is not stored: a client that gave up has waited for longer."""
     born = (1_000, 1_002, 1_002, 4_100)
-    answers = [Answer(SendMessages("t", [by_object("a", at)], reuses_ids=True), 0) for at in born]
+    answers = [Answer(SendMessages("t", [by_object("a", at)], reuses_ids=True)) for at in born]
     broker.step(answers)
     broker.settle()
     origins = [answer.result.origins[0] for answer in answers]
@@ -470,7 +470,7 @@ def test_a_retry_that_comes_while_the_first_is_being_stored(world, broker) -> No
     """The client gave up before the answer went out, perhaps in the very turn that finds the retry."""
     for name in map(str, range(20)):
         asked = [
-            Answer(SendMessages("t", [by_object(name, born)], reuses_ids=True), 0)
+            Answer(SendMessages("t", [by_object(name, born)], reuses_ids=True))
             for born in (1_000, 4_000)
         ]
         for each in asked:

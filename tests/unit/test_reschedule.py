@@ -92,7 +92,7 @@ def test_a_message_moves_between_all_places(world, broker, old, new, restart) ->
 
 def test_the_frame_is_one_and_survives_whole_or_not_at_all(world, broker) -> None:
     due = send(world, "m", 5_000)
-    answer = Answer(Reschedule("t", "m", due, due + 60_000), world.clock.wall_ms())
+    answer = Answer(Reschedule("t", "m", due, due + 60_000))
     frames = broker._opened.broker.shard.log.last_frame
     broker.step([answer])
     shard = broker._opened.broker.shard
@@ -233,7 +233,7 @@ def test_in_one_turn(world, broker) -> None:
         Recall("t", "m", due + 1_000),
         Recall("t", "m", due + 2_000),
     ]
-    answers = [Answer(command, now) for command in commands]
+    answers = [Answer(command) for command in commands]
     broker.step(answers)
     broker.settle()
     results = [answer.result for answer in answers[1:]]
@@ -253,9 +253,9 @@ def test_the_race_with_hand_over_is_decided_by_the_log(world, broker) -> None:
     due = send(world, "m0", 5_000)
     send(world, "m1", 5_000)
     world.clock.advance(5_000)
-    first = Answer(Reschedule("t", "m0", due, due + 9_000), world.clock.wall_ms())
+    first = Answer(Reschedule("t", "m0", due, due + 9_000))
     broker.step([first])
-    second = Answer(Reschedule("t", "m1", due, due + 9_000), world.clock.wall_ms())
+    second = Answer(Reschedule("t", "m1", due, due + 9_000))
     broker.step([second])
     broker.settle()
     assert first.result.status is RescheduleStatus.RESCHEDULED
@@ -307,10 +307,10 @@ def test_recall_by_key(world, broker) -> None:
 
 def test_recall_by_key_of_what_is_in_flight(world, broker) -> None:
     now = world.clock.wall_ms()
-    sent = Answer(SendMessages("t", [made("m", now + 5_000, keys=["k"])]), now)
-    first = Answer(RecallByKey("t", "k"), now)
+    sent = Answer(SendMessages("t", [made("m", now + 5_000, keys=["k"])]))
+    first = Answer(RecallByKey("t", "k"))
     broker.step([sent, first])
-    second = Answer(RecallByKey("t", "k"), now)
+    second = Answer(RecallByKey("t", "k"))
     broker.step([second])
     broker.settle()
     assert [r.status.value for r in first.result] == ["CANCELLED"]

@@ -171,7 +171,7 @@ def test_a_request_that_comes_again_makes_no_second_copy(
 def test_two_requests_of_one_turn_make_one_copy(world, broker) -> None:
     send(world)
     position = stored(one(world, "t")).position
-    answers = [Answer(SendBack("g", position), 0) for _ in range(2)]
+    answers = [Answer(SendBack("g", position)) for _ in range(2)]
     broker.step(answers)
     broker.settle()
     assert answers[0].result.origins == answers[1].result.origins
@@ -307,7 +307,7 @@ def test_a_send_back_and_the_copy_of_its_client_in_one_turn(world, broker) -> No
     position = stored(message).position
     asked = [SendBack("g", position), sent_by_client(message, 1), SendBack("g", position)]
     asked.append(sent_by_client(message, 1, origin_id="another"))
-    answers = [Answer(each, 0) for each in asked]
+    answers = [Answer(each) for each in asked]
     broker.step(answers)
     broker.settle()
     assert len({answer.result.origins[0] for answer in answers[:3]}) == 1

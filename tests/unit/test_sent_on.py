@@ -51,7 +51,7 @@ def test_over_another_connection(world, broker, due_in: int) -> None:
 
 def test_in_the_same_turn(world, broker) -> None:
     messages = [made(received) for received in ("", "7001", "7001", "7002")]
-    answers = [Answer(SendMessages("t", [each], reuses_ids=True), 0) for each in messages]
+    answers = [Answer(SendMessages("t", [each], reuses_ids=True)) for each in messages]
     broker.step(answers)
     broker.settle()
     assert len({answer.result.origins[0] for answer in answers}) == 3

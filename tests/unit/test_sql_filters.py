@@ -59,7 +59,7 @@ def test_a_receive_gets_what_matches_and_passes_over_the_rest(world, broker) -> 
 
 
 def test_a_poll_that_waits_wakes_for_what_matches(world, broker) -> None:
-    poll = Answer(receive(poll_ms=10_000), 0)
+    poll = Answer(receive(poll_ms=10_000))
     broker.step([poll])
     send(world, 1, 2)
     broker.settle()
@@ -71,8 +71,8 @@ def test_a_poll_that_waits_wakes_for_what_matches(world, broker) -> None:
 
 def test_the_same_text_as_tags_is_another_filter(world, broker) -> None:
     polls = [
-        Answer(receive("TRUE", 10_000), 0),
-        Answer(Receive("g", "t", -1, "TRUE", 32, 60_000, False, 10_000, "c"), 0),
+        Answer(receive("TRUE", 10_000)),
+        Answer(Receive("g", "t", -1, "TRUE", 32, 60_000, False, 10_000, "c")),
     ]
     broker.step(polls)
     send(world, 6)
@@ -82,7 +82,7 @@ def test_the_same_text_as_tags_is_another_filter(world, broker) -> None:
 
 def test_a_long_stretch_without_a_match_takes_several_turns(world, broker) -> None:
     send(world, *[1] * 3_000, 6)
-    got = Answer(receive(), 0)
+    got = Answer(receive())
     turns = 0
     broker.step([got])
     while not got.done:
@@ -105,7 +105,7 @@ def test_a_pull_gets_what_matches_and_says_where_to_go_on(world, broker) -> None
 
 
 def test_a_pull_that_waits_is_answered_when_something_matches(world, broker) -> None:
-    waiting = Answer(pull(poll_ms=10_000), 0)
+    waiting = Answer(pull(poll_ms=10_000))
     broker.step([waiting])
     send(world, 1, 2)
     broker.settle()

@@ -125,7 +125,7 @@ def test_a_version_is_appended_once_and_committed(world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     shard = world.broker.shard
     seen = [stage_of(shard, "app", 0)]
-    answers = [Answer(Adopt("app", 0, "t"), 0) for _ in range(2)]
+    answers = [Answer(Adopt("app", 0, "t")) for _ in range(2)]
     world.broker.step(answers)
     seen.append(stage_of(shard, "app", 0))
     world.broker.settle()

@@ -81,7 +81,7 @@ def test_nothing_of_it_is_seen_again(any_world, broker, how: str) -> None:
         broker.want_checkpoint()
         broker.settle()
     end = broker.ask(DescribeTopic("t")).queue_offsets[0]
-    waiting = [Answer(receive(20_000), 0), Answer(Pull("t", 0, end, 9, 999, "*", 20_000), 0)]
+    waiting = [Answer(receive(20_000)), Answer(Pull("t", 0, end, 9, 999, "*", 20_000))]
     broker.step(waiting)
     broker.settle()
     assert broker.ask(DeleteTopic("t")) is None
@@ -143,8 +143,8 @@ def test_what_waits_is_not_lost(any_world, broker) -> None:
 def test_a_deletion_waits_for_what_is_under_way(world) -> None:
     broker = world.broker
     broker.ask(CreateTopic("t", TopicType.MIXED, 2))
-    sends = [Answer(send(f"m{i}"), 0) for i in range(3)]
-    gone, late = Answer(DeleteTopic("t"), 0), Answer(send("late"), 0)
+    sends = [Answer(send(f"m{i}")) for i in range(3)]
+    gone, late = Answer(DeleteTopic("t")), Answer(send("late"))
     broker.step([*sends, gone, late])
     broker.settle()
     assert [len(each.result.origins) for each in (*sends, late)] == [1] * 4, "in the same turn"
@@ -152,9 +152,9 @@ def test_a_deletion_waits_for_what_is_under_way(world) -> None:
     assert broker.ask(ListTopics()) == []
     world.reopen()
     assert broker.ask(ListTopics()) == []
-    due = Answer(send("due", due_ms=world.clock.wall_ms() + 1), 0)
+    due = Answer(send("due", due_ms=world.clock.wall_ms() + 1))
     broker.ask(CreateTopic("t", TopicType.MIXED, 2))
-    again = Answer(DeleteTopic("t"), 0)
+    again = Answer(DeleteTopic("t"))
     broker.step([due, again])
     broker.settle()
     assert again.result.code is ErrorCode.FORBIDDEN
@@ -166,14 +166,14 @@ def test_no_turn_follows_the_other_while_messages_cannot_be_filed(world) -> None
     broker.ask(CreateTopic("other", TopicType.MIXED, 1))
     broker.settle()
     used = world.disk.used_bytes()
-    late = Answer(send("late", due_ms=world.clock.wall_ms() + 4_000), 0)
+    late = Answer(send("late", due_ms=world.clock.wall_ms() + 4_000))
     broker.step([late])
     world.disk.capacity_bytes = used
     broker.settle()
     assert broker.shard.delay.stalled
     broker.want_checkpoint()
     for topic in ("t", "other"):
-        gone = Answer(DeleteTopic(topic), 0)
+        gone = Answer(DeleteTopic(topic))
         broker.step([gone])
         broker.settle()
         assert gone.result.code is ErrorCode.DISK_FULL

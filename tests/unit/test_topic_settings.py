@@ -99,7 +99,7 @@ def test_a_topic_that_nobody_may_send_to(any_world, broker) -> None:
 
 
 def test_a_topic_that_nobody_may_consume(broker) -> None:
-    waiting = [Answer(receive(20_000), 0), Answer(pull(20_000), 0)]
+    waiting = [Answer(receive(20_000)), Answer(pull(20_000))]
     broker.step(waiting)
     permit(broker, 2)
     assert [each.result.code for each in waiting] == [ErrorCode.FORBIDDEN] * 2

@@ -180,7 +180,7 @@ class Loads:
         for message in load.messages:
             row = self._history.sends[message.message_id]
             row["wall_ms"] = max(row["wall_ms"], now_ms)
-        answer = Answer(command, now_ms)
+        answer = Answer(command)
         answer.notes["load"] = load
         load.in_flight = True
         return answer

@@ -122,23 +122,21 @@ class BackOffs(Actor):
         """Commands to be asked for in one step, and what they do."""
         del topics
         if missing := {TOPIC, *_BACKOFF} - self._made:
-            return [
-                Answer(_make(name), wall_ms) for name in sorted(missing)
-            ], f"make {sorted(missing)}"
+            return [Answer(_make(name)) for name in sorted(missing)], f"make {sorted(missing)}"
         roll = self._random.random()
         held = sorted(place for place, row in self._rows.items() if row.handle)
         if roll < 0.15 or not self._sent:
-            return [self._send(wall_ms)], f"send to {TOPIC}"
+            return [self._send()], f"send to {TOPIC}"
         if roll < 0.5 or not held:
             group = self._random.choice([BY_LIST, BY_POWER])
-            return [Answer(_receive(group), wall_ms)], f"{group} receives"
+            return [Answer(_receive(group))], f"{group} receives"
         place = self._random.choice(held)
         row = self._rows[place]
         handle, row.handle = row.handle, ""
         if roll < 0.55:
             row.is_acked = True
             command = Ack(place.group, TOPIC, [handle])
-            return [Answer(command, wall_ms, notes={"place": place})], f"{place} is acknowledged"
+            return [Answer(command, notes={"place": place})], f"{place} is acknowledged"
         attempt = row.known[-1].attempt
         pause = pause_ms(place.group, attempt)
         failed = Known(attempt, wall_ms, pause, mono_ms + pause, _NEVER)
@@ -146,13 +144,13 @@ class BackOffs(Actor):
         row.current = [*row.current, failed]
         change = ChangeInvisible(place.group, TOPIC, handle, LEASE_MS, by_group=True)
         notes = {"place": place, "failed": failed}
-        return [Answer(change, wall_ms, notes=notes)], f"{place} has failed {attempt} times"
+        return [Answer(change, notes=notes)], f"{place} has failed {attempt} times"
 
-    def _send(self, wall_ms: int) -> Answer:
+    def _send(self) -> Answer:
         ids = [f"B{self._sent + i}" for i in range(self._random.randint(1, 4))]
         self._sent += len(ids)
         made = [encode(topic=TOPIC, body=name.encode(), message_id=name) for name in ids]
-        return Answer(SendMessages(TOPIC, made), wall_ms, notes={"ids": ids})
+        return Answer(SendMessages(TOPIC, made), notes={"ids": ids})
 
     # --- what they are told -----------------------------------------------------------------------
 

@@ -37,7 +37,6 @@ class Answer:
     """What became of one command; `result` is set when the reply was released."""
 
     command: Command
-    sent_wall_ms: int
     result: Any = None
     done: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
@@ -283,7 +282,7 @@ class SimBroker:
 
     def ask(self, command: Command) -> Any:
         """A command and its result, with everything settled in between; refusals are raised."""
-        answer = Answer(command, self._clock.wall_ms())
+        answer = Answer(command)
         self.step([answer])
         self.settle()
         assert answer.done, command

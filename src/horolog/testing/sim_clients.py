@@ -110,7 +110,7 @@ class Clients:
             self._history.sent_again(ids[0], now)
         self._again.append((self._clock.monotonic_ms(), topic, messages))
         self._tell(f"send {topic} {ids[0]}…{ids[-1]}")
-        answer = Answer(SendMessages(topic, messages), now)
+        answer = Answer(SendMessages(topic, messages))
         answer.notes["ids"] = ids
         return answer
 
@@ -135,7 +135,7 @@ class Clients:
         if not ids:
             return None
         self._tell(f"send again {topic} {ids[0]}…{ids[-1]}")
-        answer = Answer(SendMessages(topic, messages), now)
+        answer = Answer(SendMessages(topic, messages))
         answer.notes["ids"] = ids
         return answer
 
@@ -144,7 +144,7 @@ class Clients:
         topic, message_id, due = "orders", "nobody", START_MS
         if self.recallable and self._random.random() < 0.95:
             topic, message_id, due = self._random.choice(self.recallable[-60:])
-        answer = Answer(Recall(topic, message_id, due), self._clock.wall_ms())
+        answer = Answer(Recall(topic, message_id, due))
         answer.notes["seen"] = message_id in self._history.places
         self.touched.add(message_id)
         self._tell(f"recall {message_id}")
@@ -159,7 +159,7 @@ class Clients:
             new += 1
         at_once = self._random.random() < 0.2
         command = Reschedule(topic, message_id, due, 0 if at_once else new, now=at_once)
-        answer = Answer(command, now)
+        answer = Answer(command)
         answer.notes["seen"] = message_id in self._history.places
         self._history.reschedule_asked(message_id, None if at_once else new)
         self.touched.add(message_id)
@@ -175,7 +175,7 @@ class Clients:
         to_ms = from_ms + self._random.choice([1_000, 10_000, HOUR_MS, 5 * DAY_MS, 400 * DAY_MS])
         tag, dry_run = self._random.choice(["", "", "TagA"]), self._random.random() < 0.4
         command = RecallMany(self._random.choice(TOPICS), from_ms, to_ms, tag, dry_run)
-        answer = Answer(command, now)
+        answer = Answer(command)
         self.touched |= set(self._history.sends)
         answer.notes["certain"] = self._history.certain(command)
         self._tell(f"recall many, {len(answer.notes['certain'])} at least, dry run {dry_run}")
@@ -196,7 +196,7 @@ class Clients:
             self._random.choice([0, 5_000]),
             "client",
         )
-        return Answer(command, self._clock.wall_ms())
+        return Answer(command)
 
     def ack(self) -> Answer | None:
         """What was received, or another time for it; None if there is nothing."""
@@ -204,10 +204,10 @@ class Clients:
             return None
         group, handle, place = self._handles.pop(self._random.randrange(len(self._handles)))
         if self._random.random() < 0.8:
-            answer = Answer(Ack(group, place[0], [handle]), self._clock.wall_ms())
+            answer = Answer(Ack(group, place[0], [handle]))
         else:
             wait = self._random.choice([0, 1_000, 30_000])
-            answer = Answer(ChangeInvisible(group, place[0], handle, wait), self._clock.wall_ms())
+            answer = Answer(ChangeInvisible(group, place[0], handle, wait))
         answer.notes["place"] = place
         return answer
 

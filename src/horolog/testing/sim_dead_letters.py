@@ -68,12 +68,12 @@ class GivingUp(Actor):
             topic = self._random.choice(topics)
             command = Receive(GROUP, topic, -1, "*", 8, 10_000, False, 0, GROUP, gives_up=True)
             settings = PutGroup(GROUP, GroupSettings(retry_max=RETRY_MAX))
-            return [Answer(settings, wall_ms), Answer(command, wall_ms)], f"{GROUP} of {topic}"
+            return [Answer(settings), Answer(command)], f"{GROUP} of {topic}"
         topic, handle, message = self._held.pop(self._random.randrange(len(self._held)))
         self._asked[handle] = message
         forward = ForwardToDeadLetters(GROUP, topic, handle)
         times = self._random.choice([1, 1, 2])
-        return [Answer(forward, wall_ms) for _ in range(times)], f"{GROUP}: {message.message_id}"
+        return [Answer(forward) for _ in range(times)], f"{GROUP}: {message.message_id}"
 
     def _redrive(self, wall_ms: int) -> tuple[list[Answer], str]:
         """Some dead letters, once or twice over, at once or spread over some time."""
@@ -87,9 +87,9 @@ class GivingUp(Actor):
         )
         spread_ms = command.limit * 1_000 // command.rate if command.rate else 0
         self.latest_ms = max(self.latest_ms, due_ms + spread_ms)
-        topic = Answer(CreateTopic(AGAIN, TopicType.MIXED, 1), wall_ms)
+        topic = Answer(CreateTopic(AGAIN, TopicType.MIXED, 1))
         times = self._random.choice([1, 1, 2])
-        return [topic, *(Answer(command, wall_ms) for _ in range(times))], f"{GROUP}: {command}"
+        return [topic, *(Answer(command) for _ in range(times))], f"{GROUP}: {command}"
 
     def owns(self, answer: Answer) -> bool:
         """Whether that is an answer to one of these."""

@@ -135,7 +135,7 @@ class LakeJobs:
 
     def _ask(self, command: Command) -> Any:
         """The result, or the refusal; None: none came in time, and what became of it is not known."""
-        answer = Answer(command, 0)
+        answer = Answer(command)
         self._broker.step([answer])
         for _ in range(_TURNS):
             if answer.done:
@@ -294,7 +294,7 @@ class LakeJobs:
             self._history.reschedule_asked(message_id, new)
             found = Elsewhere(rows, offload_ids, one.record if rows else b"")
             command = Reschedule(topic, message_id, due_ms, new, elsewhere=found)
-        answer = Answer(command, now_ms)
+        answer = Answer(command)
         answer.notes["ids"] = {message_id}
         answer.notes["seen"] = message_id in self._history.places
         return answer, f"{type(command).__name__} {message_id} of {topic}, {len(rows)} rows there"
@@ -338,7 +338,7 @@ class LakeJobs:
                 meant = self._ask(RecallRows(step, dry_run))
                 if not isinstance(meant, np.ndarray):
                     return None, f"recall many in the lake: {meant}"
-        answer = Answer(window, now_ms)
+        answer = Answer(window)
         answer.notes["ids"] = set(self._history.sends)
         answer.notes["certain"] = certain
         return answer, f"recall many, {len(certain)} at least, dry run {dry_run}"

@@ -51,7 +51,7 @@ class Perishables(Actor):
         create = CreateTopic(TOPIC, TopicType.MIXED, 2, settings)
         send = SendMessages(TOPIC, made)
         self._asked[id(send)] = [message.message_id for message in made]
-        return [Answer(create, wall_ms), Answer(send, wall_ms)], f"{len(made)} {TOPIC}"
+        return [Answer(create), Answer(send)], f"{len(made)} {TOPIC}"
 
     def _message(self, wall_ms: int) -> NewMessage:
         message_id = f"L{len(self._after_ms)}"

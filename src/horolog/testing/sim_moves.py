@@ -59,18 +59,18 @@ class Movers(Actor):
         roll = self._random.random()
         is_lost = self._shift is not None and self._lives != self._broker.lives
         if is_lost or (self._shift is None and roll < 0.35 and self._shifts < _SHIFTS_MAX):
-            return [self._next_shift(wall_ms)], f"shift {self._shifts}, again: {is_lost}"
+            return [self._next_shift()], f"shift {self._shifts}, again: {is_lost}"
         if self._hurries and roll > 0.9:
             self._hurried = True
             from_ms = wall_ms + self._random.choice([0, 20_000, HOUR_MS])
-            return [Answer(MoveMany(TOPIC, from_ms, from_ms + HOUR_MS, now=True), wall_ms)], "hurry"
+            return [Answer(MoveMany(TOPIC, from_ms, from_ms + HOUR_MS, now=True))], "hurry"
         made = [self._message(wall_ms) for _ in range(self._random.randint(1, 6))]
         send = SendMessages(TOPIC, made)
         self._asked[id(send)] = [message.message_id for message in made]
         create = CreateTopic(TOPIC, TopicType.MIXED, 2)
-        return [Answer(create, wall_ms), Answer(send, wall_ms)], f"{len(made)} {TOPIC}"
+        return [Answer(create), Answer(send)], f"{len(made)} {TOPIC}"
 
-    def _next_shift(self, wall_ms: int) -> Answer:
+    def _next_shift(self) -> Answer:
         if self._shift is None:
             by_ms = _STEP_MS * 3**self._shifts
             self._shift = MoveMany(TOPIC, 0, _EVER, shift_ms=by_ms, operation=f"s{self._shifts}")
@@ -78,7 +78,7 @@ class Movers(Actor):
             self._shifts += 1
             self.latest_ms += by_ms
         self._lives = self._broker.lives
-        return Answer(self._shift, wall_ms)
+        return Answer(self._shift)
 
     def _message(self, wall_ms: int) -> NewMessage:
         message_id = f"M{len(self._dues)}"

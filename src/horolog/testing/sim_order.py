@@ -90,21 +90,21 @@ class InOrder(Actor):
         if roll < 0.65 or not self._held:
             command = self._receive()
             notes = {"mono_ms": mono_ms, "steps": self._steps, "asked": self._ask_for(command)}
-            return [Answer(command, wall_ms, notes=notes)], "receive in order"
+            return [Answer(command, notes=notes)], "receive in order"
         if roll < 0.67:
             self.stepped()  # its leases end, also those that it is not told of yet
-            return [Answer(ClientGone("first"), wall_ms)], "a consumer in order leaves"
+            return [Answer(ClientGone("first"))], "a consumer in order leaves"
         place = self._random.choice(sorted(self._held))
         handle = self._held.pop(place)
         if roll < 0.9:
             self._done.setdefault(place, self._events)
-            return [Answer(Ack(GROUP, TOPIC, [handle]), wall_ms)], f"in order: ack {place}"
+            return [Answer(Ack(GROUP, TOPIC, [handle]))], f"in order: ack {place}"
         if roll < 0.93:
             self._done.setdefault(place, self._events)
-            return [Answer(ForwardToDeadLetters(GROUP, TOPIC, handle), wall_ms)], f"give up {place}"
+            return [Answer(ForwardToDeadLetters(GROUP, TOPIC, handle))], f"give up {place}"
         wait_ms = self._random.choice([0, 1_000, 30_000])
         self._until.pop(place, None)
-        change = Answer(ChangeInvisible(GROUP, TOPIC, handle, wait_ms), wall_ms)
+        change = Answer(ChangeInvisible(GROUP, TOPIC, handle, wait_ms))
         change.notes.update(place=place, until=mono_ms + wait_ms, steps=self._steps)
         return [change], f"in order: {place} again in {wait_ms} ms"
 
@@ -125,9 +125,9 @@ class InOrder(Actor):
             )
             messages.append(made)
         asked = [
-            Answer(CreateTopic(TOPIC, TopicType.FIFO, 2), wall_ms),
-            Answer(PutGroup(GROUP, GroupSettings(orderly=True, retry_max=RETRY_MAX)), wall_ms),
-            Answer(SendMessages(TOPIC, messages), wall_ms),
+            Answer(CreateTopic(TOPIC, TopicType.FIFO, 2)),
+            Answer(PutGroup(GROUP, GroupSettings(orderly=True, retry_max=RETRY_MAX))),
+            Answer(SendMessages(TOPIC, messages)),
         ]
         return asked, f"send {len(messages)} steps"
 

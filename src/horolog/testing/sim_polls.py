@@ -30,16 +30,16 @@ class Polls(Actor):
         self._parked: dict[Answer, int] = {}  # poll → monotonic ms when it must be answered
         self._over: weakref.WeakSet[Answer] = weakref.WeakSet()  # cancelled, answered or lost
 
-    def turn(self, topics: Sequence[str], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
+    def turn(self, topics: Sequence[str], _wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
         """Commands to be asked for in one step, and what they do."""
         if self._parked and self._random.random() < 0.3:
-            return self._cancel(wall_ms)
+            return self._cancel()
         if self._random.random() < 0.1:
             gone = f"flood-{self._random.randrange(4)}"
-            return [Answer(ClientGone(gone), wall_ms)], f"client {gone} leaves"
+            return [Answer(ClientGone(gone))], f"client {gone} leaves"
         count = self._random.choices([3, 40, 300, 3_000], [40, 30, 8, 1])[0]
         chosen = self._random.choice([(QUIET,), (QUIET,), (QUIET, *topics)])
-        polls = [Answer(self._poll(chosen), wall_ms) for _ in range(count)]
+        polls = [Answer(self._poll(chosen)) for _ in range(count)]
         for each in polls:
             assert isinstance(each.command, Receive)
             self._parked[each] = mono_ms + min(each.command.poll_ms, POLL_MAX_MS)
@@ -60,14 +60,14 @@ class Polls(Actor):
             f"flood-{number}",
         )
 
-    def _cancel(self, wall_ms: int) -> tuple[list[Answer], str]:
+    def _cancel(self) -> tuple[list[Answer], str]:
         """Some give up; a few of them have been answered in the same moment."""
         some = self._random.choice([1, len(self._parked) // 2, len(self._parked)])
         gone = self._random.sample(list(self._parked), max(1, some))
         for each in gone:
             del self._parked[each]
             self._over.add(each)
-        return [Answer(CancelReceive(each), wall_ms) for each in gone], f"{len(gone)} polls give up"
+        return [Answer(CancelReceive(each)) for each in gone], f"{len(gone)} polls give up"
 
     def looked(self, mono_ms: int) -> None:
         """A step has been done at that time: what is answered is over, and nothing may be late."""

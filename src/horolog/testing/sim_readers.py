@@ -65,10 +65,10 @@ class Readers:
             self._lowest[place] = max(self._lowest.get(place, 0), units.first)
         return self._random.random() < self._share
 
-    def turn(self, topics: Sequence[str], wall_ms: int, _mono_ms: int) -> tuple[list[Answer], str]:
+    def turn(self, topics: Sequence[str], _wall_ms: int, _mono_ms: int) -> tuple[list[Answer], str]:
         """A command, and what it does."""
         command = self._command(topics)
-        return [Answer(command, wall_ms)], f"{command}"
+        return [Answer(command)], f"{command}"
 
     def _command(self, topics: Sequence[str]) -> Command:
         draw = self._random

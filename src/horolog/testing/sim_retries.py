@@ -47,13 +47,15 @@ class Retries(Actor):
         self._asked: dict[int, tuple[int, int, Copy]] = {}  # log position → (when, level, copy)
         self.certain: set[Copy] = set()  # as answered
 
-    def turn(self, topics: tuple[str, ...], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
+    def turn(
+        self, topics: tuple[str, ...], _wall_ms: int, mono_ms: int
+    ) -> tuple[list[Answer], str]:
         """Commands to be asked for in one step, and what they do."""
         if not self._held or self._random.random() < 0.3:
             known = [name for name in _TOPICS[:1] if name in self._broker.shard.topics.by_name]
             topic = self._random.choice([*topics, *known, *known])
             command = Receive(GROUP, topic, -1, "*", 8, 10_000, False, 0, "failing")
-            return [Answer(command, wall_ms)], f"{GROUP} receives of {topic}"
+            return [Answer(command)], f"{GROUP} receives of {topic}"
         held = self._held.pop(self._random.randrange(len(self._held)))
         level = self._random.choice([0, 1, 1, 2, 4, -1])
         first = (mono_ms, level, held.copy)
@@ -61,11 +63,11 @@ class Retries(Actor):
         if mono_ms - since > DEDUP_MS - 5_000:
             return [], f"{GROUP} leaves {copy}"  # asked for again it may be another one
         back = SendBack(GROUP, held.position, level, RETRY_MAX)
-        answers = [Answer(back, wall_ms) for _ in range(self._random.choice([1, 1, 2]))]
+        answers = [Answer(back) for _ in range(self._random.choice([1, 1, 2]))]
         if self._random.random() < 0.5:
             self._held.append(held)  # to be asked for again
         else:
-            answers.append(Answer(Ack(GROUP, held.topic, [held.handle]), wall_ms))
+            answers.append(Answer(Ack(GROUP, held.topic, [held.handle])))
         return answers, f"{GROUP} sends back {copy}, level {level}"
 
     def owns(self, answer: Answer) -> bool:

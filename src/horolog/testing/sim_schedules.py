@@ -92,23 +92,23 @@ class Schedules(Actor):
             name = f"s{len(self._asked)}"
             self._asked.add(name)
             create = CreateSchedule(name, self._rule(wall_ms), Content(TOPIC, b"\0"))
-            return [Answer(create, wall_ms)], f"create schedule {name}"
+            return [Answer(create)], f"create schedule {name}"
         name = self._random.choice(sorted(self._views))
         if roll < 0.5:
-            return [Answer(FindSchedule(name), wall_ms)], f"look at schedule {name}"
+            return [Answer(FindSchedule(name))], f"look at schedule {name}"
         self._touched.add(name)
         planned = self._views[name].planned
         if roll < 0.6 and planned:
             firing = self._random.choice(planned)
             recall = Recall(TOPIC, firing.message_id, firing.due_ms)
-            return [Answer(recall, wall_ms)], f"recall {name} {firing.number}"
+            return [Answer(recall)], f"recall {name} {firing.number}"
         change = self._random.choice(["pause", "pause", "resume", "resume", "change", "remove"])
         self._ended.pop(name, None)
         if change == "change":
             rule = self._rule(wall_ms)._replace(times=0, missed=Missed.LATEST)
-            asked = Answer(ChangeSchedule(name, rule, Content(TOPIC, b"\0")), wall_ms)
+            asked = Answer(ChangeSchedule(name, rule, Content(TOPIC, b"\0")))
         else:
-            asked = Answer(_BY_NAME[change](name), wall_ms)
+            asked = Answer(_BY_NAME[change](name))
         self._newest[name] = asked.command
         return [asked], f"{change} schedule {name}"
 

@@ -74,11 +74,11 @@ class Traders(Actor):
         if roll < 0.3 and self._broker.checks_due:
             due, self._broker.checks_due = self._broker.checks_due, []
             positions = tuple(check.position for check in due)
-            return [Answer(CheckTransactions(positions), wall_ms)], f"check {len(positions)}"
+            return [Answer(CheckTransactions(positions))], f"check {len(positions)}"
         if roll < 0.35:
-            return [Answer(LookForProducers(frozenset({GROUP})), wall_ms)], "producers come"
+            return [Answer(LookForProducers(frozenset({GROUP})))], "producers come"
         if roll < 0.7 and self._open:
-            return self._end(wall_ms)
+            return self._end()
         return self._begin(wall_ms, mono_ms)
 
     def _begin(self, wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
@@ -90,8 +90,8 @@ class Traders(Actor):
             messages = [self._half(wall_ms) for _ in range(self._random.choice([1, 1, 3]))]
             self._sent += [(mono_ms, message) for message in messages]
         ids = ", ".join(message.message_id for message in messages)
-        topic = Answer(CreateTopic(TOPIC, TopicType.MIXED, 2), wall_ms)
-        return [topic, Answer(SendHalf(TOPIC, messages), wall_ms)], f"half {ids}"
+        topic = Answer(CreateTopic(TOPIC, TopicType.MIXED, 2))
+        return [topic, Answer(SendHalf(TOPIC, messages))], f"half {ids}"
 
     def _half(self, wall_ms: int) -> NewMessage:
         self._n += 1
@@ -109,14 +109,14 @@ class Traders(Actor):
             system_properties=properties.encode(known),
         )
 
-    def _end(self, wall_ms: int) -> tuple[list[Answer], str]:
+    def _end(self) -> tuple[list[Answer], str]:
         position = self._random.choice(list(self._open))
         message_id = self._open[position]
         wanted = self._random.choice(_ENDS)
         self._asked.setdefault(message_id, set()).add(wanted)
         command = EndTransaction(position, wanted, TOPIC, message_id)
         times = self._random.choice([1, 1, 2])
-        return [Answer(command, wall_ms) for _ in range(times)], f"{wanted.value} {message_id}"
+        return [Answer(command) for _ in range(times)], f"{wanted.value} {message_id}"
 
     def stepped(self) -> None:
         """The clock went forward: what was sent before seems to be older than it is."""

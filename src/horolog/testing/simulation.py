@@ -251,7 +251,7 @@ class Simulation:
             self.disk.fail_next(self.random.choice(["write", "sync"]))
             self._ask(self.clients.send())
         else:
-            self._ask(Answer(CountPending(), self.clock.wall_ms()))
+            self._ask(Answer(CountPending()))
 
     def _ask(self, *answers: Answer) -> None:
         self.answers += answers
