@@ -33,9 +33,9 @@ from horolog.protocol.remoting import frame_writer
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Site
-from horolog.protocol.remoting.header_shapes import SendReader
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send import gather
+from horolog.protocol.remoting.send_reader import SendReader
 from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels

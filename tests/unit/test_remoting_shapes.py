@@ -18,8 +18,8 @@ from horolog import limits
 from horolog.protocol.remoting.frame import Frame, FrameFault
 from horolog.protocol.remoting.frame_reader import Reader
 from horolog.protocol.remoting.gathered import Site
-from horolog.protocol.remoting.header_shapes import Alike, SendReader
 from horolog.protocol.remoting.send import gather
+from horolog.protocol.remoting.send_reader import Alike, SendReader
 from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.remoting.shapes import PropertyShape, Shapes
 from horolog.protocol.remoting.wanted import Wanted, Ways

@@ -8,7 +8,7 @@ from typing import Any
 from horolog.protocol.remoting.batches import Batch
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered, Request, Run
-from horolog.protocol.remoting.header_shapes import Alike
+from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.rocketmq.record_columns import Messages, records_of
 from horolog.protocol.send_commands import NewRecords, SendMessages
 from horolog.protocol.transaction_commands import SendHalf, as_half

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from horolog.errors import HorologError
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.remoting.request import Answer
+from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.rocketmq.delays import Levels
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.protocol.send_commands import NewRecords, SendMessages, Sent

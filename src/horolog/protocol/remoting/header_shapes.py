@@ -1,14 +1,13 @@
-r"""Sends that are alike: read by the shape of their header, many at once (`shapes` explains the idea).
+r"""Headers of sends that are alike: read by their shape, many at once (`shapes` explains the idea).
 
     {"code":310,"opaque":7,"extFields":{"b":"orders","e":"0","g":"1700000000000","i":"KEYS\u0001k7\u0002","j":"0"}}
     {"code":310,"opaque":(…),"extFields":{"b":"orders","e":"(…)","g":"(…)","i":"(…)","j":"0"}}
 
 The headers of one client's messages to a topic differ in the request's number, the queue, the time and the properties;
 all else is the text that it was, byte for byte.  So what else a header says was read once, with the first of them, and
-is the same for all that match.  A run of them is one object (`Alike`), and becomes a frame for each only where
-something is wrong with one.
+is the same for all that match.
 
-Of signed sends the signature differs as well; what it was made of (`Alike.signed`) is joined from the same values.
+Of signed sends the signature differs as well; what it was made of is joined from the same values.
 
 Batches are read the full way: their header is shared by many messages anyway.
 """
@@ -17,18 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import groupby
 from typing import NamedTuple
 
-from horolog.limits import SHAPE_TEXT_MAX, SHAPES_MAX
+from horolog.limits import SHAPE_TEXT_MAX
 from horolog.protocol.remoting.codes import Code
-from horolog.protocol.remoting.frame import Frame, FrameFault
-from horolog.protocol.remoting.frame_reader import Reader, read_frame
-from horolog.protocol.remoting.shapes import Pace
+from horolog.protocol.remoting.frame import Frame
 
-_RUN_MAX = 256  # frames
 _MET_MAX = 512  # shapes that are remembered for connections to come
-_FEW = 4  # frames of a chunk that are quicker read one by one
 _TOKEN = re.compile(
     rb'[ \t\r\n]*("(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9]+|true|false|null|[{}:,])[ \t\r\n]*'
 )
@@ -41,7 +35,7 @@ _SIGNED = rb'"([0-9A-Za-z+/=]{1,64})"'
 SIGNATURE = "Signature"
 
 # Topic, queue, born time, properties, whether it is a batch
-_FIELDS: dict[int, tuple[str, ...]] = {
+FIELDS: dict[int, tuple[str, ...]] = {
     Code.SEND_MESSAGE: ("topic", "queueId", "bornTimestamp", "properties", "batch"),
     Code.SEND_MESSAGE_V2: ("b", "e", "g", "i", "m"),
 }
@@ -49,7 +43,6 @@ _NO_BATCH = frozenset({"false", "0", ""})
 
 # Opaque, queue, born, and the properties as they are stored
 Values = tuple[bytes, bytes, bytes, bytes]
-Cut = tuple[int, int, int, int]  # as of `Reader.cut`
 
 
 class Columns(NamedTuple):
@@ -89,7 +82,7 @@ class HeaderShape:
     @classmethod
     def of(cls, header: bytes, sample: Frame) -> HeaderShape | None:
         """The shape of a header in JSON that was read; None if it is not of a single message, or has not all four."""
-        named = _FIELDS.get(sample.code)
+        named = FIELDS.get(sample.code)
         if named is None or sample.is_answer or len(header) > SHAPE_TEXT_MAX:
             return None
         topic, queue, born, properties, batch = named
@@ -226,154 +219,3 @@ def _values(header: bytes) -> list[tuple[tuple[int, bytes], int, int]]:
         else:
             found.append((key, token.start(1), token.end(1)))
     return found
-
-
-class Alike:
-    """Sends that came one after the other and whose headers are of one shape.
-
-    columns  of what differs; lists, and only `add` changes them
-    bodies   of each
-    """
-
-    __slots__ = ("bodies", "columns", "shape")
-
-    def __init__(self, shape: HeaderShape) -> None:
-        self.shape = shape
-        self.columns = Columns([], [], [], [], [])
-        self.bodies: list[bytes] = []
-
-    def __len__(self) -> int:
-        return len(self.bodies)
-
-    def add(self, columns: Columns, bodies: Sequence[bytes]) -> None:
-        """Take up some more."""
-        for column, more in zip(self.columns, columns, strict=True):
-            assert isinstance(column, list)
-            column += more
-        self.bodies += bodies
-
-    @property
-    def sample(self) -> Frame:
-        """What all say of themselves: code, language, version, flag."""
-        return self.shape.sample
-
-    @property
-    def body_bytes(self) -> int:
-        """Of all bodies."""
-        return sum(map(len, self.bodies))
-
-    def signed(self) -> list[bytes]:
-        """What the signature of each was made of."""
-        signed = self.shape.signed
-        rows = zip(*self.columns[:4], strict=True)
-        return [signed(row) + body for row, body in zip(rows, self.bodies, strict=True)]
-
-    def frames(self) -> list[Frame]:
-        """Each as a frame."""
-        rows = zip(*self.columns[:4], strict=True)
-        return [
-            self.shape.frame(*each)
-            for each in zip(rows, self.bodies, self.columns.signatures, strict=True)
-        ]
-
-
-class SendReader(Reader):
-    """Cuts the bytes of a connection into frames, and runs of sends that are alike."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._known: list[HeaderShape] = []
-        self._pace = Pace()
-
-    def receive_alike(self, chunk: bytes) -> list[Frame | Alike]:
-        """Take bytes of the peer; gives what they complete.  FrameFault: end the connection."""
-        chunk = self.join(chunk)
-        cuts: list[Cut] = []
-        fault: FrameFault | None = None
-        try:
-            cuts.extend(self.cut(chunk))
-        except FrameFault as error:
-            fault = error  # told unless something is wrong with a frame before it
-        found: list[Frame | Alike] = []
-        if not self._take_together(chunk, cuts, found):
-            for cut in cuts:
-                self._take(chunk, cut, found)
-        if fault is not None:
-            raise fault
-        return found
-
-    def _take_together(self, chunk: bytes, cuts: Sequence[Cut], found: list[Frame | Alike]) -> bool:
-        """Read all headers at once, by the shape that was met last; False if that cannot be."""
-        if len(cuts) < _FEW or not self._known or max(cuts)[0] > SHAPE_TEXT_MAX:
-            return False
-        shape = self._known[0]
-        headers = [chunk[first:stop] for _, first, stop, _ in cuts]
-        read = shape.read_many(headers)
-        if read is None:
-            return False
-        columns, are_read = read
-        bodies = [chunk[first:stop] for _, _, first, stop in cuts]
-        at = 0
-        for is_read, group in groupby(are_read):
-            stop = at + len(list(group))
-            if is_read:
-                self._pace.matched += stop - at
-                pieces = [slice(i, min(stop, i + _RUN_MAX)) for i in range(at, stop, _RUN_MAX)]
-                for piece in pieces:
-                    run = _run_of(found, shape, piece.stop - piece.start)
-                    run.add(Columns(*[column[piece] for column in columns]), bodies[piece])
-            else:
-                for cut in cuts[at:stop]:
-                    self._take(chunk, cut, found)
-            at = stop
-        return True
-
-    def _take(self, chunk: bytes, cut: Cut, found: list[Frame | Alike]) -> None:
-        """Read one frame, by its shape or the full way."""
-        mark, header_at, body_at, stop = cut
-        body = chunk[body_at:stop]
-        read = self._read(chunk, header_at, body_at) if mark <= SHAPE_TEXT_MAX else None
-        if read is not None:
-            values, signature = read
-            opaque, queue, born, text = values
-            columns = Columns((opaque,), (queue,), (born,), (text,), (signature,))
-            _run_of(found, self._known[0], 1).add(columns, (body,))
-            return
-        header = chunk[header_at:body_at]
-        frame = read_frame(mark >> 24, header, body)
-        found.append(frame)
-        if frame.code in _FIELDS and mark <= SHAPE_TEXT_MAX and self._pace.missed(1):
-            self._learn(header, frame)
-
-    def _read(self, chunk: bytes, first: int, stop: int) -> tuple[Values, bytes] | None:
-        """What a header in JSON says; the first of the known shapes is then its one."""
-        for place, shape in enumerate(self._known):
-            values = shape.read(chunk, first, stop)
-            if values is not None:
-                if place:
-                    self._known.insert(0, self._known.pop(place))
-                self._pace.matched += 1
-                return values
-        return None
-
-    def _learn(self, header: bytes, frame: Frame) -> None:
-        shape = HeaderShape.of(header, frame)
-        if shape is not None:
-            self._known.insert(0, shape)
-            del self._known[SHAPES_MAX:]
-
-    def check_invariants(self) -> None:
-        """What is kept is bounded."""
-        super().check_invariants()
-        assert len(self._known) <= SHAPES_MAX
-
-
-def _run_of(found: list[Frame | Alike], shape: HeaderShape, count: int) -> Alike:
-    """The last run, if so many more of that shape may be added to it; else a new one."""
-    if found:
-        last = found[-1]
-        if isinstance(last, Alike) and last.shape is shape and len(last) + count <= _RUN_MAX:
-            return last
-    run = Alike(shape)
-    found.append(run)
-    return run

@@ -1,7 +1,7 @@
 """Sends of 4.x clients: frames with the codes 10, 310 and 320 to records.
 
 `gather` makes one command of all sends to a topic that came in one piece, so what a command costs is shared by them;
-`Gathered` gives each frame its answer.  Sends whose headers are alike come as runs (`header_shapes`), and batches are
+`Gathered` gives each frame its answer.  Sends whose headers are alike come as runs (`send_reader`), and batches are
 read together.  Properties are stored as they came, behind a region: only those that the broker goes by are looked for,
 in their stored form: by their shape (`shapes`), or the full way (`wanted`).
 
@@ -23,10 +23,10 @@ from horolog.protocol.remoting.building import Building
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered, Site
-from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.remoting.known_codes import code_of_group, code_of_tag
 from horolog.protocol.remoting.request import integer
 from horolog.protocol.remoting.send_header import Shared, names_of, shared_by
+from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.remoting.wanted import Wanted, Ways, half_message, is_half, of_half
 from horolog.protocol.rocketmq.message import check_body

@@ -10,7 +10,7 @@ from binascii import b2a_base64
 
 from horolog.protocol.remoting.frame import VERSION
 from horolog.protocol.remoting.gathered import Gathered, Site
-from horolog.protocol.remoting.header_shapes import Alike
+from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.send_commands import Sent
 
 _PREFIX = struct.Struct(">II")

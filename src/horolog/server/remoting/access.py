@@ -16,7 +16,7 @@ from horolog.access.rules import ADMIN, Identity, Need, Patterns, Right, group, 
 from horolog.errors import HorologError
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.header_shapes import Alike
+from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.rocketmq.layout import topic_and_properties
 from horolog.server.remoting.link import RemotingLink
 

@@ -22,8 +22,8 @@ from horolog.limits import REMOTING_IDLE_MS
 from horolog.protocol.queue_commands import ReadMessage
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.header_shapes import Alike
 from horolog.protocol.remoting.request import Answer, integer
+from horolog.protocol.remoting.send_reader import Alike
 from horolog.server.connected import ConnectedClient
 from horolog.server.door import Door, Intake
 from horolog.server.ports import bind

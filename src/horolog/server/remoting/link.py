@@ -31,8 +31,8 @@ from horolog.protocol.remoting.frame import (
     Serializer,
 )
 from horolog.protocol.remoting.frame_writer import encode, encode_answer
-from horolog.protocol.remoting.header_shapes import Alike, SendReader
 from horolog.protocol.remoting.request import Answer
+from horolog.protocol.remoting.send_reader import Alike, SendReader
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.server.link import Link, Links
 from horolog.server.remoting.request import Request

@@ -20,9 +20,10 @@ from horolog.protocol.commands import Recall, RecallStatus, Sent
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered
-from horolog.protocol.remoting.header_shapes import Alike, HeaderShape
+from horolog.protocol.remoting.header_shapes import HeaderShape
 from horolog.protocol.remoting.request import Answer, integer, text
 from horolog.protocol.remoting.send import gather, gather_alike
+from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq.names import check_topic

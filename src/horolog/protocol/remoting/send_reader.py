@@ -1,0 +1,172 @@
+"""Sends of a connection: frames, and runs of sends that are alike.
+
+A run of sends whose headers are of one shape (`header_shapes`) is one object, `Alike`, and becomes a frame for each
+only where something is wrong with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from horolog.limits import SHAPE_TEXT_MAX, SHAPES_MAX
+from horolog.protocol.remoting.frame import Frame, FrameFault
+from horolog.protocol.remoting.frame_reader import Reader, read_frame
+from horolog.protocol.remoting.header_shapes import FIELDS, Columns, HeaderShape, Values
+from horolog.protocol.remoting.shapes import Pace
+
+_RUN_MAX = 256  # frames
+_FEW = 4  # frames of a chunk that are quicker read one by one
+
+Cut = tuple[int, int, int, int]  # as of `Reader.cut`
+
+
+class Alike:
+    """Sends that came one after the other and whose headers are of one shape.
+
+    columns  of what differs; lists, and only `add` changes them
+    bodies   of each
+    """
+
+    __slots__ = ("bodies", "columns", "shape")
+
+    def __init__(self, shape: HeaderShape) -> None:
+        self.shape = shape
+        self.columns = Columns([], [], [], [], [])
+        self.bodies: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def add(self, columns: Columns, bodies: Sequence[bytes]) -> None:
+        """Take up some more."""
+        for column, more in zip(self.columns, columns, strict=True):
+            assert isinstance(column, list)
+            column += more
+        self.bodies += bodies
+
+    @property
+    def sample(self) -> Frame:
+        """What all say of themselves: code, language, version, flag."""
+        return self.shape.sample
+
+    @property
+    def body_bytes(self) -> int:
+        """Of all bodies."""
+        return sum(map(len, self.bodies))
+
+    def signed(self) -> list[bytes]:
+        """What the signature of each was made of."""
+        signed = self.shape.signed
+        rows = zip(*self.columns[:4], strict=True)
+        return [signed(row) + body for row, body in zip(rows, self.bodies, strict=True)]
+
+    def frames(self) -> list[Frame]:
+        """Each as a frame."""
+        rows = zip(*self.columns[:4], strict=True)
+        return [
+            self.shape.frame(*each)
+            for each in zip(rows, self.bodies, self.columns.signatures, strict=True)
+        ]
+
+
+class SendReader(Reader):
+    """Cuts the bytes of a connection into frames, and runs of sends that are alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._known: list[HeaderShape] = []
+        self._pace = Pace()
+
+    def receive_alike(self, chunk: bytes) -> list[Frame | Alike]:
+        """Take bytes of the peer; gives what they complete.  FrameFault: end the connection."""
+        chunk = self.join(chunk)
+        cuts: list[Cut] = []
+        fault: FrameFault | None = None
+        try:
+            cuts.extend(self.cut(chunk))
+        except FrameFault as error:
+            fault = error  # told unless something is wrong with a frame before it
+        found: list[Frame | Alike] = []
+        if not self._take_together(chunk, cuts, found):
+            for cut in cuts:
+                self._take(chunk, cut, found)
+        if fault is not None:
+            raise fault
+        return found
+
+    def _take_together(self, chunk: bytes, cuts: Sequence[Cut], found: list[Frame | Alike]) -> bool:
+        """Read all headers at once, by the shape that was met last; False if that cannot be."""
+        if len(cuts) < _FEW or not self._known or max(cuts)[0] > SHAPE_TEXT_MAX:
+            return False
+        shape = self._known[0]
+        headers = [chunk[first:stop] for _, first, stop, _ in cuts]
+        read = shape.read_many(headers)
+        if read is None:
+            return False
+        columns, are_read = read
+        bodies = [chunk[first:stop] for _, _, first, stop in cuts]
+        at = 0
+        for is_read, group in groupby(are_read):
+            stop = at + len(list(group))
+            if is_read:
+                self._pace.matched += stop - at
+                pieces = [slice(i, min(stop, i + _RUN_MAX)) for i in range(at, stop, _RUN_MAX)]
+                for piece in pieces:
+                    run = _run_of(found, shape, piece.stop - piece.start)
+                    run.add(Columns(*[column[piece] for column in columns]), bodies[piece])
+            else:
+                for cut in cuts[at:stop]:
+                    self._take(chunk, cut, found)
+            at = stop
+        return True
+
+    def _take(self, chunk: bytes, cut: Cut, found: list[Frame | Alike]) -> None:
+        """Read one frame, by its shape or the full way."""
+        mark, header_at, body_at, stop = cut
+        body = chunk[body_at:stop]
+        read = self._read(chunk, header_at, body_at) if mark <= SHAPE_TEXT_MAX else None
+        if read is not None:
+            values, signature = read
+            opaque, queue, born, text = values
+            columns = Columns((opaque,), (queue,), (born,), (text,), (signature,))
+            _run_of(found, self._known[0], 1).add(columns, (body,))
+            return
+        header = chunk[header_at:body_at]
+        frame = read_frame(mark >> 24, header, body)
+        found.append(frame)
+        if frame.code in FIELDS and mark <= SHAPE_TEXT_MAX and self._pace.missed(1):
+            self._learn(header, frame)
+
+    def _read(self, chunk: bytes, first: int, stop: int) -> tuple[Values, bytes] | None:
+        """What a header in JSON says; the first of the known shapes is then its one."""
+        for place, shape in enumerate(self._known):
+            values = shape.read(chunk, first, stop)
+            if values is not None:
+                if place:
+                    self._known.insert(0, self._known.pop(place))
+                self._pace.matched += 1
+                return values
+        return None
+
+    def _learn(self, header: bytes, frame: Frame) -> None:
+        shape = HeaderShape.of(header, frame)
+        if shape is not None:
+            self._known.insert(0, shape)
+            del self._known[SHAPES_MAX:]
+
+    def check_invariants(self) -> None:
+        """What is kept is bounded."""
+        super().check_invariants()
+        assert len(self._known) <= SHAPES_MAX
+
+
+def _run_of(found: list[Frame | Alike], shape: HeaderShape, count: int) -> Alike:
+    """The last run, if so many more of that shape may be added to it; else a new one."""
+    if found:
+        last = found[-1]
+        if isinstance(last, Alike) and last.shape is shape and len(last) + count <= _RUN_MAX:
+            return last
+    run = Alike(shape)
+    found.append(run)
+    return run
