@@ -65,7 +65,6 @@ class ConsumerData(NamedTuple):
     consume_type: ConsumeType
     model: MessageModel
     consume_from: ConsumeFrom
-    unit_mode: bool
     subscriptions: dict[str, Subscription]  # by topic
 
 
@@ -111,7 +110,6 @@ def _consumer(entry: dict[str, Any]) -> ConsumerData:
         _choice(entry, "consumeType", ConsumeType, ConsumeType.CONSUME_PASSIVELY),
         _choice(entry, "messageModel", MessageModel, MessageModel.CLUSTERING),
         _choice(entry, "consumeFromWhere", ConsumeFrom, ConsumeFrom.CONSUME_FROM_LAST_OFFSET),
-        _flag(entry, "unitMode"),
         {subscription.topic: subscription for subscription in found},
     )
 
@@ -161,7 +159,3 @@ def _integer(entry: dict[str, Any], name: str) -> int:
     if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
         raise refused(name, f"{str(value)[:40]!r} is no number")
     return value
-
-
-def _flag(entry: dict[str, Any], name: str) -> bool:
-    return entry.get(name) in (True, 1, "true", "1")

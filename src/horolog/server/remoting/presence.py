@@ -121,7 +121,7 @@ def _consumer(group: str, member: ConnectedClient) -> ConsumerData:
     passive = member.consumes == PUSH
     kind = ConsumeType.CONSUME_PASSIVELY if passive else ConsumeType.CONSUME_ACTIVELY
     begin = ConsumeFrom.CONSUME_FROM_LAST_OFFSET
-    return ConsumerData(group, kind, MessageModel.CLUSTERING, begin, False, {})
+    return ConsumerData(group, kind, MessageModel.CLUSTERING, begin, {})
 
 
 def _of_4x(client: Client) -> Connected:
