@@ -184,6 +184,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["message", "find", "--topic", "t"], "--id: give either --id or --key"),
         (["recall"], "HANDLE, or --topic: is needed"),
         (["recall", "x", "--id", "m"], "--id: does not go with a HANDLE"),
+        (["recall", "--topic", "t"], "--id, --key or --from: is needed"),
+        (["hand-over", "--topic", "t"], "--id, or --from: is needed"),
         (["recall", "--topic", "t", "--id", "m"], "--due: is needed"),
         (["recall", "--topic", "t", "--id", "m", "--due", "noon"], "--due: 'noon' is not a time"),
         (["recall", "--topic", "t", "--from", "2026-03-08T10:00Z"], "--to: is needed"),

@@ -94,7 +94,10 @@ def recall(
             wanted = {"topic": needed(topic, "--topic"), "key": key}
             return _by_key(client.post("/v1/recall/key", wanted), as_json=as_json)
         only(flags, {"--id", "--due"}, "")
-        result = client.post("/v1/recall", message_fields(handle, topic, id_, due))
+        result = client.post(
+            "/v1/recall",
+            message_fields(handle, topic, id_, due, ways="--id, --key or --from"),
+        )
     if as_json:
         print_json(result)
     else:
@@ -102,8 +105,13 @@ def recall(
     return Exit.OK
 
 
-def message_fields(handle: str, topic: str, message_id: str, due: str) -> dict[str, Any]:
-    """Fields of the admin API that name one message, from HANDLE or --topic, --id and --due."""
+def message_fields(
+    handle: str, topic: str, message_id: str, due: str, *, ways: str = "--id, or --from"
+) -> dict[str, Any]:
+    """Fields of the admin API that name one message, from HANDLE or --topic, --id and --due.
+
+    ways  what may follow --topic, named if nothing does
+    """
     from horolog.units import parse_time_ms
 
     if handle:
@@ -112,7 +120,7 @@ def message_fields(handle: str, topic: str, message_id: str, due: str) -> dict[s
         return {"handle": handle}
     return {
         "topic": needed(topic, "HANDLE, or --topic"),
-        "message_id": needed(message_id, "--id"),
+        "message_id": needed(message_id, ways),
         "deliver_at_ms": parse_time_ms(needed(due, "--due"), field="--due"),
     }
 
