@@ -34,11 +34,11 @@ from horolog.log.key_rows import (
     chunk_name,
     decode_header,
 )
+from horolog.log.key_tail import TAIL_ROWS, KeyTail
 from horolog.storage.api import Storage
 from horolog.storage.sectors import read_around
 
 CHUNK_ROWS = 1 << 20
-_TAIL_ROWS = 4_096
 _MAPPED_MAX = 64  # sealed chunks whose view is kept
 _FEW = 128  # keys for which a chunk is asked in plain Python
 
@@ -74,9 +74,7 @@ class KeyIndex:
         self._chunk_rows = chunk_rows
         # Without gaps; the last one is open, the others are sealed or about to be
         self._chunks: list[Chunk] = []
-        self._keys = np.empty(_TAIL_ROWS, np.uint64)
-        self._positions = np.empty(_TAIL_ROWS, np.uint64)
-        self._waiting = 0  # rows in these two that are not written
+        self._tail = KeyTail()  # rows that are not written
         self._sealing: Chunk | None = None  # full, its heads are not all written yet
         self._start = 0  # log position below which nothing is given
         self._dirty: set[str] = set()
@@ -89,31 +87,19 @@ class KeyIndex:
 
     def add(self, keys: Keys, positions: Positions) -> None:
         """Rows of messages that were committed, in log order; they are copied."""
-        n = len(keys)
-        if self._waiting + n > len(self._keys):
+        if not self._tail.has_room(len(keys)):
             self.flush()
-            if self._waiting + n > len(self._keys):
-                self._grow(self._waiting + n)
-        stop = self._waiting + n
-        self._keys[self._waiting : stop] = keys
-        self._positions[self._waiting : stop] = positions
-        self._waiting = stop
-        self.count += n
-
-    def _grow(self, rows: int) -> None:
-        """Room for that many rows in memory, until they are written."""
-        room = np.empty(max(rows, 2 * len(self._keys)) - self._waiting, np.uint64)
-        self._keys = np.concatenate([self._keys[: self._waiting], room])
-        self._positions = np.concatenate([self._positions[: self._waiting], room])
+        self._tail.add(keys, positions)
+        self.count += len(keys)
 
     def flush(self) -> bool:
         """Write what is in memory; False if the disk is full, and then it stays in memory."""
         done = 0
         try:
-            while done < self._waiting:
+            while done < len(self._tail):
                 chunk = self._chunk_with_room()
-                stop = min(self._waiting, done + chunk.room, done + _TAIL_ROWS)
-                chunk.add(self._keys[done:stop], self._positions[done:stop])
+                stop = min(len(self._tail), done + chunk.room, done + TAIL_ROWS)
+                chunk.add(self._tail.keys[done:stop], self._tail.positions[done:stop])
                 done = stop
             self._seal_some()
         except HorologError as error:
@@ -121,20 +107,8 @@ class KeyIndex:
                 raise
             return False
         finally:
-            self._forget(done)
+            self._tail.forget(done)
         return True
-
-    def _forget(self, written: int) -> None:
-        """The first rows in memory are written."""
-        left = self._waiting - written
-        room = max(left, _TAIL_ROWS)
-        if written or len(self._keys) > room:
-            keys, positions = self._keys, self._positions
-            if len(keys) > room:
-                self._keys, self._positions = np.empty(room, np.uint64), np.empty(room, np.uint64)
-            self._keys[:left] = keys[written : self._waiting].copy()
-            self._positions[:left] = positions[written : self._waiting].copy()
-            self._waiting = left
 
     def _seal_some(self, *, all_of_it: bool = False) -> None:
         """Go on with the heads of a full chunk: a little with every flush, so that none takes long."""
@@ -166,8 +140,8 @@ class KeyIndex:
 
     def check_invariants(self) -> None:
         """Assert what must hold between two steps; costs as much as there are files."""
-        assert 0 <= self._waiting <= len(self._keys) == len(self._positions)
-        written = self.count - self._waiting
+        self._tail.check_invariants()
+        written = self.count - len(self._tail)
         last = self._chunks[-1] if self._chunks else None
         assert written == (last.header.first + last.count if last is not None else 0)
         for before, after in pairwise(self._chunks):
@@ -184,9 +158,7 @@ class KeyIndex:
 
     def find(self, key: int) -> list[int]:
         """Log positions of all rows with that key, ascending."""
-        found = self._positions[: self._waiting][
-            self._keys[: self._waiting] == np.uint64(key)
-        ].tolist()
+        found = self._tail.positions[self._tail.keys == np.uint64(key)].tolist()
         for chunk in self._chunks:
             if chunk.last >= self._start and chunk.count:
                 self._keep_mapped(chunk)
@@ -220,8 +192,8 @@ class KeyIndex:
 
     def _find_waiting(self, keys: Keys) -> Pairs:
         order = np.argsort(keys, kind="stable")
-        row, at = equal_ranges(keys[order], self._keys[: self._waiting])
-        return order[at], self._positions[row]
+        row, at = equal_ranges(keys[order], self._tail.keys)
+        return order[at], self._tail.positions[row]
 
     def _keep_mapped(self, chunk: Chunk) -> None:
         if chunk.is_open:
@@ -247,8 +219,7 @@ class KeyIndex:
             while at < chunk.count:
                 yield chunk.read_keys(at)
                 at += SCAN_ROWS
-        waiting = self._positions[: self._waiting] >= np.uint64(position)
-        yield self._keys[: self._waiting][waiting]
+        yield self._tail.keys[self._tail.positions >= np.uint64(position)]
 
     # --- retention and checkpoints --------------------------------------------------------------
 
@@ -359,7 +330,8 @@ class KeyIndex:
         self.close()
         for name in self._storage.list(self._directory):
             self._storage.remove(f"{self._directory}/{name}")
-        self.count = self._waiting = 0
+        self.count = 0
+        self._tail = KeyTail()
         self._chunks, self._sealing = [], None
         self._dirty, self._syncing, self._gone = set(), set(), []
 
