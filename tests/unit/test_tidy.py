@@ -269,6 +269,23 @@ def test_retired_words_stay_away() -> None:
         refuse_retired(path)
 
 
+# A docstring that begins so is half a sentence, which only the name above it completes.
+HALF_SENTENCES = re.compile(r"(?:Of|What of|As such|Likewise)\b")
+
+
+def test_docstrings_are_read_without_the_name_above() -> None:
+    halves = [
+        f"{path.relative_to(ROOT)}: {docstring.splitlines()[0]}"
+        for path in SRC.rglob("*.py")
+        if not path.name.endswith("_pb2.py")
+        for module in [tree(path)]
+        for node in [module, *statements(module)]
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if HALF_SENTENCES.match(docstring := ast.get_docstring(node) or "")
+    ]
+    assert not halves
+
+
 # Names that say nothing of what they hold: an answer, fields, a text, a report, what was known before; and what names
 # a thing is its id.  (Fields of files and of HTTP that are called number are texts, not names.)
 EMPTY_NAMES = re.compile(

@@ -15,7 +15,7 @@ from horolog.limits import ADMIN_BODIES_BYTES, ADMIN_BODY_S, ADMIN_SMALL_BODY
 
 
 class Bodies:
-    """Of one app.
+    """The bodies that one app reads.
 
     wait_s     how long one may take to come
     bytes_max  of all that have come in part

@@ -95,7 +95,7 @@ def _history_view(known: MessageHistory, broker: str) -> dict[str, Any]:
 
 
 def _chosen(found: list[FoundMessage]) -> FoundMessage:
-    """Of messages with one id the one that somebody means: what waits, else the newest."""
+    """The message that somebody means, of those with one id: the one that waits, else the newest."""
     waiting = [each for each in found if each.state in _WAITS]
     return max(waiting or found, key=lambda each: each.origin)
 

@@ -212,7 +212,7 @@ class LetterCount(TypedDict):
 
 
 class LetterCounts(TypedDict):
-    """Of all groups that have some."""
+    """Dead letters of all groups that have some."""
 
     groups: list[LetterCount]
 

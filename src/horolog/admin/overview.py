@@ -119,7 +119,7 @@ class Overview:
         return await self._shared.answer(None, self._look)
 
     async def content_for(self, identity: Identity) -> bytes:
-        """What of it a user may see: its topics and groups, and nothing of the machine or of others."""
+        """The part that a user may see: its topics and groups, and nothing of the machine or of others."""
         asked = identity.access_key, identity.topics  # another one after the file was read again
         return await self._shared.answer(asked, lambda: self._part(identity))
 
@@ -208,7 +208,7 @@ class Overview:
         }
 
     def _lateness_view(self, now_s: float, counts: tuple[int, ...]) -> dict[str, Any]:
-        """Of all hand-overs since the start, and of those since the oldest look of the last minute."""
+        """Lateness of all hand-overs since the start, and of those since the oldest look of the last minute."""
         self._lateness = [seen for seen in self._lateness if now_s - seen[0] <= RECENT_S]
         oldest = self._lateness[0][1] if self._lateness else counts
         self._lateness.append((now_s, counts))

@@ -59,7 +59,7 @@ class StoredFile(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """What of a data directory was not as it must be when it was copied.
+    """A part of a data directory that was not as it must be when it was copied.
 
     kind      `missing`, `short`, or `unreadable`: in the copy, which is as long as it must be
     position  log position for a segment, else the byte from which on something is missing or unreadable

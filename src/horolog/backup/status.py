@@ -9,7 +9,7 @@ from horolog.errors import HorologError
 
 
 class BackupState(StrEnum):
-    """Of the newest backup since the broker was started."""
+    """The state of the newest backup since the broker was started."""
 
     NONE = "none"
     RUNNING = "running"

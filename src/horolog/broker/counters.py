@@ -131,7 +131,7 @@ class Counters:
                 self._row_for(topic_id)
 
     def _row_for(self, topic_id: int) -> int:
-        """Of a topic that has none; OTHERS if there is none left."""
+        """Give a topic a row; OTHERS if there is none left."""
         if not self._free:
             return OTHERS
         row = self.row_of[topic_id] = self._free.pop()
@@ -163,7 +163,7 @@ class Counters:
         self._free.append(row)
 
     def total(self, count: Count) -> int:
-        """Of all topics, those that are deleted among them."""
+        """The sum over all topics, deleted ones included."""
         return sum(row[count] for row in self.rows) + self.gone.counts[count]
 
     # --- counting ---------------------------------------------------------------------------------

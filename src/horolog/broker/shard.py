@@ -160,7 +160,7 @@ class Shard:
 
     @property
     def log_id(self) -> int:
-        """Of the log."""
+        """The id of the log."""
         return self.log.log_id
 
     @property
@@ -169,7 +169,7 @@ class Shard:
         return bool(self.delay.stalled)
 
     def topic_name(self, topic_id: int) -> str:
-        """Of a topic that there is."""
+        """The name of a topic, which must be there."""
         return self.topics.by_id[topic_id].name
 
     def append_step(self, step: Step, wall_ms: int) -> None:

@@ -48,7 +48,7 @@ class Dropped(NamedTuple):
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Dropped:
-        """As such a row says."""
+        """The inverse of `row`."""
         return cls(row["number"], row["name"], row["queues"], row["position"])
 
 
@@ -221,7 +221,7 @@ class Topics:
 
     @property
     def queue_count(self) -> int:
-        """Of all topics; new ones stand after those that are there."""
+        """The number of queues of all topics; new ones come after those that are there."""
         return len(self._queues)
 
     def of_queues(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

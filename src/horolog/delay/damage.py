@@ -44,7 +44,7 @@ class Quarantining(Protocol):
 
 
 def quarantined_key(source: Quarantining) -> str:
-    """Of the problem that speaks of its quarantined messages."""
+    """The key of the problem that speaks of its quarantined messages."""
     return f"{source.label}: quarantined"
 
 

@@ -206,7 +206,7 @@ class EntryFiles:
         return dues
 
     def rows_between(self, from_ms: int, to_ms: int, first: int, limit: int) -> tuple[Rows, int]:
-        """Of up to `limit` rows from `first` on those that wait and are due in [from_ms, to_ms).
+        """Look at up to `limit` rows from `first` on; gives those that wait and are due in [from_ms, to_ms).
 
         And the row to go on with, −1 at the end.
         """

@@ -47,7 +47,7 @@ class Lanes:
         return [LaneView(at, n, self._done.get(at, 0)) for at, n in sorted(self._scheduled.items())]
 
     def restore(self, rows: list[list[int]]) -> None:
-        """As `rows` were."""
+        """Restore what `rows` gave."""
         self._scheduled = {lane: scheduled for lane, scheduled, _ in rows}
         self._done = {lane: done for lane, _, done in rows if done}
 

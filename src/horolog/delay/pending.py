@@ -112,7 +112,7 @@ class Page(NamedTuple):
 
 
 def page(store: DelayStore, after: Place, to_ms: int, topic: int | None, rows: int) -> Page:
-    """Of what waits after a place and is due before `to_ms`, in hand-over order, as much as a turn may read.
+    """Read what waits after a place and is due before `to_ms`, in hand-over order, as much as a turn may read.
 
     That is of the next seconds in which some thousand messages wait, or of the next one; those of other topics are
     passed over.  `next` may be there without any messages.

@@ -198,7 +198,7 @@ class DelayStore:
     def verified(
         self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], list[memoryview]]:
-        """Of these messages those whose record verifies: (references, ENTRY rows, records).
+        """Those of these messages whose record verifies: (references, ENTRY rows, records).
 
         Those that do not are repaired from the log; the others are quarantined: reported, counted, never handed over.
         """

@@ -65,7 +65,7 @@ class TierHost(Protocol):
 
     @property
     def log_id(self) -> int:
-        """Of the shard's log."""
+        """The id of the shard's log."""
         ...
 
     @property
@@ -74,7 +74,7 @@ class TierHost(Protocol):
         ...
 
     def topic_name(self, topic_id: int) -> str:
-        """Of a topic that there is."""
+        """The name of a topic, which must be there."""
         ...
 
     def append_step(self, step: Step, wall_ms: int) -> None:
@@ -119,7 +119,7 @@ class Tier(Protocol):
     # --- recalls: what was found there ----------------------------------------------------------------
 
     def claim(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
-        """Of the rows that a command names those that wait still."""
+        """Those of the rows that a command names that still wait."""
         ...
 
     def unseen(self, topic: int, command: Recall | Reschedule | RecallMany) -> HorologError | None:

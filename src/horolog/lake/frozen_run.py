@@ -56,7 +56,7 @@ class FrozenRun:
 
     @cached_property
     def waits(self) -> npt.NDArray[np.bool_]:
-        """Of each row from `first` to `stop` whether it is to go to the lake."""
+        """Whether each row from `first` to `stop` is to go to the lake."""
         count = self.stop - self.first
         if not self._gone:
             return np.ones(count, bool)

@@ -23,12 +23,12 @@ class KeyTail:
 
     @property
     def keys(self) -> Keys:
-        """Of all rows; a view, which ends with the next change."""
+        """Keys of all rows; a view, which ends with the next change."""
         return self._keys[: self._count]
 
     @property
     def positions(self) -> Positions:
-        """Likewise."""
+        """Log positions of all rows; a view, likewise."""
         return self._positions[: self._count]
 
     def has_room(self, rows: int) -> bool:

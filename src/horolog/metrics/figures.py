@@ -122,7 +122,7 @@ class Figures:
                 self._intake = getattr(door, "intake", self._intake)
 
     def read(self) -> Present:
-        """Of now, or of a moment less than a second ago."""
+        """Figures of now, or of a moment less than a second ago."""
         now_s = time.monotonic()
         if self._present is None or now_s >= self._next_s:
             self._present = self._read()

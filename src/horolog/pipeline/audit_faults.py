@@ -82,7 +82,7 @@ class SuspectSource(DataSource):
         return LOG_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of the plan in the options."""
+        """A reader for the plan in the options."""
         window = window_of(self.options)
         left = () if self.options.get("all") else (RowKind.MESSAGE,)
         kinds = tuple(int(kind) for kind in RowKind if kind not in left)

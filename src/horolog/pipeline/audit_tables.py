@@ -65,7 +65,7 @@ class Sums:
 
     @classmethod
     def empty(cls) -> Sums:
-        """Of nothing."""
+        """Sums of no rows."""
         names = ("metric", "topic", "hour", "a", "b", "n", "top", "text")
         return cls(pa.table({name: [] for name in names}))
 

@@ -286,7 +286,7 @@ def _many(plan: LogPlan, control: Control) -> _Recalled:
 
 
 def _elsewhere(plan: LogPlan, control: Control) -> _Recalled:
-    """Of messages in the lake."""
+    """Recalls of messages in the lake."""
     step, table = control.content
     gone = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
     due_ms = gone["due_ms"].astype(np.int64)

@@ -159,7 +159,7 @@ class ScreenSource(DataSource):
         return SCREEN_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of the plan in the options."""
+        """A reader for the plan in the options."""
         del schema
         window = window_of(self.options)
         return ScreenReader(

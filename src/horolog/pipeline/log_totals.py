@@ -281,5 +281,5 @@ class TotalsSource(DataSource):
         return TOTALS_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of the plan in the options."""
+        """A reader for the plan in the options."""
         return TotalsReader(plan_of(need(self.options, "plan")), window_of(self.options))

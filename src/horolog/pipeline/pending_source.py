@@ -133,7 +133,7 @@ class PendingSource(DataSource):
         return PENDING_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of the newest checkpoint."""
+        """A reader of the newest checkpoint."""
         check_projection(schema, PENDING_SCHEMA)
         window = window_of(self.options, _OPTIONS)
         plan = plan_log(path_of(self.options))
@@ -234,7 +234,7 @@ class LoadSource(DataSource):
         return LOAD_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of the newest checkpoint, and of the log as it is now."""
+        """A reader of the newest checkpoint, and of the log as it is now."""
         window = window_of(self.options, _OPTIONS)
         plan = with_adopted(plan_log(path_of(self.options)))
         checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)

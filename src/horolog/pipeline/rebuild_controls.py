@@ -117,7 +117,7 @@ class ControlSource(DataSource):
         return CONTROL_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Of the plan in the options."""
+        """A reader for the plan in the options."""
         names = self.options.get("kinds", "")
         kinds = tuple(Kind[name] for name in names.split(",")) if names else _PROGRESS
         return ControlReader(plan_of(need(self.options, "plan")), kinds)

@@ -16,7 +16,7 @@ class Named(NamedTuple):
 
 
 def named(sums: Sums, metric: str) -> Named:
-    """Of the records of topics (`topic`) or groups (`group`), each the whole state of one."""
+    """Read the records of topics (`topic`) or groups (`group`), each the whole state of one."""
     rows: dict[int, dict[str, Any]] = {}
     last, dropped = 0, []
     for each in sorted(sums.of(metric), key=lambda row: int(row["a"])):

@@ -102,7 +102,7 @@ def interval_after(rule: Rule, cursor: Cursor) -> int:
 
 
 class State(StrEnum):
-    """Of a schedule."""
+    """The state of a schedule."""
 
     ACTIVE = "active"
     PAUSED = "paused"  # what was planned is recalled; what would have fired meanwhile does not

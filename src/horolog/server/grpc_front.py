@@ -173,7 +173,7 @@ class GrpcFront:
 
     @property
     def paths(self) -> set[bytes]:
-        """Of the calls that are answered."""
+        """Paths of the calls that are answered."""
         return {*self._unary.paths, *self.streaming}
 
     def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:

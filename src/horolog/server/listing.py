@@ -50,7 +50,7 @@ async def known_group(engine: RunningEngine, name: str) -> GroupView:
 
 
 async def lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list[Lag]:
-    """Of all these groups and topics, a turn's worth at a time."""
+    """Ask for the lag of all these groups and topics, a turn's worth at a time."""
     found: list[Lag] = []
     while rest := list(pairs[len(found) :]):
         some: list[Lag] = await engine.submit(CountLags(rest))

@@ -17,7 +17,7 @@ from horolog.server.running import RunningEngine
 
 
 class End(Enum):
-    """Of a queue."""
+    """An end of a queue."""
 
     EARLIEST = "earliest"  # what is kept
     LATEST = "latest"  # after the newest message

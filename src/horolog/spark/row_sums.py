@@ -31,7 +31,7 @@ class RowSum(NamedTuple):
     sum: int = 0
 
     def plus(self, other: RowSum) -> RowSum:
-        """Of both."""
+        """The sum of both."""
         return RowSum(self.rows + other.rows, (self.sum + other.sum) & MASK)
 
     def fingerprint(self, topic: str) -> str:
@@ -60,7 +60,7 @@ def summed(batches: Iterable[pa.RecordBatch], unit: Unit | None) -> RowSum:
 
 
 def totalled(parts: Iterable[RowSum]) -> RowSum:
-    """Of all tasks."""
+    """The sum over all tasks."""
     total = RowSum()
     for part in parts:
         total = total.plus(part)

@@ -178,7 +178,7 @@ class TopicFiles:
         return found
 
     def tail(self, queue: int) -> Tail:
-        """What of a queue lies after the checkpoint."""
+        """The messages of a queue that lie after the checkpoint."""
         found = self._joined.get(queue)
         if found is None:
             found = self._joined[queue] = self._join(queue)

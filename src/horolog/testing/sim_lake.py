@@ -187,7 +187,7 @@ class LakeJobs:
     # --- and back ---------------------------------------------------------------------------------
 
     def _first(self, hours: Sequence[TierHour]) -> TierHour:
-        """Of one offload and topic the first hour: each is promoted after all before it."""
+        """The first hour of one offload and topic: each is promoted after all before it."""
         one = self._random.choice(hours)
         return min(
             hour for hour in hours if (hour.offload_id, hour.topic) == (one.offload_id, one.topic)

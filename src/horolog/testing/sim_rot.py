@@ -93,7 +93,7 @@ class Rot(Actor):
         return file.read(0, file.size())
 
     def _written(self, path: str, content: bytes) -> tuple[int, int]:
-        """Of the log what a frame on the disk says is durable: else a start takes it for a torn tail, as it should."""
+        """The part of the log that a frame on the disk says is durable: the rest may pass for a torn tail."""
         if "/log/" not in path:
             return 0, len(content)
         base = int(path.rpartition("/")[2].removesuffix(".log"))

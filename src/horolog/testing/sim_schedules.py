@@ -194,7 +194,7 @@ class Schedules(Actor):
             )
 
     def _check_whole(self, view: ScheduleView, found: list[_Fired]) -> None:
-        """Of a schedule that nobody touched: what fired is of the rule, and if it makes up for all, nothing is missing."""
+        """Check a schedule that nobody touched: all that fired is of the rule; if it makes up for all, none is missing."""
         rule, cursor, calendar = view.rule.since(view.created_ms), Cursor(view.created_ms), Zones()
         times = {each.nominal_ms: each for each in found}
         for at_ms, each in times.items():

@@ -37,7 +37,7 @@ class _File:
 
 
 def sum_of(rows: npt.NDArray[np.int64]) -> int:
-    """Of hashes of row numbers of a file."""
+    """The sum of hashed row numbers of a file."""
     return int(mixed(rows).sum(dtype=np.uint64))
 
 

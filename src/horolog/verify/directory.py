@@ -136,7 +136,7 @@ def verify_directory(
 
 
 def _topic_names(checkpoint: Checkpoint) -> dict[int, str]:
-    """Of topics that are there, and of deleted ones of which the log may have messages."""
+    """Names of topics that are there, and of deleted ones of which the log may have messages."""
     rows = checkpoint.registry["topics"] + checkpoint.registry.get("dropped_topics", [])
     return {row["number"]: row["name"] for row in rows}
 

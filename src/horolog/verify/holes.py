@@ -26,7 +26,7 @@ class Holes:
 
     @property
     def bytes(self) -> int:
-        """Of all of them."""
+        """Bytes of all of them."""
         return sum(self._stops) - sum(self._firsts)
 
     @property

@@ -253,7 +253,7 @@ def _check_run(run: Run, claim: FileRow, field: str, topic: int, queues: int) ->
 
 
 def _bad_rows(run: Run, rows: npt.NDArray[np.int64], queues: int) -> npt.NDArray[np.int64]:
-    """Of these rows those that could not be handed over."""
+    """Those of these rows that could not be handed over."""
     shown = AdoptedRun(run.info, 0, lambda name: run, Origin(0, 0, queues, 0))
     entries = run.entries(rows)
     records = run.records(entries)

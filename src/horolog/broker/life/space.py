@@ -45,12 +45,12 @@ class Needs(NamedTuple):
 
     @property
     def log(self) -> int:
-        """What of it goes into the log, half of the reserve among it."""
+        """The share of the log, half of the reserve included."""
         return self.reserve // 2 + self.due
 
     @property
     def files(self) -> int:
-        """What of it goes into other files."""
+        """The share of other files."""
         return self.total - self.log
 
 

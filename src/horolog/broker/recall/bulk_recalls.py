@@ -82,7 +82,7 @@ class _Task:
 
     @property
     def operation(self) -> str:
-        """Of a shift: what it has moved is not meant any more."""
+        """The name of a shift: what it has moved is not meant any more."""
         return self.command.operation if isinstance(self.command, MoveMany) else ""
 
 
@@ -284,7 +284,7 @@ class BulkRecalls:
 
 
 def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
-    """Of these rows those that are meant, and how many tags had to be compared."""
+    """Those of these rows that are meant, and how many tags had to be compared."""
     entries = source.entries(rows)
     meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
     meant &= is_readable(entries)  # what cannot be repaired is told when it is due

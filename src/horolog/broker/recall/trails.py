@@ -160,6 +160,6 @@ class Trail:
         return self.groups.names.get(group_id, f"group {group_id}, deleted")
 
     def detail(self, topic: Topic, group: str) -> dict[str, Any]:
-        """Of an event of a group, and where it is if that is not the topic of the message."""
+        """The details of an event of a group, and where it is if that is not the topic of the message."""
         named = {"group": group} if group else {}
         return named if topic is self.topic else {**named, "topic": topic.name}

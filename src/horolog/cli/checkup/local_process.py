@@ -81,7 +81,7 @@ def _sockets(pid: int) -> set[str]:
 
 
 def _listeners() -> Iterator[Listener]:
-    """Of /proc/net/tcp and tcp6: `sl local_address rem_address st … inode`."""
+    """Read /proc/net/tcp and tcp6: `sl local_address rem_address st … inode`."""
     for name in ("tcp", "tcp6"):
         with suppress(FileNotFoundError):
             for line in (_PROC / "net" / name).read_text().splitlines()[1:]:

@@ -204,7 +204,7 @@ _CLOSE = "make an access file (--access, docs/guides/access.md), or listen on 12
 
 
 def _certificate(answers: Answers) -> list[Check]:
-    """Of the broker's files; clients refuse one that has ended."""
+    """Check the certificate of the broker's files; clients refuse one that has ended."""
     ends_ms = (answers.overview or {}).get("certificate_ends_ms")
     if ends_ms is None:
         return []

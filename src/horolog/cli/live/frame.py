@@ -130,7 +130,7 @@ def _rates(overview: dict[str, Any], width: int) -> Table:
 
 
 def _lateness(lateness: dict[str, Any]) -> Text:
-    """Of the last minute; the bars are the counts by bounds, the last one what is later than all."""
+    """Lateness of the last minute; the bars are the counts by bounds, the last one what is later than all."""
     p50, p99 = lateness["minute_p50_ms"], lateness["minute_p99_ms"]
     counts, bounds = lateness["minute"], lateness["bounds_ms"]
     if not any(counts):

@@ -42,7 +42,7 @@ def is_adopted_name(name: str) -> bool:
 
 
 def stamp_of(name: str) -> str:
-    """Of which transaction such a file is (`broker.adopt.staging.Begun`)."""
+    """The transaction that such a file is of (`broker.adopt.staging.Begun`)."""
     return name.split(".")[1]
 
 
@@ -148,7 +148,7 @@ class AdoptedRun(FarRun):
     def agree(
         self, entries: npt.NDArray[Any], records: Sequence[memoryview]
     ) -> npt.NDArray[np.bool_]:
-        """Of which entries the record is a scheduled message as the entry says, of a queue that exists."""
+        """Whether the record of each entry is a scheduled message as the entry says, of a queue that exists."""
         good = np.array(
             [
                 len(record) == size

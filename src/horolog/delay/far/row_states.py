@@ -171,14 +171,14 @@ class RowStates:
         return states
 
     def gone_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Of rows [first, stop): recalled, moved or quarantined."""
+        """Whether each of rows [first, stop) is recalled, moved or quarantined."""
         gone = np.zeros(stop - first, bool)
         for bits in self.maps.values():
             gone |= bits_between(bits, first, stop)
         return gone
 
     def left_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Of rows [first, stop): neither gone nor in flight to be; they wait if they are not handed over."""
+        """Whether each of rows [first, stop) is neither gone nor in flight to be; it waits if it is not handed over."""
         gone = self.gone_between(first, stop)
         if self._going is not None:
             gone |= bits_between(self._going, first, stop)

@@ -293,7 +293,7 @@ class FarRun:
             yield first, self.file.slice(first, min(self.states.limit, stop + _FIRST_STEP_ROWS))
 
     def rows_between(self, from_ms: int, to_ms: int, first: int, limit: int) -> tuple[Rows, int]:
-        """Of up to `limit` rows from `first` on those that wait and are due in [from_ms, to_ms).
+        """Look at up to `limit` rows from `first` on; gives those that wait and are due in [from_ms, to_ms).
 
         And the row to go on with, −1 at the end.
         """

@@ -70,5 +70,5 @@ class RunAccess:
 
 
 def unreadable_key(name: str) -> str:
-    """Of the problem that speaks of a run that cannot be read any more."""
+    """The key of the problem that speaks of a run that cannot be read any more."""
     return f"run {name}: unreadable"

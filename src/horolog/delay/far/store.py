@@ -266,7 +266,7 @@ class FarStore:
     def finds(
         self, due_ms: npt.NDArray[np.int64], origins: npt.NDArray[np.uint64]
     ) -> npt.NDArray[np.bool_]:
-        """Of which of these messages there is a row, whatever its state."""
+        """Whether there is a row of each of these messages, whatever its state."""
         found = np.zeros(len(origins), np.bool_)
         for source in self.sources():
             found |= source.find(due_ms, origins) >= 0

@@ -45,7 +45,7 @@ class RowSearch:
         self._readable = readable
 
     def having_key(self, first: int, stop: int, key: int) -> list[int]:
-        """Of rows [first, stop) those with that key hash, not verified."""
+        """Those of rows [first, stop) with that key hash, not verified."""
         rows: list[int] = np.flatnonzero(self._index["key"][first:stop] == np.uint64(key)).tolist()
         return [first + row for row in rows]
 

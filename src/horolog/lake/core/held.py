@@ -54,7 +54,7 @@ class Offload:
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Offload:
-        """As such a row says."""
+        """The inverse of `row`."""
         fields = {**row, "stage": Stage(row["stage"])}
         return cls(fields.pop("number"), **fields)
 

@@ -88,7 +88,7 @@ def rows_of(run: FarRun, from_ms: int) -> tuple[int, int]:
 def frozen_gone(
     run: FarRun, first: int, stop: int, recalled: npt.NDArray[Any]
 ) -> npt.NDArray[np.bool_]:
-    """Of rows [first, stop): gone when they were frozen, so without what was `recalled` (GONE) since."""
+    """Whether each of rows [first, stop) was gone when it was frozen, so without what was `recalled` (GONE) since."""
     gone = run.states.gone_between(first, stop)
     if len(recalled):
         rows = run.find(recalled["due_ms"], recalled["position"], recalled["row"])

@@ -79,7 +79,7 @@ class LakeTier(Lake):
         return steps.follows(self, steps.step_of(*step))
 
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
-        """What of these messages is frozen has to be told to the lake later."""
+        """Note those of these messages that are frozen: the lake has to be told of them later."""
         steps.note_recalled(self, store, refs)
 
     # --- what it gives back -----------------------------------------------------------------------------

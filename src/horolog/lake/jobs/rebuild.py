@@ -135,7 +135,7 @@ def _apply(lake: Lake, placed: Placed, gone: npt.NDArray[Any]) -> None:
 
 
 def untaken(cuts: Sequence[Cut]) -> Task:
-    """Of SCHEDULED rows those that no offload has taken."""
+    """Those SCHEDULED rows that no offload has taken."""
     begun = np.array([cut.begun for cut in cuts], np.int64)
     from_ms = np.array([*(cut.from_ms for cut in cuts), _NEVER_MS], np.int64)
     lowest_ms = np.minimum.accumulate(from_ms[::-1])[::-1]  # of a cut and of all that came later
@@ -157,7 +157,7 @@ def _is_far(due_ms: npt.NDArray[Any], append_ms: npt.NDArray[Any]) -> npt.NDArra
 
 
 def sent(every: DataFrame) -> DataFrame:
-    """Of the rows of the log the schedules that stand in it."""
+    """Those rows of the log that schedule a message."""
     return every.where("kind in ('SCHEDULED', 'PROMOTED')")
 
 

@@ -42,7 +42,7 @@ def pending_view(
 
 
 def _waiting(spark: SparkSession, found: DataFrame, uri: str, admin: AdminClient) -> DataFrame:
-    """What of the table waits in the lake: of an hour, topic and offload that the broker counts, and not recalled."""
+    """Rows of the table that wait in the lake: of an hour, topic and offload that the broker counts, and not recalled."""
     from pyspark.sql import functions as f
 
     tables, hours = lake_broker.hours(admin, TIME_MAX_MS)

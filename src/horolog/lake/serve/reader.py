@@ -161,7 +161,7 @@ def _find(command: Recall | Reschedule, places: Sequence[TierPlace]) -> list[Tie
 
 
 def _record(command: Reschedule, places: Sequence[TierPlace], rows: Sequence[TierRow]) -> bytes:
-    """Of the first of these rows; b"" if there are none."""
+    """The record of the first of these rows; b"" if there are none."""
     if not rows:
         return b""
     offload_id, position, row, due_ms = rows[0]

@@ -144,7 +144,7 @@ def files_of(uri: str, offload_id: int, *days: str) -> list[str]:
 
 
 def local_path(file_uri: str) -> str:
-    """Of a file as the table names it."""
+    """The path of a file that the table names by URI."""
     return file_uri.removeprefix("file://")
 
 

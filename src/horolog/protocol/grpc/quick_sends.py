@@ -98,7 +98,7 @@ class QuickSend(NamedTuple):
 
     @property
     def ids(self) -> list[str]:
-        """Of its messages."""
+        """Ids of its messages."""
         return [cut[0].decode() for cut in self.messages]
 
 

@@ -140,7 +140,7 @@ def route(
 
 
 def _permissions(view: TopicView) -> list[pb.Permission]:
-    """Of each queue that clients are shown; one that has none where nothing is allowed."""
+    """A permission for each queue that clients are shown; one that has none where nothing is allowed."""
     perm = view.settings.perm
     read = view.read_queues if perm & PERM_READ else 0
     write = view.write_queues if perm & PERM_WRITE else 0

@@ -68,7 +68,7 @@ class Reader:
         return whole
 
     def cut(self, chunk: bytes) -> Iterator[tuple[int, int, int, int]]:
-        """Of each frame serializer and header length, where header and body begin and end; holds the rest.
+        """For each frame its serializer and header length, and where header and body begin and end; holds the rest.
 
         Every one must be taken, or the connection ended.
         """

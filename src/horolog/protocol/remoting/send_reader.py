@@ -52,7 +52,7 @@ class Alike:
 
     @property
     def body_bytes(self) -> int:
-        """Of all bodies."""
+        """Bytes of all bodies."""
         return sum(map(len, self.bodies))
 
     def signed(self) -> list[bytes]:

@@ -95,7 +95,7 @@ def _batch_ack(frame: Frame) -> Needs:
 
 
 def _body(frame: Frame) -> dict[str, Any]:
-    """Of what is no JSON object nothing is read; who handles it refuses it."""
+    """The body as a JSON object; empty if it is none, which its handler refuses."""
     try:
         found = orjson.loads(frame.body)
     except orjson.JSONDecodeError:

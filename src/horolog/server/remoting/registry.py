@@ -186,7 +186,7 @@ class Registry:
     # --- who is there -----------------------------------------------------------------------------
 
     def members(self, group: str) -> list[Member]:
-        """Of a consumer group."""
+        """Members of a consumer group."""
         return list(self._groups.get(group, {}).values())
 
     def member(self, group: str, client_id: str) -> Member | None:
@@ -194,7 +194,7 @@ class Registry:
         return self._groups.get(group, {}).get(client_id)
 
     def producers(self, group: str) -> list[Client]:
-        """Of a producer group."""
+        """Clients of a producer group."""
         return list(self._producers.get(group, {}).values())
 
     def producer(self, client_id: str) -> Client | None:
