@@ -27,7 +27,7 @@ class Histogram:
         self.total += value
 
     def copy(self) -> Histogram:
-        """As it is now."""
+        """A copy of what it is now."""
         other = Histogram(self.bounds)
         other.counts, other.total = self.counts.copy(), self.total
         return other

@@ -270,7 +270,9 @@ def test_retired_words_stay_away() -> None:
 
 
 # A docstring that begins so is half a sentence, which only the name above it completes.
-HALF_SENTENCES = re.compile(r"(?:Of|What of|As such|Likewise)\b")
+HALF_SENTENCES = re.compile(
+    r"(?:Of|What of|So many|Likewise|That (?:are|have|of)|As (?:in|it|of|such|that|those|`))\b"
+)
 
 
 def test_docstrings_are_read_without_the_name_above() -> None:

@@ -94,7 +94,7 @@ class Endpoint:
     tag: str = ""
 
     def route(self) -> Route:
-        """As the app serves it."""
+        """The route that the app serves."""
         return Route(self.path, self.handler, methods=[self.method])
 
 

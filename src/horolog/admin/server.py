@@ -93,7 +93,7 @@ class AdminServer:
 
     @property
     def connections(self) -> int:
-        """That are open."""
+        """How many are open."""
         return len(self._open)
 
     @property

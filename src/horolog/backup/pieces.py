@@ -34,7 +34,7 @@ class ReadsAround:
         self.gaps: list[tuple[int, int]] = []
 
     def read(self, offset: int, length: int) -> bytes:
-        """As of the file; sector by sector once a read has failed."""
+        """Read the file; sector by sector once a read has failed."""
         return read_around(self._file, offset, length, self._lose)
 
     def _lose(self, first: int, stop: int, why: HorologError) -> None:

@@ -169,7 +169,7 @@ class Counters:
     # --- counting ---------------------------------------------------------------------------------
 
     def add(self, topic_id: int, count: Count, messages: int) -> None:
-        """So many more."""
+        """Count so many more."""
         self.rows[self._row(topic_id)][count] += messages
 
     def applied(self, change: Applied) -> None:
@@ -193,7 +193,7 @@ class Counters:
         self.tier_steps += change.step is not None
 
     def settled_in_tier(self, messages: int) -> None:
-        """So many were recalled that are elsewhere."""
+        """Count so many that are elsewhere and were recalled."""
         self.settled[EntryState.RECALLED] += messages
 
     def hand_over(self, end: int, topics: npt.NDArray[Any], due_ms: npt.NDArray[Any]) -> None:

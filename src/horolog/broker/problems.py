@@ -75,7 +75,7 @@ class Problems:
             self._more = 0
 
     def repaired(self, text: str, count: int = 1) -> None:
-        """So many things were made whole again: counted, and told to the log of the process, but no problem."""
+        """Count so many things that were made whole again, and tell the log of the process; they are no problem."""
         self.repairs += count
         if len(self._unreported) < PROBLEMS_MAX:
             self._unreported.append(text)

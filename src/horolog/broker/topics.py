@@ -312,7 +312,7 @@ def queue_of(topic: Topic, queue_id: int) -> ConsumeQueue:
 
 
 def settings_row(settings: TopicSettings) -> dict[str, Any]:
-    """Those that are not the defaults, as JSON keeps them."""
+    """Settings that are not the defaults, as JSON keeps them."""
     every = zip(_SETTINGS, _SETTINGS_OF(settings), _DEFAULTS, strict=True)
     return {name: value for name, value, default in every if value != default}
 

@@ -75,7 +75,7 @@ def _absolute(directory: Path) -> str:
 
 
 def _wait(client: AdminClient, begun: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Until the backup has ended; a failed one is a HorologError."""
+    """Wait until the backup has ended; a failed one is a HorologError."""
     from horolog.admin.status import error_from_body
     from horolog.cli.progress import progress
     from horolog.errors import ErrorCode, HorologError

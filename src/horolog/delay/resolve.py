@@ -120,7 +120,7 @@ def _find_among_damaged(
     origins: npt.NDArray[np.uint64],
     origin_rows: npt.NDArray[np.uint32],
 ) -> npt.NDArray[np.int64]:
-    """As `_found`, but by looking at every entry near that due time: no search, which damage would mislead."""
+    """Do what `_found` does, but by looking at every entry near that due time: no search, which damage would mislead."""
     wanted = {
         key: i for i, key in enumerate(zip(origins.tolist(), origin_rows.tolist(), strict=True))
     }

@@ -22,7 +22,7 @@ assert MESSAGE.itemsize == MESSAGE_BYTES
 
 
 def stored(raw: npt.NDArray[np.uint8], at: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
-    """That field of the stored layouts at these offsets, big-endian as it stands there (a copy)."""
+    """A field of the stored layouts at these offsets, big-endian as it stands there (a copy)."""
     return get(raw, at + layout.AT[name], STORED[name])
 
 

@@ -26,5 +26,5 @@ def put(raw: npt.NDArray[np.uint8], at: npt.NDArray[Any], values: npt.NDArray[An
 
 
 def _at_any(raw: npt.NDArray[np.uint8], width: int) -> npt.NDArray[Any]:
-    """So many bytes from each byte on; as plain bytes numpy copies them fastest."""
+    """A view of so many bytes from each byte on; as plain bytes numpy copies them fastest."""
     return np.ndarray((max(0, len(raw) - width + 1),), f"V{width}", raw, 0, (1,))

@@ -51,7 +51,7 @@ class Connected(Protocol):
 
     @property
     def connections(self) -> int:
-        """That are open."""
+        """How many are open."""
         ...
 
 
@@ -67,7 +67,7 @@ class Seldom(Generic[_Result]):
         self._result = first
 
     def result(self) -> _Result:
-        """As it was when it was computed last."""
+        """The result that was computed last."""
         began = time.monotonic()
         if began >= self._next_s:
             with suppress(HorologError, OSError):

@@ -20,7 +20,7 @@ LATENESS_BOUNDS_S = tuple(bound / 1_000 for bound in LATENESS_BOUNDS_MS)
 
 
 class Type(StrEnum):
-    """As Prometheus names them."""
+    """Types of metrics, named as Prometheus does."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -54,7 +54,7 @@ class Metric(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """As it is scraped."""
+        """The name that is scraped."""
         return PREFIX + self.name
 
     @property

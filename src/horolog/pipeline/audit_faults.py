@@ -74,11 +74,11 @@ class SuspectSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(…)`."""
+        """The name in `format(…)`."""
         return "horolog_log_suspects"
 
     def schema(self) -> StructType:
-        """That of the log."""
+        """The schema of the log."""
         return LOG_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -111,7 +111,7 @@ class ScreenReader(DataSourceReader):
         self._parts = parts_for(plan)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """As those of the log."""
+        """The partitions of the log."""
         return parts_of(self._plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -151,11 +151,11 @@ class ScreenSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(…)`."""
+        """The name in `format(…)`."""
         return "horolog_log_screen"
 
     def schema(self) -> StructType:
-        """Fixed."""
+        """The schema, which is fixed."""
         return SCREEN_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -71,7 +71,7 @@ class Window:
     keys: npt.NDArray[np.int64] | None = None  # ascending
 
     def of(self, rows: LogRows) -> LogRows:
-        """Those that lie in it."""
+        """Rows that lie in the window."""
         mask: npt.NDArray[np.bool_] = np.ones(len(rows), np.bool_)
         if self.kinds:
             mask &= np.isin(rows.kind, np.array(self.kinds, np.uint8))
@@ -185,7 +185,7 @@ class LogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(…)`."""
+        """The name in `format(…)`."""
         return "horolog_log"
 
     def schema(self) -> StructType:

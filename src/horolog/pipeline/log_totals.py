@@ -240,7 +240,7 @@ class TotalsReader(DataSourceReader):
         self._window = window
 
     def partitions(self) -> Sequence[InputPartition]:
-        """As those of the log."""
+        """The partitions of the log."""
         return parts_of(self._plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -273,11 +273,11 @@ class TotalsSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(…)`."""
+        """The name in `format(…)`."""
         return "horolog_log_totals"
 
     def schema(self) -> StructType:
-        """Fixed."""
+        """The schema, which is fixed."""
         return TOTALS_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

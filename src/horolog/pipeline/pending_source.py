@@ -125,7 +125,7 @@ class PendingSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(…)`."""
+        """The name in `format(…)`."""
         return "horolog_pending"
 
     def schema(self) -> StructType:
@@ -226,11 +226,11 @@ class LoadSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(…)`."""
+        """The name in `format(…)`."""
         return "horolog_load"
 
     def schema(self) -> StructType:
-        """Fixed."""
+        """The schema, which is fixed."""
         return LOAD_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -222,7 +222,7 @@ def _settle(run: AdoptedRun, row: npt.NDArray[np.int64], state: EntryState) -> N
 
 
 def _cut(run: AdoptedRun, from_ms: int) -> None:
-    """As a commit does it (`lake.core.steps`)."""
+    """Cut as a commit does (`lake.core.steps`)."""
     first, stop = rows_of(run, from_ms)
     if first < stop:
         run.cut(first, from_ms if first else 0)

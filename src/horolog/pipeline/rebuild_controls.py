@@ -109,11 +109,11 @@ class ControlSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """As in `format(…)`."""
+        """The name in `format(…)`."""
         return "horolog_log_controls"
 
     def schema(self) -> StructType:
-        """Fixed."""
+        """The schema, which is fixed."""
         return CONTROL_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -52,7 +52,7 @@ class GroupTable:
         return self._ordered[at : at + count]
 
     def settings_of(self, group_id: int) -> GroupSettings:
-        """As they were given, or the defaults."""
+        """The settings that were given, or the defaults."""
         return self._settings.get(group_id, _DEFAULTS)
 
     def pause_ms(self, group_id: int, attempt: int) -> int:

@@ -166,7 +166,7 @@ class Ready:
         return self.new_grants(1)[0]
 
     def new_grants(self, count: int) -> range:
-        """So many of them."""
+        """Number so many grants to come."""
         first = (self.epoch << 32 | self._grants) + 1
         self._grants += count
         return range(first, first + count)

@@ -38,13 +38,13 @@ class AutoCreate:
         return self._engine.clock
 
     def submit(self, command: Command) -> asyncio.Future[Any]:
-        """As the engine's, but for TOPIC_NOT_FOUND of a route or a send."""
+        """Do what the engine does, but for TOPIC_NOT_FOUND of a route or a send."""
         if isinstance(command, DescribeTopic | SendMessages):
             return asyncio.ensure_future(self._submit_again(command))
         return self._engine.submit(command)
 
     def ask(self, command: Command, then: Callable[[object], None]) -> Ticket:
-        """As the engine's, but for TOPIC_NOT_FOUND of a route or a send."""
+        """Do what the engine does, but for TOPIC_NOT_FOUND of a route or a send."""
         if isinstance(command, DescribeTopic | SendMessages):
             then = partial(self._look, command, then)
         return self._engine.ask(command, then)
@@ -73,5 +73,5 @@ class AutoCreate:
         return await self._engine.submit(command)
 
     async def advance(self, by_ms: int) -> None:
-        """As the engine's."""
+        """Do what the engine does."""
         await self._engine.advance(by_ms)

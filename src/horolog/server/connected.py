@@ -75,7 +75,7 @@ class Neighbour(Protocol):
         ...
 
     def publishers(self) -> Iterator[ConnectedClient]:
-        """Those that send: they have no group, so each of their topics stands for one."""
+        """Clients that send: they have no group, so each of their topics stands for one."""
         ...
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:
@@ -92,7 +92,7 @@ class Neighbour(Protocol):
 
 
 def shown_topics(names: Sequence[str]) -> tuple[str, ...]:
-    """So many as are kept of one client, by name."""
+    """Topics by name, as many as are kept of one client."""
     return tuple(sorted(set(names))[:CLIENT_TOPICS_SHOWN_MAX])
 
 

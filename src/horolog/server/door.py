@@ -91,7 +91,7 @@ class Intake:
                 self._shares.pop(share.key, None)
 
     def took(self, link: Link, size: int, count: int) -> None:
-        """So many more requests, and bytes of them, are under way."""
+        """Count so many more requests, and bytes of them, that are under way."""
         share = link.share
         assert share is not None
         link.under_way += size
@@ -121,7 +121,7 @@ class Intake:
                 each.stop_reading(Stopped.BY_DOOR)
 
     def gave(self, link: Link, size: int, count: int) -> None:
-        """So many have their answers, or need none any more, or wait for something to happen."""
+        """Count so many that have their answers, or need none any more, or wait for something to happen."""
         share = link.share
         assert share is not None
         link.under_way -= size
@@ -148,7 +148,7 @@ class Intake:
                 each.go_on_reading(Stopped.BY_DOOR)
 
     def holds(self, link: Link, change: int) -> str:
-        """So many more bytes are held of requests that have not come to their end; "", or why they are too many."""
+        """Count so many more bytes of requests that have not come to their end; gives "", or why they are too many."""
         share = link.share
         assert share is not None
         share.unfinished += change
@@ -254,7 +254,7 @@ class Door:
 
     @property
     def connections(self) -> int:
-        """That are open."""
+        """How many are open."""
         return len(self._links)
 
     def lost(self, link: Link) -> None:
@@ -264,17 +264,17 @@ class Door:
         self._notice_idle()
 
     def took(self, link: Link, size: int, count: int) -> None:
-        """So many more requests, and bytes of them, are under way."""
+        """Count so many more requests, and bytes of them, that are under way."""
         self.intake.took(link, size, count)
 
     def gave(self, link: Link, size: int, count: int) -> None:
-        """So many have their answers, or need none any more, or wait for something to happen."""
+        """Count so many that have their answers, or need none any more, or wait for something to happen."""
         self.intake.gave(link, size, count)
         if self._idle is not None:
             self._notice_idle()
 
     def holds(self, link: Link, change: int) -> str:
-        """So many more bytes of an unfinished request are held; "", or why its link must end."""
+        """Count so many more bytes of an unfinished request; gives "", or why its link must end."""
         return self.intake.holds(link, change)
 
     def gives(self, link: Link, size: int) -> bool:

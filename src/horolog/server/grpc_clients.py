@@ -225,7 +225,7 @@ class Streams:
                 self.wanted.drop(settled.group)
 
     def of_client(self, client_id: str) -> Stream | None:
-        """That of a client."""
+        """The stream of a client, the one that has settled last."""
         return self._of_client.get(client_id)
 
     def __iter__(self) -> Iterator[ConnectedClient]:
@@ -246,7 +246,7 @@ class Streams:
         return next((stream for stream in streams if stream.client_id == client_id), None)
 
     def publishers(self) -> Iterator[ConnectedClient]:
-        """Those that send."""
+        """Clients that send."""
         return (client for client in self if not client.groups)
 
     def _shown(self, stream: Stream) -> ConnectedClient:

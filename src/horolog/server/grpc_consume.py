@@ -91,7 +91,7 @@ class ConsumerCalls:
     def _polling_ms(
         self, request: pb.ReceiveMessageRequest, client_id: str, remaining_ms: int | None
     ) -> int:
-        """As the request says, else the client's settings, else the longest; always before the deadline."""
+        """The time that the request says, else the client's settings, else the longest; always before the deadline."""
         wanted = self._clients.poll_ms(client_id)
         if request.HasField("long_polling_timeout"):
             timeout = request.long_polling_timeout

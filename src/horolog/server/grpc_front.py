@@ -152,7 +152,7 @@ class GrpcFront:
         return self._sessions.streams.member_count(group)
 
     def publishers(self) -> Iterator[ConnectedClient]:
-        """Those that send."""
+        """Clients that send."""
         return self._sessions.streams.publishers()
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:

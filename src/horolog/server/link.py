@@ -219,15 +219,15 @@ class Links(Protocol):
         ...
 
     def took(self, link: Link, size: int, count: int) -> None:
-        """So many more requests, and bytes of them, are under way."""
+        """Count so many more requests, and bytes of them, that are under way."""
         ...
 
     def gave(self, link: Link, size: int, count: int) -> None:
-        """So many have their answers, or need none any more, or wait for something to happen."""
+        """Count so many that have their answers, or need none any more, or wait for something to happen."""
         ...
 
     def holds(self, link: Link, change: int) -> str:
-        """So many more bytes of an unfinished request are held; "", or why the link must end."""
+        """Count so many more bytes of an unfinished request; gives "", or why the link must end."""
         ...
 
     def gives(self, link: Link, size: int) -> bool:

@@ -29,7 +29,7 @@ class MessageIds:
         return self.take(wall_ms, 1)[0].decode()
 
     def take(self, wall_ms: int, count: int) -> list[bytes]:
-        """So many new ids, in ASCII."""
+        """Give so many new ids, in ASCII."""
         second = wall_ms // 1_000
         if second != self._second:
             since = max(wall_ms - _SINCE_MS, 0) // 1_000 & 0xFFFFFFFF

@@ -117,7 +117,7 @@ class Totals:
         self._now = max(total, self._now)
 
     def day(self) -> Day:
-        """As it was, and is."""
+        """The totals at the last two midnights, and now."""
         if not self._mornings:
             return Day(0, 0, 0)
         return Day(self._mornings[0][1], self._mornings[-1][1], self._now)

@@ -157,7 +157,7 @@ def _type_of(df: DataFrame, name: str, text: str) -> str:
 
 
 def _as_time(column: Column, kind: str, unit: Unit | None) -> Column:
-    """As a timestamp; null where a text is no time, and where it is a number without a unit."""
+    """Read a column as a timestamp; null where a text is no time, and where it is a number without a unit."""
     if kind in ("timestamp", "date", "timestamp_ntz"):
         return column.cast("timestamp")  # in the session's time zone, which is UTC
     # Databases give whole numbers as such decimals

@@ -35,7 +35,7 @@ class RowSum(NamedTuple):
         return RowSum(self.rows + other.rows, (self.sum + other.sum) & MASK)
 
     def fingerprint(self, topic: str) -> str:
-        """As the broker keeps it with the transaction, and shows it to a person."""
+        """The fingerprint that the broker keeps with the transaction, and shows to a person."""
         return f"{topic}: {self.rows} rows, sum {self.sum:016x}"
 
 

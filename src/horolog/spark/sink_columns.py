@@ -47,7 +47,7 @@ class Unit(StrEnum):
 
     @property
     def in_second(self) -> int:
-        """So many of them."""
+        """How many of them are a second."""
         return {Unit.MS: 1_000, Unit.S: 1, Unit.US: 1_000_000}[self]
 
 

@@ -20,7 +20,7 @@ def _none(first: int, stop: int, why: HorologError) -> None:
 def read_around(
     file: File, offset: int, length: int, lose: Callable[[int, int, HorologError], None] = _none
 ) -> bytes:
-    """As `file.read`; a sector that cannot be read, also when it is tried again, is zeros.
+    """Do what `file.read` does; a sector that cannot be read, also when it is tried again, is zeros.
 
     lose  is told the bytes [from, to) of each, and why; it raises where that is too much
     """

@@ -75,7 +75,7 @@ class ScriptedBackups:
         return self.now
 
     def view(self) -> BackupView:
-        """As it was set."""
+        """The view that was set."""
         return self.now
 
 

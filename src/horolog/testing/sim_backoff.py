@@ -51,7 +51,7 @@ _NEVER = 1 << 62  # log position of a record that may be lost
 
 
 def pause_ms(group: str, failures: int) -> int:
-    """As the guide says it, not as the broker reckons."""
+    """The pause that the guide says, not as the broker reckons."""
     if group == BY_LIST:
         return (*LIST_MS[2:], LIST_MS[-1])[min(failures - 1, 3)]
     return int(min(INITIAL_MS * MULTIPLIER ** (failures - 1), LONGEST_MS))

@@ -182,7 +182,7 @@ class Clients:
         return answer
 
     def receive(self) -> Answer:
-        """As a group that takes everything, or as one with a tag."""
+        """Receive as a group that takes everything, or as one with a tag."""
         tags = self._random.choice(["*", "*", "*", "TagA"])
         group = "all" if tags == "*" else "some"
         command = Receive(

@@ -306,7 +306,7 @@ class LakeJobs:
         return sent is not None and topic is not None and sent["topic"] == topic.name
 
     def _recall_window(self, view: TierView, now_ms: int) -> tuple[Answer | None, str]:
-        """As `lake.serve.reader` does: what is in the lake, row by row, then what is here."""
+        """Recall as `lake.serve.reader` does: what is in the lake, row by row, then what is here."""
         start = now_ms + self._random.choice([0, *_AHEAD_MS])
         dry_run = self._random.random() < 0.3
         one = self._random.choice(sorted(self._tables))

@@ -47,7 +47,7 @@ class Reading:
         return 0
 
     def tick(self, path: str, count: int) -> None:
-        """So many more bytes are done."""
+        """Count so many more bytes that are done."""
         self._done += count
         self._report(path, min(self._done, self.total), self.total)
 

@@ -257,7 +257,7 @@ def _dead_letters(answers: Answers) -> Check:
 
 
 def _names(rows: list[dict[str, Any]]) -> str:
-    """So many groups, and those with most by name: 2 groups (a 5, b 1)."""
+    """The number of groups, and those with most by name: 2 groups (a 5, b 1)."""
     most = sorted(rows, key=lambda row: -int(row["waiting"]))
     named = ", ".join(f"{row['group']} {row['waiting']:,}" for row in most[:_NAMED])
     more = ", …" if len(rows) > _NAMED else ""

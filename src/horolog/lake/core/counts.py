@@ -61,7 +61,7 @@ class LakeCounts:
         return min(hours, default=None)
 
     def put(self, key: Key, n: int) -> int:
-        """So many wait; gives how many did before."""
+        """Set how many wait; gives how many did before."""
         assert n >= 0, (key, n)
         before = self._counts.pop(key, 0)
         if n:

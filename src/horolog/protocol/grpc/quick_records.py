@@ -27,7 +27,7 @@ _ID = properties.IN_REGION + f"{properties.UNIQ_KEY}\x01".encode()
 
 
 def to_send_quickly(request: QuickSend, peer: Peer) -> tuple[SendMessages, dict[int, HorologError]]:
-    """As `translate.to_send`: the command, and refusals of single messages by their place in the request."""
+    """Do what `translate.to_send` does: give the command, and refusals of messages by their place in the request."""
     topic = names.check_topic(request.topic)
     name = topic.encode()
     named = topic, bytes((len(name),)) + name, name + b"\0"
@@ -143,7 +143,7 @@ def _rows(topic: str, cuts: Sequence[Cut], peer: Peer) -> list[tuple[Any, ...]] 
 
 
 def _kind(group: int, due_ms: int) -> MessageType:
-    """As `records_of` takes it."""
+    """The kind that `records_of` takes."""
     if group:
         return MessageType.FIFO
     return MessageType.DELAY if due_ms else MessageType.NORMAL

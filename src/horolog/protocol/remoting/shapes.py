@@ -58,7 +58,7 @@ class Pace:
         self._missed = self.matched = 0
 
     def missed(self, count: int) -> bool:
-        """So many more have matched no shape: whether one is to be learned from them."""
+        """Count so many more that have matched no shape: whether one is to be learned from them."""
         self._missed += count
         if self._missed < self._wait:
             return False
@@ -210,7 +210,7 @@ class Shapes:
         return next((shape for shape in self._known if shape.fits(text)), None)
 
     def matched(self, count: int) -> None:
-        """So many messages were read by a shape that was asked for."""
+        """Count so many messages that were read by a shape that was asked for."""
         self._pace.matched += count
 
     def missed(self, texts: Sequence[bytes]) -> None:

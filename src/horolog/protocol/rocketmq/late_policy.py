@@ -37,7 +37,7 @@ class LatePolicy(NamedTuple):
     after_ms: int = 0
 
     def __str__(self) -> str:
-        """As `parse_policy` reads it."""
+        """The text that `parse_policy` reads."""
         return (
             f"{self.action} {format_duration_ms(self.after_ms)}" if self.after_ms else self.action
         )

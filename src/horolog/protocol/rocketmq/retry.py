@@ -211,7 +211,7 @@ def _record(message: Failed, topic: str, due: Due) -> bytes:
 def _record_of(
     before: bytes, topic: str, message_id: str, attempts: int, due: Due, code: int = NO_GROUP
 ) -> bytes:
-    """As it is sent (`send_commands`)."""
+    """The record that is sent (`send_commands`)."""
     stored = due.text[1:]
     check_stored_size(len(stored))
     made = layout.readdressed(before, topic, stored, attempts, ANY_QUEUE)

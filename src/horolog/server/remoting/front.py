@@ -128,7 +128,7 @@ class RemotingFront:
 
     @property
     def codes(self) -> list[Code]:
-        """That are answered with something else than REQUEST_CODE_NOT_SUPPORTED."""
+        """Codes that are answered with something else than REQUEST_CODE_NOT_SUPPORTED."""
         return sorted(map(Code, self._handlers))
 
     def handler(self, code: Code) -> Handler:

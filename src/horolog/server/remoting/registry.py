@@ -204,7 +204,7 @@ class Registry:
 
     @property
     def producer_groups(self) -> list[str]:
-        """That have a member."""
+        """Producer groups that have a member."""
         return sorted(self._producers)
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
@@ -333,4 +333,4 @@ def _bytes_of(consumer: ConsumerData) -> int:
 
 
 def _nobody_cares(_group: str) -> None:
-    """That a producer has come."""
+    """Ignore that a producer has come."""

@@ -9,7 +9,7 @@ _FLUSH = {"sync": "SYNC_FLUSH", "interval": "ASYNC_FLUSH", "os": "ASYNC_FLUSH"}
 
 
 def properties_of(settings: Settings) -> dict[str, object]:
-    """Those that mean the same in RocketMQ, under its names."""
+    """Settings that mean the same in RocketMQ, under its names."""
     return {
         "autoCreateSubscriptionGroup": "true",
         "autoCreateTopicEnable": str(settings.remoting_auto_create).lower(),
