@@ -249,7 +249,9 @@ def test_the_figures_of_a_broker_and_its_holes() -> None:
     """A flipped byte below the checkpoint of a start: counted by the command and by /healthz alike."""
     with BrokerProcess() as broker:
         run = commands(broker)
-        assert "0  messages that could not be read" in said(run("broker"))
+        healthy = said(run("broker"))
+        assert "0  messages that could not be read" in healthy
+        assert "0  log position (bytes) at which the log begins" in healthy
         broker.create_topic("t", "normal")
         for number in range(3):
             body = f"message {number}" * 20

@@ -16,9 +16,9 @@ _SHOWN = {
     "topics": "topics",
     "groups": "consumer groups",
     "parked_polls": "polls that wait",
-    "log_start": "the log begins",
-    "log_end": "the log ends",
-    "checkpoint_position": "newest checkpoint",
+    "log_start": "log position (bytes) at which the log begins",
+    "log_end": "log position at which it ends",
+    "checkpoint_position": "log position of the newest checkpoint",
     "repairs": "damaged things made whole again",
     "holes": "messages that could not be read since the start",
 }
