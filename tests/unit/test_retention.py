@@ -295,3 +295,22 @@ def test_a_checkpoint_that_fails_for_want_of_space_leaves_nothing_unsynced(
     assert "recovery row 11" not in world.broker.reports[-1]
     assert world.broker.ask(CountPending()).total == 80
     assert len(take(world)) == 11
+
+
+@pytest.mark.parametrize("left", [0, 19, 20 * 20 + 7])
+def test_a_queue_file_that_is_cut_does_not_end_retention(make_world, left) -> None:
+    world = make_world(segment_bytes=16_384)
+    opened(world, retention_ms=HOUR)
+    send(world, "m", 40)
+    world.broker.ask(CreateTopic("other", TopicType.NORMAL, 1))
+    checkpoint(world)
+    queue = world.broker.shard.topics.by_name["t"].id
+    world.disk.open(f"shard-00/queues/{queue:05d}-00000/{0:020d}.cq").truncate(left)
+    for i in range(4):
+        world.clock.advance(2 * HOUR)
+        fill = [made(f"n{i}-{j}", topic="other", body=bytes(1_000)) for j in range(30)]
+        world.broker.ask(SendMessages("other", fill))
+        checkpoint(world)
+    assert view(world).log_start > 0
+    world.reopen()
+    assert take(world) == []

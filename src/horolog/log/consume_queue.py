@@ -231,10 +231,16 @@ class ConsumeQueue:
         return moved
 
     def _sound_from(self, offset: int, stop: int) -> int:
-        """The first unit from `offset` on that is not all zeros; `stop` if all before it are."""
+        """The first unit from `offset` on that can be read and is not all zeros; `stop` if there is none before it."""
         count = 1
         while offset < stop:
-            units = self.read(offset, min(count, stop - offset))
+            try:
+                units = self.read(offset, min(count, stop - offset))
+            except HorologError as error:
+                if error.code is not ErrorCode.DAMAGED:
+                    raise
+                offset += QUEUE_FILE_UNITS - offset % QUEUE_FILE_UNITS  # on with the next file
+                continue
             found = np.flatnonzero((units["position"] != 0) | (units["size"] != 0))
             if len(found):
                 return offset + int(found[0])
