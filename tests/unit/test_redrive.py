@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.log.consume_queue import UNIT_BYTES
 from horolog.protocol.commands import (
     CreateTopic,
     Delivered,
+    DescribeBroker,
     DescribeTopic,
     MessageType,
     Receive,
@@ -232,3 +234,23 @@ def test_letters_are_listed_by_pages_and_groups_counted(broker) -> None:
     broker.ask(PutGroup("quiet", None))
     assert broker.ask(ListDeadLetters("quiet")).letters == []
     assert broker.ask(CountDeadLetters(group="quiet")) == []
+
+
+def test_letters_of_a_queue_that_is_cut_are_refused_and_the_others_go(world, broker) -> None:
+    give_up(broker, "a", "b", "c", "d")
+    broker.want_checkpoint()
+    broker.settle()
+    letters = broker.ask(ListDeadLetters("g")).letters
+    topic = broker.shard.topics.by_name["%DLQ%g"]
+    (path,) = [name for name in world.disk.names() if f"queues/{topic.id:05d}-" in name]
+    world.disk.open(path).truncate(2 * UNIT_BYTES + 7)
+    done = redrive(broker)
+    assert [each.place for each in done.letters] == [each.place for each in letters[:2]]
+    for command in (Redrive("g", first=done.next), Redrive("g", only=(letters[3].place,))):
+        answer = Answer(command, 0)
+        broker.step([answer])
+        broker.settle()
+        assert answer.result.code is ErrorCode.DAMAGED
+    assert any("is cut short" in each for each in broker.ask(DescribeBroker()).problems)
+    world.reopen()
+    assert len(redrive(world.broker).letters) == 2

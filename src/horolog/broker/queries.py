@@ -243,7 +243,8 @@ def _read(shard: Shard, query: ReadQueue) -> QueueRead:
     size, at = 0, query.first
     stop = min(queue.length, query.first + SCAN_MAX)
     while at < stop and len(records) < query.limit:
-        units = queue.read(at, min(query.limit - len(records), TURN_READ_MAX, stop - at))
+        count = min(query.limit - len(records), TURN_READ_MAX, stop - at)
+        units = shard.queued.units(topic, query.queue_id, at, count)
         for position, length, _ in units.tolist():
             record = shard.queued.record(topic, query.queue_id, at, position, length)
             if record is not None:  # not a hole

@@ -90,8 +90,9 @@ class LeaseChanges:
         if lease is None:
             return False
         place = Place(topic.id, receipt.queue, receipt.offset)
-        unit = topic.queues[receipt.queue].read(receipt.offset, 1)[0].tolist()
-        record = self._shard.queued.record(topic, receipt.queue, receipt.offset, *unit[:2])
+        queued = self._shard.queued
+        unit = queued.units(topic, receipt.queue, receipt.offset, 1)[0].tolist()
+        record = queued.record(topic, receipt.queue, receipt.offset, *unit[:2])
         if record is None:
             raise invalid_receipt("of a message that the log has lost")
         self._send_backs.bury(token, group, place, record, lease.attempt, now)

@@ -276,11 +276,10 @@ class Pulls:
     ) -> npt.NDArray[Any] | HorologError:
         """Units from `first` on, some of `count`; or why the queue's own files cannot be read there, told once."""
         try:
-            return topic.queues[queue_id].read(first, min(count, SCAN_MAX))
+            return self._shard.queued.units(topic, queue_id, first, min(count, SCAN_MAX))
         except HorologError as error:
             if error.code is not ErrorCode.DAMAGED:
                 raise
-            self._shard.queued.unreadable(topic, queue_id, error.message)
             return error
 
 

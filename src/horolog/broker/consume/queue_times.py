@@ -57,10 +57,10 @@ class _Looks:
 
     def stored(self, first: int, stop: int) -> tuple[int, int] | None:
         """(Offset, store ms) of the first message in [first, stop) that can be read, or what stands for it."""
-        queue = self._topic.queues[self._queue_id]
+        topic, queued = self._topic, self._shard.queued
         for offset in range(first, stop):
-            position, size, _ = queue.read(offset, 1)[0].tolist()
-            record = self._shard.queued.record(self._topic, self._queue_id, offset, position, size)
+            position, size, _ = queued.units(topic, self._queue_id, offset, 1)[0].tolist()
+            record = queued.record(topic, self._queue_id, offset, position, size)
             if record is not None:
                 return offset, layout.store_ms_of(memoryview(record)[HEAD_BYTES:])
             self._left -= 1

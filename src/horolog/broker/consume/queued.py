@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from horolog.broker.topics import Topic
 from horolog.delay.damage import Repair
-from horolog.errors import HorologError, Problem
+from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOLES_REPORTED_MAX, QUEUE_SEARCH_BYTES, QUEUE_SEARCH_UNITS
 from horolog.log.commit_log import CommitLog
 from horolog.log.consume_queue import units_of
@@ -59,6 +59,15 @@ class QueuedMessages:
         self._new: list[_Lost] = []
         self._unreadable: list[Problem] = []
         self.repairs: list[Repair] = []  # units rebuilt; whoever reads them clears the list
+
+    def units(self, topic: Topic, queue: int, offset: int, count: int) -> npt.NDArray[Any]:
+        """`ConsumeQueue.read`; that the queue's own files cannot be read there (DAMAGED) is told once."""
+        try:
+            return topic.queues[queue].read(offset, count)
+        except HorologError as error:
+            if error.code is ErrorCode.DAMAGED:
+                self.unreadable(topic, queue, error.message)
+            raise
 
     def record(
         self, topic: Topic, queue: int, offset: int, position: int, size: int

@@ -144,9 +144,10 @@ class DeadLetters:
             yield from (LetterPlace(queue_id, n) for n in range(at, queue.length))
 
     def _read(self, topic: Topic, place: LetterPlace) -> bytes | None:
-        """The record of a dead letter; None: a hole."""
-        position, size, _ = topic.queues[place.queue].read(place.offset, 1)[0].tolist()
-        return self._shard.queued.record(topic, place.queue, place.offset, position, size)
+        """The record of a dead letter; None: a hole.  DAMAGED if its queue cannot be read there."""
+        queued = self._shard.queued
+        position, size, _ = queued.units(topic, place.queue, place.offset, 1)[0].tolist()
+        return queued.record(topic, place.queue, place.offset, position, size)
 
     # --- re-driving -------------------------------------------------------------------------------
 
@@ -170,7 +171,15 @@ class DeadLetters:
     def flush(self, wall_ms: int) -> list[Reply]:
         """Append what was taken up; gives the replies, to be held until it is committed."""
         waiting, self._waiting = self._waiting, []
-        return [Reply(token, self._redrive(command, wall_ms)) for token, command in waiting]
+        return [Reply(token, self._answer(command, wall_ms)) for token, command in waiting]
+
+    def _answer(self, command: Redrive, wall_ms: int) -> Redriven | HorologError:
+        try:
+            return self._redrive(command, wall_ms)
+        except HorologError as error:
+            if error.fatal:
+                raise
+            return error
 
     def _redrive(self, command: Redrive, wall_ms: int) -> Redriven:
         done = Redriven()
@@ -183,7 +192,13 @@ class DeadLetters:
             if len(made) + len(done.refused) >= most:
                 done.next = place
                 break
-            record = self._read(topic, place)
+            try:
+                record = self._read(topic, place)
+            except HorologError:
+                if not (made or done.refused):
+                    raise
+                done.next = place
+                break
             if record is None:
                 continue
             due_ms = _due_ms(command, len(made))
