@@ -323,3 +323,37 @@ def test_a_file_that_is_cut_while_it_is_mapped_is_told(tmp_path, rows: int) -> N
     assert (at.tolist(), found.tolist()) == (list(range(len(kept))), positions[kept].tolist())
     assert any("cut while the broker ran" in each.text for each in index.problems)
     index.close()
+
+
+@pytest.mark.parametrize("place", [20, 80], ids=["sealed", "open"])
+@pytest.mark.parametrize("part", ["key", "position", "previous", "sum", "head"])
+def test_damage_in_rows_of_this_process_misleads_nobody(part: str, place: int) -> None:
+    """A chain must not lead out of the file, or round and round; only the damaged row may be missing."""
+    if part == "head" and place == 80:
+        return  # those of an open chunk are in memory
+    keys = some_keys(100)
+    for byte in range(4):
+        disk = FaultyDisk(1)
+        index = opened(disk)
+        positions = filled(index, keys)
+        assert index.flush()
+        while index.captured()["sealed"] < ROWS:
+            assert index.flush()
+        row = HEADER_BYTES + place % ROWS * ROW_BYTES
+        slot = int(keys[place] >> np.uint64(58))
+        at = {
+            "key": row,
+            "position": row + 8,
+            "previous": row + 16,
+            "sum": row + 20,
+            "head": HEADER_BYTES + ROWS * ROW_BYTES + 4 * slot,
+        }[part]
+        for bit in (0, 7):
+            disk.flip(f"keys/{chunk_name(place // ROWS * ROWS)}", at + byte, bit)
+        lost = part != "head"
+        for i, key in enumerate(keys.tolist()):
+            assert index.find(key) == ([] if lost and i == place else [int(positions[i])])
+        found = index.find_many(keys)[1].tolist()
+        assert found == [int(p) for i, p in enumerate(positions) if not (lost and i == place)]
+        assert len(index.problems) == 1
+        assert "damaged" in index.problems[0].text

@@ -3,7 +3,7 @@
 Rows are appended without sync until a checkpoint names their number.  A full chunk is sealed by and by: its heads
 are written a little with every batch, so that no call takes long, and stay in memory until all are.
 
-Every row is checked when a chain passes it, heads by blocks when they are first used after a start.  A chunk
+Every row is checked when a chain passes it, heads by blocks when they are first used in the file.  A chunk
 that fails is searched by reading all its rows; those whose sum is wrong are left out, and the damage is reported.
 """
 
@@ -58,7 +58,7 @@ class Chunk:
         self._mapped_heads: memoryview | None = None
         self._block_crcs: list[int] = []  # of the heads that are written, while it is being sealed
         self._crcs = memoryview(b"")  # of a sealed chunk: block CRCs and trailer CRC
-        self._unchecked: npt.NDArray[np.bool_] | None = None  # blocks of heads of a former process
+        self._unchecked: npt.NDArray[np.bool_] | None = None  # blocks of heads in the file
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -183,6 +183,7 @@ class Chunk:
         except BaseException:
             del self._block_crcs[-1]
             raise
+        self._unchecked = np.ones(blocks_of(capacity), np.bool_)
         self.close()
         return True
 
@@ -191,18 +192,18 @@ class Chunk:
     def find_few(self, keys: list[int]) -> list[tuple[int, int]]:
         """`find_many` for a few keys, for which plain Python is faster."""
         heads, view = self._columns()
-        shift, checks = self._shift, self._unchecked is not None
-        if self.damage or (
-            checks and not self._heads_intact(heads, {(key >> shift) // BLOCK for key in keys})
-        ):
+        shift = self._shift
+        if self.damage or not self._heads_intact(heads, {(key >> shift) // BLOCK for key in keys}):
             return self._pairs(keys)
         found = []
         for i, key in enumerate(keys):
             place = heads[key >> shift]
+            if place > self.count:
+                return self._pairs(keys)
             while place:
                 at = HEADER_BYTES + ROW_BYTES * (place - 1)
                 row_key, position, previous, row_sum = ROW_STRUCT.unpack_from(view, at)
-                if checks and row_sum != sum_of(row_key, position, previous, place):
+                if row_sum != sum_of(row_key, position, previous, place):
                     return self._pairs(keys)
                 if row_key == key:
                     found.append((i, position))
@@ -218,12 +219,12 @@ class Chunk:
         heads, view = self._columns()
         words = self._words(view)
         slots = self._slots(keys)
-        if self.damage or (
-            self._unchecked is not None
-            and not self._heads_intact(heads, set((slots // BLOCK).tolist()))
-        ):
+        if self.damage or not self._heads_intact(heads, set((slots // BLOCK).tolist())):
             return _scan(words, keys)
         places = np.frombuffer(heads, "<u4")[slots].astype(np.int64)
+        if bool((places > self.count).any()):
+            self.damage = f"{self.path}: its heads are damaged"
+            return _scan(words, keys)
         at = np.flatnonzero(places)
         places = places[at]
         found, positions = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
@@ -278,8 +279,9 @@ class Chunk:
         return np.frombuffer(view, "<u8", 3 * self.count, HEADER_BYTES).reshape(-1, 3)
 
     def _heads_intact(self, heads: memoryview, blocks: set[int]) -> bool:
-        """Compare the CRC of blocks of heads that a former process wrote, at their first use."""
-        assert self._unchecked is not None
+        """Compare the CRC of blocks of heads at their first use; those of an open chunk are in memory."""
+        if self._unchecked is None:
+            return True
         fresh = [block for block in blocks if self._unchecked[block]]
         if not fresh:
             return True
