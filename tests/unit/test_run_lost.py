@@ -7,7 +7,7 @@ from worlds import checkpoint, take_all, view
 
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.run import reader as run_module
-from horolog.delay.run.format import FOOTER_BYTES, HEADER_BYTES, TOPIC_HOUR
+from horolog.delay.run.format import FOOTER_BYTES, HEADER_BYTES, KEY_GROUP, TOPIC_HOUR
 from horolog.limits import DAY_MS
 from horolog.protocol.commands import (
     CountPending,
@@ -29,9 +29,9 @@ def made(message_id: str, due_ms: int):
     )
 
 
-def two_runs(make_world):
+def two_runs(make_world, root=None):
     """m0 … m9 in one run, n0 … n9 in another."""
-    world = make_world()
+    world = make_world(root=root)
     world.broker.settings = world.broker.settings._replace(
         far=FarSettings(buffer_bytes=2_000, runs_max=8), dedup_ms=0
     )
@@ -87,6 +87,28 @@ def test_what_follows_from_the_index_is_made_anew_while_running(make_world, part
     assert view(world).problems == []
     assert world.disk.open(path).read(0, size) == before
     assert hand_over(world) == world.ids
+
+
+@pytest.mark.parametrize("part", ["fences", "key directory", "directory"])
+def test_parts_that_rot_while_they_are_mapped_mislead_nobody(make_world, tmp_path, part) -> None:
+    """They were verified when the run was opened; the real disk shows what became of them since."""
+    world = two_runs(make_world, tmp_path)
+    assert len(world.broker.ask(FindMessages("t", "m3"))) == 1
+    assert world.broker.ask(CountPending()).total == 20
+    file = world.disk.open(path_of(world))
+    end = file.size() - FOOTER_BYTES - TOPIC_HOUR.itemsize
+    first, stop = {
+        "fences": (end - KEY_GROUP.itemsize - 8, end - KEY_GROUP.itemsize),
+        "key directory": (end - KEY_GROUP.itemsize, end),
+        "directory": (end, file.size() - FOOTER_BYTES),
+    }[part]
+    for content in (b"\xff" * (stop - first), bytes(stop - first)):
+        file.write(first, content)
+        assert len(world.broker.ask(FindMessages("t", "m3"))) == 1
+        assert world.broker.ask(CountPending()).total == 20
+    assert world.broker.ask(Recall("t", "m3", world.due)).status is RecallStatus.CANCELLED
+    assert view(world).problems == []
+    assert hand_over(world) == [each for each in world.ids if each != "m3"]
 
 
 def test_a_large_directory_that_is_bad_at_its_first_use_does_not_end_the_turn(

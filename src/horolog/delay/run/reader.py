@@ -40,7 +40,7 @@ __all__ = ["Run", "RunInfo"]
 
 PROBLEMS_MAX = 20  # sentences; and damaged rows remembered, so that each is said once:
 _DAMAGED_ROWS_MAX = 65_536
-_DIRECTORY_AT_OPEN_BYTES = 1 * MIB  # a larger directory is checked when it is first used
+_DIRECTORY_AT_OPEN_BYTES = 1 * MIB  # a larger directory is checked only when it is used
 _SECONDS = 3_600
 
 
@@ -67,12 +67,12 @@ class Run:
         self._footer = footer
         self._layout = layout
         self._index = np.frombuffer(view, ENTRY, rows, HEADER_BYTES)
-        fences = np.frombuffer(view, "<i8", -(-rows // FENCE_ROWS), layout.fences_at)
+        # Copies: what is verified at the opening must not rot afterwards
+        fences = np.frombuffer(view, "<i8", -(-rows // FENCE_ROWS), layout.fences_at).copy()
         self._search = RowSearch(self._index, fences, self.readable)
         groups = -(-rows // GROUP_ROWS)
-        key_directory = np.frombuffer(view, KEY_GROUP, groups, layout.key_directory_at)
+        key_directory = np.frombuffer(view, KEY_GROUP, groups, layout.key_directory_at).copy()
         self._keys = KeyGroups(view, key_directory, self._say)
-        self._directory: npt.NDArray[Any] | None = None
         self._damaged: set[int] = set()
 
     @classmethod
@@ -114,23 +114,19 @@ class Run:
         ):
             raise damaged(name, "bytes between its parts are not zero")
         if at.footer_at - at.directory_at <= _DIRECTORY_AT_OPEN_BYTES:
-            self._check_directory()
-
-    def _check_directory(self) -> npt.NDArray[Any]:
-        at = self._layout
-        content = self.view[at.directory_at : at.footer_at]
-        if crc32(content) != self._footer.directory_crc:
-            raise damaged(self.info.name, "the directory is damaged")
-        self._directory = np.frombuffer(content, TOPIC_HOUR)
-        return self._directory
+            _ = self.directory
 
     @property
     def directory(self) -> npt.NDArray[Any]:
         """TOPIC_HOUR rows {hour, topic, count, bytes} by (hour, topic), of all rows, whatever became of them.
 
-        DAMAGED at the first use of one that was too large to be checked when the run was opened.
+        DAMAGED if they are not as they were written: compared at each use, which looks at all of them anyway.
         """
-        return self._check_directory() if self._directory is None else self._directory
+        at = self._layout
+        content = self.view[at.directory_at : at.footer_at]
+        if crc32(content) != self._footer.directory_crc:
+            raise damaged(self.info.name, "the directory is damaged")
+        return np.frombuffer(content, TOPIC_HOUR)
 
     # --- rows -----------------------------------------------------------------------------------
 
@@ -232,6 +228,6 @@ class Run:
     def close(self) -> None:
         """Give the mapping back; arrays and records that were handed out keep it until they are dropped."""
         self.view = memoryview(b"")
-        self._index, self._directory = np.empty(0, ENTRY), None
+        self._index = np.empty(0, ENTRY)
         self._search = RowSearch(self._index, np.empty(0, np.int64), self.readable)
         self._keys = KeyGroups(self.view, np.empty(0, KEY_GROUP), self._say)
