@@ -38,6 +38,7 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
+from horolog.protocol.move_commands import MoveMany
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_broker import SimBroker
@@ -343,5 +344,34 @@ def test_a_window_takes_messages_whose_index_entries_rot(world, field) -> None:
     found = world.broker.ask(RecallMany("t", due, due + HOUR_MS))
     assert found.cancelled == 20
     world.clock.advance(3 * HOUR_MS)
+    world.broker.settle()
+    assert not consume(world)
+
+
+@pytest.mark.parametrize("delay_ms", [2 * HOUR_MS, 3 * DAY_MS], ids=["near", "far"])
+@pytest.mark.parametrize("place", [20, HEAD_BYTES + 84, -30], ids=["tag", "size", "properties"])
+def test_a_window_takes_messages_whose_records_rot(world, delay_ms, place) -> None:
+    """Tag and earlier moves stand in the record: one that the log has whole is compared as it was (P8)."""
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    due = world.clock.wall_ms() + delay_ms
+    world.broker.ask(SendMessages("t", [tagged(f"m{i}", due + i) for i in range(20)]))
+    world.broker.settle()
+
+    def rot(row: int) -> None:
+        (path,) = [name for name in world.disk.names() if name.endswith("delay.log")]
+        index = world.disk.open(path.replace("delay.log", "delay.idx"))
+        entry = np.frombuffer(index.read(0, index.size()), ENTRY)[row]
+        at = int(entry["position"]) + place % int(entry["size"])
+        world.disk.open(path).write(at, bytes([0xA5]) * 8)
+
+    rot(7)
+    moved = world.broker.ask(MoveMany("t", due, due + 100, tag="A", shift_ms=1, operation="once"))
+    assert moved.moved == 20
+    rot(3 + 20)  # the copies come after them
+    moved = world.broker.ask(MoveMany("t", due, due + 100, shift_ms=1, operation="once"))
+    assert moved.matched == 0
+    rot(9 + 20)
+    assert world.broker.ask(RecallMany("t", due, due + 100, tag="A")).cancelled == 20
+    world.clock.advance(4 * DAY_MS)
     world.broker.settle()
     assert not consume(world)

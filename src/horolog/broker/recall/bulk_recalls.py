@@ -222,7 +222,7 @@ class BulkRecalls:
                 if isinstance(source, FarRun):
                     self._repair(source, rows[~is_readable(source.entries(rows))])
                 left -= limit if after >= 0 else 1 + len(rows)
-                match, compared = _matching(task, source, rows)
+                match, compared = self._matching(task, source, rows)
                 left -= compared * (BULK_ROWS // BULK_TAGGED_ROWS)
                 if task.copies:
                     match, cut = room.take(match)
@@ -238,6 +238,29 @@ class BulkRecalls:
         """A damaged entry does not say whether its message is meant: what it said stands in its record as well."""
         if len(rows):
             self._shard.delay.repair_entries(refs_of(source.source_id, rows))
+
+    def _matching(self, task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
+        """Of these rows those that are meant, and how many records had to be read for that."""
+        entries = source.entries(rows)
+        meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
+        meant &= is_readable(entries)  # what cannot be repaired is told when it is due
+        if isinstance(task.command, MoveMany) and task.command.new_due_ms is not None:
+            meant &= entries["due_ms"] != task.command.new_due_ms  # it is there already
+        tag, operation = task.command.tag, task.operation
+        if tag and not isinstance(source, Hour):
+            meant[meant] = source.tags_of(entries[meant]) == tags_code(tag)
+        rows, entries = rows[meant], entries[meant]
+        refs = refs_of(source.source_id, rows)
+        if not (tag or operation) or not len(rows):
+            return _Match(refs, entries), 0
+        # A record that has rotted would not say that it is meant, and be repaired when it is due
+        records, good = self._shard.delay.intact(refs, entries)
+        if tag:
+            good &= source.tags_of(entries) == tags_code(tag)  # of near ones it is in the record
+        for i in np.flatnonzero(good).tolist():
+            is_meant = not tag or has_tag(records[i], tag)
+            good[i] = is_meant and not (operation and was_moved_by(records[i], operation))
+        return _Match(refs[good], entries[good]), len(rows)
 
     def _first(self, task: _Task, source: _Source) -> int:
         """The row of a source to go on with; −1: none."""
@@ -283,29 +306,6 @@ class BulkRecalls:
         piece.settled.append(Settled(refs, EntryState.RECALLED, lanes))
 
 
-def _matching(task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
-    """Those of these rows that are meant, and how many tags had to be compared."""
-    entries = source.entries(rows)
-    meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
-    meant &= is_readable(entries)  # what cannot be repaired is told when it is due
-    if isinstance(task.command, MoveMany) and task.command.new_due_ms is not None:
-        meant &= entries["due_ms"] != task.command.new_due_ms  # it is there already
-    rows, entries = rows[meant], entries[meant]
-    compared = 0
-    if task.command.tag and len(rows):
-        tag = task.command.tag
-        same = source.tags_of(entries) == tags_code(tag)
-        rows, entries = rows[same], entries[same]
-        compared = len(rows)
-        exact = np.array([has_tag(record, tag) for record in source.records(entries)], bool)
-        rows, entries = rows[exact], entries[exact]
-    if task.operation and len(rows):
-        compared = max(compared, len(rows))
-        fresh = [not was_moved_by(record, task.operation) for record in source.records(entries)]
-        rows, entries = rows[np.array(fresh, bool)], entries[np.array(fresh, bool)]
-    return _Match(refs_of(source.source_id, rows), entries), compared
-
-
 @dataclass
 class _Room:
     """For how many more copies a turn has room."""
@@ -334,8 +334,4 @@ class _Room:
 
 def has_tag(record: memoryview, tag: str) -> bool:
     """Whether that is the tag of the message in a record."""
-    try:
-        stored = layout.properties_of(record[HEAD_BYTES:])
-    except IndexError:
-        return False  # damaged: it will be quarantined
-    return properties.holds(stored, properties.TAGS, tag)
+    return properties.holds(layout.properties_of(record[HEAD_BYTES:]), properties.TAGS, tag)
