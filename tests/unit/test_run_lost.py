@@ -151,3 +151,31 @@ def test_a_run_that_cannot_be_made_whole_is_set_aside_and_the_rest_serves(make_w
     assert take_all(world) == [each for each in world.ids if each[0] == "m"], (
         "from the log, P2 and P3"
     )
+
+
+@pytest.mark.parametrize("how", ["header", "footer", "removed"])
+def test_a_run_that_has_rotted_since_it_was_opened_does_not_end_a_merge(
+    make_world, tmp_path, how
+) -> None:
+    world = two_runs(make_world, tmp_path)
+    assert len(world.broker.ask(FindMessages("t", "m3"))) == 1
+    path = path_of(world)
+    if how == "removed":
+        world.disk.remove(path)
+    else:
+        file = world.disk.open(path)
+        file.write(10 if how == "header" else file.size() - 20, b"\xa5")
+    world.broker.shard.delay.far.compaction.settings = FarSettings(buffer_bytes=2_000, runs_max=1)
+    for _ in range(3):
+        world.clock.advance(20_000)
+        world.broker.settle()
+    shown = view(world)
+    if how == "removed":
+        assert "10 messages that wait in it are quarantined" in shown.problems[0]
+        checkpoint(world)
+        world.reopen()
+    else:
+        assert (shown.repairs, shown.problems) == (1, [])
+        assert len(world.broker.shard.delay.far.runs) == 1, "they are merged"
+    assert world.broker.ask(CountPending()).total == 20
+    assert sorted(hand_over(world)) == sorted(world.ids)

@@ -138,7 +138,7 @@ class Broker:
         self._job_done = True
 
     def job_failed(self) -> None:
-        """The job could not be carried out for want of space; another is tried after a while."""
+        """The job could not be carried out, for want of space or for damage; another is tried after a while."""
         self.shard.delay.far.compaction.fail()
         self._job_failed = True
 

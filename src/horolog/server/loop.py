@@ -18,7 +18,7 @@ from horolog.broker.effects import Effects, Reply
 from horolog.broker.life.opening import Opened
 from horolog.clock import Clock
 from horolog.delay.far.jobs import FarJob
-from horolog.errors import NO_ROOM, ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import KIB, TURN_COMMANDS_MAX
 from horolog.protocol.commands import CancelReceive, Command, Receive, SendMessages
 from horolog.protocol.queue_commands import Pull
@@ -266,8 +266,8 @@ class Engine:
 
     def _make_runs(self, job: FarJob) -> None:
         def done(error: BaseException | None) -> None:
-            if isinstance(error, HorologError) and error.code in NO_ROOM:
-                _log.warning("runs no space, tried again later")
+            if isinstance(error, HorologError) and not error.fatal:
+                _log.warning("runs not made, tried again later: %s", error)
                 self.broker.job_failed()
             elif error is not None:
                 self._fail(error)

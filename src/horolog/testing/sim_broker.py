@@ -238,7 +238,7 @@ class SimBroker:
         try:
             job.carry_out(self._disk)
         except HorologError as error:
-            if error.code is not ErrorCode.DISK_FULL:
+            if error.fatal:
                 raise
             self._opened.broker.job_failed()
             return

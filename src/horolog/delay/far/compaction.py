@@ -80,10 +80,16 @@ class Compaction:
         return None
 
     def fail(self) -> None:
-        """The job could not be carried out for want of space: it is rebuilt later."""
+        """The job could not be carried out, for want of space or for damage that it met: another is made later."""
         job, self.job = self.job, None
-        if job is not None:
-            _stop_journals(job)
+        if job is None:
+            return
+        _stop_journals(job)
+        if isinstance(job, MergeJob):
+            for (
+                each
+            ) in job.inputs:  # what has rotted since it was opened is noticed, and made whole
+                self._far.forget_file(each.run.info.name)
 
     def finish(self) -> bool:
         """Exchange the sources of a job that was carried out; False if that has to wait.
