@@ -31,6 +31,7 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
+from horolog.protocol.history_commands import MessageEvent, ShowMessage
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_adoptions import Transaction
 from horolog.testing.sim_broker import Answer
@@ -399,3 +400,17 @@ def test_rows_of_a_deleted_topic_are_not_those_of_its_successor(make_world, inli
     world.clock.advance(10_000)
     world.broker.settle()
     assert take_all(world) == ["m0"]
+
+
+def test_a_history_goes_on_when_the_frame_of_its_adoption_has_rotted(make_world) -> None:
+    """It was read whole, and is in memory still."""
+    world = open_world(make_world)
+    adopt(world, [named([40 * DAY_MS], world.clock.wall_ms())])
+    before = world.broker.ask(ShowMessage("t", "m0"))
+    assert before.complete
+    assert [each.event for each in before.events] == [MessageEvent.ACCEPTED]
+    origin = before.messages[0].origin
+    world.disk.flip("shard-00/log/00000000000000000000.log", origin + 20, 3)
+    after = world.broker.ask(ShowMessage("t", "m0"))
+    assert (after.complete, after.events) == (False, [])
+    assert after.messages == before.messages

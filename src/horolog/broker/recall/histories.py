@@ -207,7 +207,10 @@ class Histories:
             return
         frame = log.frame(view.origin)
         assert not isinstance(frame, Hole), "the record was read out of it"
-        header = next(log.intact_frames(frame.base, frame.end))[0]
+        header = next((header for header, _ in log.intact_frames(frame.base, frame.end)), None)
+        if header is None:  # it has rotted since it was read
+            trail.whole = False
+            return
         detail = {"app": control.content["app"], "deliver_at_ms": view.due_ms}
         trail.add(view.origin, MessageEvent.ACCEPTED, header.append_ms, **detail)
 
