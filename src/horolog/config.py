@@ -38,6 +38,7 @@ from horolog.limits import (
     TRANSACTION_CHECK_MAX,
     TRANSACTION_RECOVERY_MAX_MS,
 )
+from horolog.places import local_place
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import parse_duration_ms
@@ -215,6 +216,14 @@ class Settings(BaseSettings):
         if place == "":
             raise ValueError("a path is needed; leave it out instead")
         return place
+
+    @field_validator("data_dir")
+    @classmethod
+    def _data_dir_is_on_a_disk(cls, path: Path) -> Path:
+        try:
+            return Path(local_place(path, "data_dir"))
+        except HorologError as error:
+            raise ValueError(error.message.removeprefix(f"data_dir: {str(path)!r} ")) from None
 
     @field_validator("admin_hosts")
     @classmethod

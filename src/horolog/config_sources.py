@@ -80,7 +80,9 @@ def _explain(error: ValidationError, came_from: Mapping[str, str]) -> HorologErr
     why = first["msg"].removeprefix("Value error, ")
     why = why[:1].lower() + why[1:]
     field = came_from.get(name, flag_of(name))
-    return _config_error(field, f"{first['input']!r} is refused: {why}")
+    given = first["input"]
+    given = str(given) if isinstance(given, Path) else given
+    return _config_error(field, f"{given!r} is refused: {why}")
 
 
 def _config_error(field: str, why: str) -> HorologError:

@@ -22,7 +22,7 @@ def local_place(place: str | os.PathLike[str], what: str) -> str:
     what  the option as its user knows it: `--rejects`, `--out`, `option 'path'`
     """
     text = os.fspath(place)
-    found = _SCHEME.match(text)
+    found = _SCHEME.match(text.lstrip())
     if found is None:
         return text
     parts = urlsplit(text)

@@ -50,6 +50,7 @@ def test_paths_and_file_urls_are_places() -> None:
         "gs:dir",
         "file://host/dir",
         "file:dir",
+        " s3a://bucket",
         Path(BUCKET),
     ],
 )
@@ -115,4 +116,24 @@ def test_commands_name_the_flag(words, flag, tmp_path, monkeypatch, capsys) -> N
         f"horolog: {flag}: 's3a://bucket/lake' s3a: is not supported; it must be"
     )
     assert output.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["serve", "--data-dir", BUCKET, "--grpc-port", "0", "--admin-port", "0"], "--data-dir"),
+        (["backup", BUCKET, "--admin", SILENT], "DIR"),
+        (["restore", BUCKET, "--data-dir", "d"], "BACKUP"),
+        (["restore", "b", "--data-dir", BUCKET], "--data-dir"),
+    ],
+)
+def test_a_bucket_is_no_directory_of_a_broker_or_a_backup(
+    words, flag, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) != 0
+    output = capsys.readouterr().err
+    assert output.startswith(f"horolog: {flag}: 's3a:/bucket/lake' ")
+    assert "s3a: is not supported; it must be a plain path" in output
     assert list(tmp_path.iterdir()) == []

@@ -63,9 +63,10 @@ def backup(
 def _absolute(directory: Path) -> str:
     """The path as a request can carry it."""
     from horolog.errors import refused
+    from horolog.places import local_place
 
     try:
-        path = str(directory.absolute())
+        path = str(Path(local_place(directory, "DIR")).absolute())
         path.encode()
     except OSError as error:
         raise refused("DIR", f"the current directory is gone ({error.strerror})") from None

@@ -30,9 +30,12 @@ def restore(
     from horolog.backup.copying import Progress
     from horolog.backup.restoring import Restore, lock_target, open_backup
     from horolog.cli.progress import progress, size_text
+    from horolog.places import local_place
     from horolog.storage.disk import Disk
     from horolog.units import format_time_ms
 
+    backup = Path(local_place(backup, "BACKUP"))
+    data_dir = Path(local_place(data_dir, "--data-dir"))
     manifest, backup_lock = open_backup(backup)
     try:
         lock = lock_target(data_dir)
