@@ -41,6 +41,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.move_commands import MoveMany
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
+from horolog.testing.disk import PlainDisk
 from horolog.testing.sim_broker import SimBroker
 
 FAR = FarSettings(buffer_bytes=6_000, runs_max=2, part_runs_max=1)
@@ -329,6 +330,37 @@ def test_a_flipped_bit_of_a_derived_file_costs_nothing_that_the_log_has(
         if not running:
             world.broker.open()
         read_all(world, due_of, set(), f"{path} byte {offset} bit {bit}")
+
+
+@pytest.mark.parametrize("part", ["delay.log", "delay.idx", ".run", "/keys/", "/queues/"])
+def test_bytes_that_rot_after_they_were_read_cost_nothing_that_the_log_has(
+    logged, tmp_path, part
+) -> None:
+    """On a real disk: files stay mapped there, and what was verified at their opening is read again and again."""
+    before, due_of = logged
+    random = Random(part)
+    for number in range(12):
+        world = copy.copy(before)
+        world.disk, world.clock = PlainDisk(tmp_path / str(number)), copy.deepcopy(before.clock)
+        for path in before.disk.names():
+            world.disk.make_dir(path.rpartition("/")[0])
+            content = before.disk.open(path).view()
+            world.disk.open(path, create=True).write(0, content)
+        world.broker = SimBroker(Random(1), world.disk, world.clock, "sync", 16_384)
+        world.broker.settings = before.broker.settings
+        world.broker.open()
+        now = world.clock.wall_ms()
+        for question in (CountPending("t"), ListPending(now, now + 9 * DAY_MS, "t")):
+            world.broker.ask(question)
+        for name in due_of:
+            world.broker.ask(FindMessages("t", name))
+        path = random.choice([path for path in before.disk.names() if part in path])
+        file = world.disk.open(path)
+        offset = random.randrange(file.size())
+        end = file.size() if part == ".run" else offset + 16  # what follows its records is small
+        offset = max(offset, end - 300) if part == ".run" else offset
+        file.write(offset, random.randbytes(min(16, end - offset, file.size() - offset)))
+        read_all(world, due_of, set(), f"{path} byte {offset}")
 
 
 @pytest.mark.parametrize("field", ["key", "due_ms", "topic", "sum"])
