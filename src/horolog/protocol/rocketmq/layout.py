@@ -108,8 +108,10 @@ def decode(layout: bytes) -> Stored:
     """Read a stored layout; anything that is not exactly one: MESSAGE_CORRUPTED."""
     try:
         return _decode(layout)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise _broken(str(error)) from error
+    except (struct.error, IndexError) as error:
+        raise _broken("it ends before its fields do") from error
+    except UnicodeDecodeError as error:
+        raise _broken("its topic is no UTF-8 text") from error
 
 
 def topic_and_properties(layout: bytes) -> tuple[str, bytes]:
