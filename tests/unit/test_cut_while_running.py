@@ -103,3 +103,26 @@ def test_a_run_cut_while_it_is_mapped_is_set_aside(make_world, tmp_path) -> None
     )
     world.reopen()
     assert ask(CountPending()).total == 200
+
+
+@pytest.mark.parametrize("part", ["delay.log", "delay.idx"])
+def test_a_full_buffer_that_is_cut_becomes_a_run_all_the_same(make_world, part) -> None:
+    world = make_world()
+    world.broker.open()
+    ask = world.broker.ask
+    ask(CreateTopic("t", TopicType.MIXED, 1))
+    due_ms = world.clock.wall_ms() + 3 * DAY_MS
+    sent(world, due_ms, 30)
+    far = world.broker.shard.delay.far
+    (buffer,) = far.buffers
+    file = world.disk.open(f"{buffer.directory}/{part}")
+    file.truncate(file.size() // 2 + 5)
+    buffer.sealed = True
+    for _ in range(3):
+        world.clock.advance(20_000)
+        world.broker.settle()
+    assert [run.info.rows for run in far.runs.values()] == [30]
+    world.clock.advance(3 * DAY_MS)
+    world.broker.settle()
+    got = ask(Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c")).messages
+    assert sorted(names(each.layout for each in got)) == sorted(f"m{i}" for i in range(30))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, INDEX_NAME, LOG_NAME, is_readable, records_of
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, INDEX_NAME, LOG_NAME, is_readable, records_of
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.run import FarRun
 from horolog.delay.run.merge import Part, flush, merge
@@ -25,6 +25,7 @@ from horolog.delay.state import EntryState
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.storage.api import Storage
+from horolog.storage.mapped import whole_view
 
 DAYS = 32  # days of their own; what is due later is kept by month
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -90,11 +91,13 @@ class FlushJob:
         index = storage.open(f"{self.buffer.directory}/{INDEX_NAME}")
         log = storage.open(f"{self.buffer.directory}/{LOG_NAME}")
         try:
-            entries = np.frombuffer(index.view(), ENTRY, self.count)[self.rows]
+            # What was cut off is damaged: the rows are made again, and records when they are due
+            whole, _ = whole_view(index, ENTRY_BYTES * self.count)
+            entries = np.frombuffer(whole, ENTRY, self.count)[self.rows]
             good = is_readable(entries)
             self.damaged = self.rows[~good].tolist()
             entries = entries[good]
-            view = log.view()
+            view, _ = whole_view(log, self.buffer.log_bytes)
             if len(entries):
                 name = run_name(self.file_id)
                 made = flush(
