@@ -240,7 +240,7 @@ class BulkRecalls:
             self._shard.delay.repair_entries(refs_of(source.source_id, rows))
 
     def _matching(self, task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
-        """Of these rows those that are meant, and how many records had to be read for that."""
+        """Find the rows that are meant among these; gives how many records had to be read for that too."""
         entries = source.entries(rows)
         meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
         meant &= is_readable(entries)  # what cannot be repaired is told when it is due
