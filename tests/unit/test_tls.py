@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import ssl
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -213,3 +216,29 @@ def test_connections_beyond_the_limit_are_refused_and_the_others_go_on() -> None
             writer.close()
 
     with_door(None, story, connections=3)
+
+
+def test_a_certificate_of_ours_needs_no_disk(tmp_path, monkeypatch) -> None:
+    """A container may be read-only, and a disk full."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+
+    async def story(port: int) -> None:
+        assert await pinged(port, trusting()) == "h2"
+
+    with_door(Certificate(None, None, "127.0.0.1"), story)
+
+
+def test_a_certificate_that_cannot_be_loaded_ends_one_connection(monkeypatch, caplog) -> None:
+    def full(_: str) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def story(port: int) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "memfd_create", full)
+            with pytest.raises((ConnectionError, ssl.SSLError)):
+                await pinged(port, trusting())
+        assert await pinged(port, trusting()) == "h2"
+
+    with_door(Certificate(None, None, "127.0.0.1"), story)
+    assert "no certificate for TLS: Too many open files" in caplog.text
+    assert "Traceback" not in caplog.text

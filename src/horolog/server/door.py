@@ -205,7 +205,7 @@ class Door:
         self._make_link = make_link
         self._listener = listener
         self.intake = intake
-        self._log = log
+        self.log = log
         self._quiet_ms = quiet_ms
         self._unanswered_ms = unanswered_ms
         self._links: set[Link] = set()
@@ -283,7 +283,7 @@ class Door:
 
     def fault(self, link: Link, fault: Exception) -> None:
         """A peer has broken the protocol: told to it already, and here for whoever looks."""
-        self._log.debug("connection from %s ended: %s", link.peer, fault)
+        self.log.debug("connection from %s ended: %s", link.peer, fault)
 
     def _notice_idle(self) -> None:
         if self._idle is not None and all(link.is_idle for link in self._links):
@@ -293,7 +293,7 @@ class Door:
 
     def _tell_refused(self) -> None:
         if self._refused:
-            self._log.warning("%d connections refused: %s", self._refused, self._why_refused)
+            self.log.warning("%d connections refused: %s", self._refused, self._why_refused)
             self._refused = 0
 
     def _look(self) -> None:
@@ -301,7 +301,7 @@ class Door:
         for link in list(self._links):
             link.look(now_ms, self._quiet_ms, self._unanswered_ms)
         if stuck := self.intake.answers.cut_off(now_ms):
-            self._log.warning("%d connections cut off: they do not read their answers", stuck)
+            self.log.warning("%d connections cut off: they do not read their answers", stuck)
         self._tell_refused()
         every_ms = max(10, min(1_000, self._quiet_ms // 4, self._unanswered_ms // 4))
         self._timer = self.loop.call_later(every_ms / 1_000, self._look)

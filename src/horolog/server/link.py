@@ -8,6 +8,7 @@ disk has not taken yet (`door.Intake`).
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from enum import IntFlag
 from ipaddress import IPv4Address, ip_address
@@ -160,7 +161,12 @@ class Link(asyncio.Protocol):
         if not self._begun:
             self._begun = True
             if data[0] == HANDSHAKE and self._door.certificate is not None:
-                self._tls = Tls(self._door.certificate.context)
+                try:
+                    self._tls = Tls(self._door.certificate.context)
+                except OSError as error:  # no file is to be had; the next connection tries again
+                    self._door.log.warning("no certificate for TLS: %s", error.strerror or error)
+                    self._transport.close()
+                    return
         if self._tls is not None:
             try:
                 data = self._tls.take(data)
@@ -207,6 +213,7 @@ class Links(Protocol):
 
     loop: asyncio.AbstractEventLoop
     certificate: Certificate | None
+    log: logging.Logger
     bytes_in: int
     bytes_out: int
 

@@ -6,8 +6,8 @@ signed by itself: the RocketMQ clients that insist on TLS do not check it.
 
 from __future__ import annotations
 
+import os
 import ssl
-import tempfile
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -84,10 +84,11 @@ class Certificate:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next connection."""
+        """For the next connection.  OSError: the one made here could not be loaded."""
         if self._made is None:
-            self._made = _new_context()
-            _load_own(self._made, self._host)
+            made = _new_context()
+            _load_own(made, self._host)
+            self._made = made
         return self._made
 
     def reload(self) -> bool:
@@ -133,12 +134,11 @@ def _new_context() -> ssl.SSLContext:
 
 def _load_own(context: ssl.SSLContext, host: str) -> None:
     certificate, key = _self_signed(host)
-    # The ssl module reads files only; these are gone before anybody connects.
-    with tempfile.TemporaryDirectory() as place:
-        chain = Path(place) / "own.pem"
-        chain.touch(mode=0o600)
-        chain.write_bytes(key + certificate)
-        context.load_cert_chain(chain)
+    # The ssl module reads files only; this one needs no disk, which may be full or read-only.
+    with os.fdopen(os.memfd_create("own.pem"), "wb") as chain:
+        chain.write(key + certificate)
+        chain.flush()
+        context.load_cert_chain(f"/proc/self/fd/{chain.fileno()}")
 
 
 def _self_signed(host: str) -> tuple[bytes, bytes]:
