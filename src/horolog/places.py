@@ -17,11 +17,13 @@ SUPPORTED = "a plain path or a file:// URL"
 
 
 def local_place(place: str | os.PathLike[str], what: str) -> str:
-    """The path that a location means; BAD_REQUEST, beginning with `what`, if it is in a store that is not supported.
+    """The path that a location means; BAD_REQUEST, beginning with `what`, if it is empty or in an unsupported store.
 
     what  the option as its user knows it: `--rejects`, `--out`, `option 'path'`
     """
     text = os.fspath(place)
+    if not text:
+        raise refused(what, f"is empty; it must be {SUPPORTED}", SUPPORTED)
     found = _SCHEME.match(text.lstrip())
     if found is None:
         return text

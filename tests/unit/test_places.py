@@ -41,6 +41,7 @@ def test_paths_and_file_urls_are_places() -> None:
 @pytest.mark.parametrize(
     "given",
     [
+        "",
         BUCKET,
         "S3A://bucket",
         "s3:/bucket",

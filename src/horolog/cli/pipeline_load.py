@@ -126,7 +126,8 @@ def load(
     from horolog.spark.load_input import Columns, read_input, selected
     from horolog.spark.sink_columns import Unit
 
-    local_place(rejects, "--rejects")
+    if rejects:
+        local_place(rejects, "--rejects")
     if bool(files) == bool(jdbc):
         raise _usage("FILE", "give files, or --jdbc and --table")
     if bool(jdbc) != bool(table):

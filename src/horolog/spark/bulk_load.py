@@ -69,7 +69,7 @@ def bulk_load(
     timeout  how long to ask a broker that does not answer
     """
     need_spark()
-    kept = local_place(rejects, "rejects")
+    kept = local_place(rejects, "rejects") if rejects else ""
     from horolog.spark.sink_options import check_schema, sink_options
     from horolog.spark.transaction import abort, begin
 

@@ -212,8 +212,9 @@ class Given:
         return f"http://{parts.netloc}"
 
     def directory(self, name: str) -> str:
-        """A directory on a disk that all tasks see, as a path or as a file: URL."""
-        return local_place(self.text(name), f"option {name!r}")
+        """A directory on a disk that all tasks see, as a path or as a file: URL; "" where it is not given."""
+        text = self.text(name)
+        return local_place(text, f"option {name!r}") if text else ""
 
     def queues(self) -> tuple[int, ...]:
         """Queue numbers as in 0,1,5."""
