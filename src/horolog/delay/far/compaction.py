@@ -86,9 +86,8 @@ class Compaction:
             return
         _stop_journals(job)
         if isinstance(job, MergeJob):
-            for (
-                each
-            ) in job.inputs:  # what has rotted since it was opened is noticed, and made whole
+            for each in job.inputs:
+                # Opened again: what has rotted since is noticed, and made whole
                 self._far.forget_file(each.run.info.name)
 
     def finish(self) -> bool:
