@@ -170,3 +170,26 @@ def test_a_client_that_has_gone_leaves_the_others_their_answers(crowd: Crowd) ->
     crowd.door.within(hear)
     others = [client for n, client in enumerate(crowd.clients) if n != 1]
     assert [client.answer(2).code for client in others] == [0] * (CLIENTS - 1)
+
+
+def test_what_a_connection_sends_in_several_chunks_stays_in_order(crowd: Crowd) -> None:
+    client, port = crowd.clients[0], crowd.ports[0]
+    alike, unlike, last = [
+        client.request(
+            Code.SEND_MESSAGE_V2,
+            sending(properties={"UNIQ_KEY": f"ID{n}", "name": name}),
+            b"%d" % n,
+            opaque=n,
+        )
+        for n, name in enumerate(["plain", '"quoted"', "plain"])
+    ]
+
+    def hear() -> None:
+        link = crowd.links()[port]
+        link.data_received(encode(alike))
+        link.data_received(encode(unlike) + encode(last))
+
+    crowd.door.within(hear)
+    assert [client.answer(n).code for n in range(3)] == [0, 0, 0]
+    pulled = client.done(Code.PULL_MESSAGE, pulling(queueOffset=LEARNED))
+    assert [each.body for each in layouts(pulled.body)] == [b"0", b"1", b"2"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -70,10 +71,14 @@ class ProduceCodes:
         self.take(request.link, [request.frame])
 
     def take_all(self, sends: Sequence[tuple[RemotingLink, Sequence[Frame | Alike]]]) -> None:
-        """Store the messages of all sends that several connections have sent at about the same time."""
+        """Store the messages of all sends that several connections have sent at about the same time.
+
+        Of a connection that has sent several chunks each is taken by itself, so its sends stay in their order.
+        """
         alike: dict[HeaderShape, list[_Sender]] = {}
+        chunks = Counter(link for link, _ in sends)
         for link, frames in sends:
-            only = frames[0] if len(frames) == 1 else None
+            only = frames[0] if len(frames) == 1 and chunks[link] == 1 else None
             if isinstance(only, Alike):
                 alike.setdefault(only.shape, []).append(_Sender(link, only))
             else:
