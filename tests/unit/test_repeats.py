@@ -202,6 +202,19 @@ def test_refused_messages_are_not_remembered(world, broker) -> None:
     assert take_all(world, topic="normal") == ["a"]
 
 
+def test_nothing_repeats_what_is_refused_in_the_same_turn(world, broker) -> None:
+    """A batch is refused for its second message; its first one comes by itself too."""
+    too_late = made("b", world.clock.wall_ms() + 20 * 366 * 24 * HOUR)
+    batch = Answer(SendMessages("t", [made("a"), too_late], [2]))
+    alone, again = [Answer(SendMessages("t", [made("a")])) for _ in range(2)]
+    broker.step([batch, alone, again])
+    broker.settle()
+    assert set(batch.result.refused) == {0, 1}
+    assert not alone.result.refused
+    assert results(again.result) == results(alone.result)
+    assert take_all(world) == ["a"]
+
+
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize("checkpoint", [False, True])
 @pytest.mark.parametrize("away_ms", [0, 60_000])

@@ -23,7 +23,7 @@ not appended leaves no trace, and the window survives a restart because key inde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -131,11 +131,13 @@ class Repeats:
         heads: npt.NDArray[np.void],
         mono_ms: int,
         reused: Reused = Reused(),
+        refused: Collection[int] = (),
     ) -> dict[int, First | int]:
         """Rows that repeat an earlier send: its result, or its row if it is of the same turn.
 
-        record  gives the record of a row
-        heads   of all rows
+        record   gives the record of a row
+        heads    of all rows
+        refused  rows that are not stored: they repeat nothing, and nothing repeats them
         """
         if not self._shard.log_times.window_ms:
             return {}
@@ -145,8 +147,8 @@ class Repeats:
         if len(maybe):
             self._earlier(record, heads["topic"], keys, maybe, found, mono_ms, reused)
         if len(keys) > 1:
-            self._same_turn(record, heads["topic"], keys, found, reused)
-        return found
+            self._same_turn(record, heads["topic"], keys, found, reused, refused)
+        return {row: first for row, first in found.items() if row not in refused}
 
     def _same_turn(
         self,
@@ -155,6 +157,7 @@ class Repeats:
         keys: npt.NDArray[np.uint64],
         found: dict[int, First | int],
         reused: Reused,
+        refused: Collection[int],
     ) -> None:
         ordered = keys.copy()
         ordered.sort()
@@ -164,7 +167,7 @@ class Repeats:
         may_reuse = set(chain.from_iterable(reused.rows))
         firsts: dict[tuple[int, *tuple[Any, ...]], dict[str, int]] = {}  # and by `origin_id`
         for row, key in enumerate(keys.tolist()):
-            if key in twice and row not in found:
+            if key in twice and row not in found and row not in refused:
                 same = _same(record(row))
                 rows = firsts.setdefault((int(topics[row]), *same[:_SAME]), {})
                 first = rows.get(same.origin_id, rows.get(same.message_id or ""))

@@ -139,9 +139,7 @@ class Sends:
         requests, turn, refused = self._decide(wall_ms)
         reused = [request.rows for request in requests if request.reuses_ids]
         of_4x = Reused(reused, answered, wall_ms)
-        repeats = self._repeats.among(turn.record, turn.heads, mono_ms, of_4x)
-        if refused:
-            repeats = {row: first for row, first in repeats.items() if row not in refused}
+        repeats = self._repeats.among(turn.record, turn.heads, mono_ms, of_4x, refused)
         if len(repeats) + len(refused) < len(turn.heads):
             self._shard.log_times.note(mono_ms, wall_ms, self._shard.log.end)
         if repeats or refused:
@@ -248,8 +246,6 @@ class Sends:
         for row, first in sorted(repeats.items()):
             if isinstance(first, First):
                 origins[row], queues[row], offsets[row], due[row] = first
-            elif first in refused:  # as both are: what holds for one holds for the other
-                refused[row], queues[row] = refused[first], -1
             else:
                 for column in (origins, queues, offsets, due):
                     column[row] = column[first]
