@@ -27,11 +27,12 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from itertools import islice
 
 from horolog.limits import ORDER_HELD_MAX
 from horolog.ready.deadlines import Deadlines
 
-GroupAt = Callable[[int], int]  # queue offset → what stands for its message group
+GroupAt = Callable[[int], int | None]  # queue offset → what stands for its message group
 
 
 class QueueOrder:
@@ -81,17 +82,21 @@ class QueueOrder:
         return not self._unknown
 
     def learn(self, group_at: GroupAt, most: int) -> int:
-        """Read up to so many leased messages whose groups are not known; gives how many were read."""
-        learned = [offset for offset, _ in zip(self._unknown, range(most), strict=False)]
-        for offset in learned:
-            del self._unknown[offset]
+        """Read up to so many leased messages whose groups are not known; gives how many are known now.
+
+        One that cannot be told (None) stays unknown, and blocks all groups: it may be of any.
+        """
+        learned = 0
+        for offset in list(islice(self._unknown, most)):
             group = group_at(offset)
-            self._group_of[offset] = group
-            self._join(offset, group)
+            if group is not None:
+                learned += 1
+                del self._unknown[offset]
+                self._group_of[offset] = group
+                self._join(offset, group)
         if self.is_learned and learned:
-            for group in self._members:
-                self._list(group)
-        return len(learned)
+            self._list_all()
+        return learned
 
     def settled(self, chosen: Iterable[int] = ()) -> int:
         """What `next` can be: all below is leased, consumed, chosen, or not wanted by the filter."""
@@ -155,6 +160,11 @@ class QueueOrder:
         heappush(self._able, (members[0], group))
         return True
 
+    def _list_all(self) -> None:
+        """All leased ones are known now: no group waits for one that is not."""
+        for group in self._members:
+            self._list(group)
+
     def _join(self, offset: int, group: int) -> int:
         members = self._members.setdefault(group, [])
         if not members or members[-1] < offset:
@@ -185,9 +195,13 @@ class QueueOrder:
 
     def consumed(self, offset: int) -> None:
         """It is consumed, or gone."""
+        was_learned = self.is_learned
         self._unknown.pop(offset, None)
         self.again.discard(offset)
         self._forget_attempt(offset)
+        if self.is_learned and not was_learned:
+            self._list_all()
+            self.has_news = True
         group = self._group_of.pop(offset, None)
         if group is None:
             group = self.held.pop(offset, None)

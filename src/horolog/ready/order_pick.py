@@ -34,8 +34,10 @@ def pick_in_order(
     order.pass_to(progress.next)
     pick = _Pick(progress, order, ask, leases, mono_ms)
     if not order.is_learned:
-        pick.chosen.cost += ORDER_COST * order.learn(pick.group_at, SCAN_MAX // ORDER_COST)
+        learned = order.learn(pick.group_at, SCAN_MAX // ORDER_COST)
+        pick.chosen.cost += ORDER_COST * learned
         if not order.is_learned:
+            pick.chosen.is_through = not learned
             return pick.chosen
     for offset in order.given(ask.receive) if ask.receive else ():
         pick.give_back(offset)
@@ -71,10 +73,16 @@ class _Pick:
         is_costly = chosen.cost >= SCAN_MAX
         return self._is_full or chosen.is_short or is_costly or bool(chosen.unreadable)
 
-    def group_at(self, offset: int) -> int:
-        """What stands for the message group of a message; a hole is of none."""
+    def group_at(self, offset: int) -> int | None:
+        """What stands for the message group of a leased message; None if that cannot be told.
+
+        That of a hole can't, as long as somebody has its message; then it is of none.
+        """
         record = self._read(offset)
-        return NO_GROUP if record is None else group_hash(memoryview(record)[HEAD_BYTES:])
+        if record is not None:
+            return group_hash(memoryview(record)[HEAD_BYTES:])
+        is_open = self.chosen.unreadable or offset in self._progress.ends
+        return None if is_open else NO_GROUP
 
     def _read(self, offset: int) -> bytes | None:
         units = self.chosen.units(self._ask.queue, offset, 1)
