@@ -179,3 +179,22 @@ def test_a_run_that_has_rotted_since_it_was_opened_does_not_end_a_merge(
         assert len(world.broker.shard.delay.far.runs) == 1, "they are merged"
     assert world.broker.ask(CountPending()).total == 20
     assert sorted(hand_over(world)) == sorted(world.ids)
+
+
+def test_another_run_in_the_place_of_one_hands_nothing_over_twice(make_world) -> None:
+    world = two_runs(make_world)
+    ids = [f"o{i}" for i in range(14)]
+    world.broker.ask(SendMessages("t", [made(each, world.due) for each in ids]))
+    world.broker.settle()
+    other = world.disk.open(path_of(world, 2))
+    content = other.read(0, other.size())
+    file = world.disk.open(path_of(world))
+    file.truncate(len(content))
+    file.write(0, content)
+    forget(world)
+    world.ids = world.ids[10:] + ids
+    assert sorted(hand_over(world)) == sorted(world.ids), "the first run is set aside"
+    assert any("another file is in its place" in each for each in view(world).problems)
+    world.reopen()
+    world.broker.settle()
+    assert sorted(take_all(world)) == [f"m{i}" for i in range(10)], "made again from the log"

@@ -25,7 +25,7 @@ from horolog.delay.far.adopted import AdoptedRun, Adoption, Missing
 from horolog.delay.far.buffer import FarBuffer, buffer_name
 from horolog.delay.far.compaction import Compaction, FarSettings
 from horolog.delay.far.run import FarRun
-from horolog.delay.run.format import run_path
+from horolog.delay.run.format import damaged, run_path
 from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.run.repair import remake
 from horolog.delay.source import Rows
@@ -107,13 +107,21 @@ class FarStore:
 
     def _open(self, name: str) -> Run:
         try:
-            return Run.open(self.storage, self.directory, name, self.log_id)
+            return self._open_same(name)
         except HorologError as error:
             if name not in self.runs or error.code is not ErrorCode.DAMAGED:
                 raise
             if not self.remake(name):
                 raise
-        return Run.open(self.storage, self.directory, name, self.log_id)
+        return self._open_same(name)
+
+    def _open_same(self, name: str) -> Run:
+        """DAMAGED if the file of a run in use is another one now."""
+        opened = Run.open(self.storage, self.directory, name, self.log_id)
+        run = self.runs.get(name)
+        if run is not None and run.info != opened.info:
+            raise damaged(name, "another file is in its place")
+        return opened
 
     def remake(self, name: str) -> bool:
         """Make a run in use whole from its index; False if that cannot be."""
