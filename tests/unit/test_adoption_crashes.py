@@ -261,6 +261,28 @@ def test_a_damaged_file_is_told_and_never_delivered(make_world, log_is_cut, tail
     assert any("quarantined" in name for name in world.disk.list("shard-00/runs"))
 
 
+def test_another_run_in_the_place_of_an_adopted_file_is_told_at_the_start(make_world) -> None:
+    world = open_world(make_world)
+    start = world.clock.wall_ms()
+    adopt(world, 0, parts_of(0, start))
+    adopt(world, 1, [part[2:] for part in parts_of(1, start)])
+    checkpoint(world)
+    first, *_, other = sorted(adopted_files(world))
+    file, from_other = (world.disk.open(f"shard-00/runs/{name}") for name in (first, other))
+    file.truncate(from_other.size())
+    file.write(0, from_other.read(0, from_other.size()))
+    file.sync()
+    for _ in range(3):
+        world.reopen()
+        problems = world.broker.ask(DescribeBroker()).problems
+        assert any("4 of its messages wait and cannot" in each for each in problems), problems
+    world.clock.advance(6 * DAY_MS)
+    world.broker.settle(2_000)
+    waited = {f"v1p{p}r{r}" for p in range(2) for r in range(2, 5)}
+    expected = waited | {f"v0p1r{r}" for r in range(5)} | {"v0p0r0"}  # which was handed over
+    assert sorted(take_all(world)) == sorted(expected)
+
+
 @pytest.mark.parametrize("where", ["index", "record"])
 def test_a_damaged_row_is_told_and_never_delivered(make_world, where) -> None:
     world = open_world(make_world)

@@ -63,6 +63,11 @@ class AdoptedFile(NamedTuple):
     crc32: int
     first_row: int
 
+    @property
+    def as_run(self) -> RunInfo:
+        """It as a run."""
+        return RunInfo(self.name, self.rows, self.bytes, self.first_ms, self.last_ms)
+
 
 class Adoption(NamedTuple):
     """What an ADOPT record says, and the log position at which it stands."""
@@ -93,10 +98,7 @@ class Adoption(NamedTuple):
         """The files as runs, but those of these names; not opened: a commit has looked at them."""
         for file in self.files:
             if file.name not in without:
-                yield (
-                    RunInfo(file.name, file.rows, file.bytes, file.first_ms, file.last_ms),
-                    Origin(self.position, file.first_row, self.queues, self.topic),
-                )
+                yield file.as_run, Origin(self.position, file.first_row, self.queues, self.topic)
 
     @staticmethod
     def of(position: int, fields: dict[str, Any]) -> Adoption:

@@ -120,7 +120,7 @@ class FarStore:
         opened = Run.open(self.storage, self.directory, name, self.log_id)
         run = self.runs.get(name)
         if run is not None and run.info != opened.info:
-            raise damaged(name, "another file is in its place")
+            raise _another(name)
         return opened
 
     def remake(self, name: str) -> bool:
@@ -233,13 +233,15 @@ class FarStore:
         self._asked = None
 
     def look_for(self, adoption: Adoption) -> None:
-        """In a replay: which of its files are `missing`, because they cannot be opened."""
+        """In a replay: which of its files are `missing`, because they cannot be opened, or are others."""
         for file in adoption.files:
             try:
-                self.open_run(file.name)
+                if self.open_run(file.name).info != file.as_run:
+                    raise _another(file.name)
             except HorologError as error:
                 if error.code in NO_ROOM:
                     raise  # that says nothing about the file
+                self.forget_file(file.name)
                 self.missing.append(Missing(adoption, file, error.message))
 
     def drop_finished(self, now_ms: int, position: int) -> list[int]:
@@ -287,3 +289,7 @@ class FarStore:
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
+
+
+def _another(name: str) -> HorologError:
+    return damaged(name, "another file is in its place")
