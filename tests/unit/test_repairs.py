@@ -11,6 +11,7 @@ from horolog.delay.far.compaction import FarSettings
 from horolog.delay.run.format import HEADER_BYTES
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.commands import (
+    CountPending,
     CreateTopic,
     FindMessages,
     ListPending,
@@ -247,6 +248,25 @@ def test_an_entry_that_cannot_be_made_anew_is_quarantined_and_not_waited_for(
         checkpoint(world)
         world.reopen()
     assert hand_over(world) == []
+
+
+def test_an_entry_that_names_another_topic_is_not_counted_for_that_one(make_world) -> None:
+    world = waiting_world(make_world, "hour", log_is_gone=True)
+    world.broker.ask(CreateTopic("u", TopicType.DELAY, 1))
+    later = encode(
+        topic="u", body=b"u", message_id="u", type=MessageType.DELAY, due_ms=world.due + 5_000
+    )
+    world.broker.ask(SendMessages("u", [later]))
+    rot(world, "hour", "m00")
+    path = records_file(world, "hour").replace("delay.log", "delay.idx")
+    world.disk.open(path).write(ENTRY.fields["topic"][1], b"\2")
+    forget_views(world)
+    assert hand_over(world) == world.ids[1:]
+    assert world.broker.ask(CountPending("u")).total == 1
+    world.clock.advance(5_000)
+    world.broker.settle()
+    assert take_all(world, topic="u") == ["u"]
+    assert world.broker.ask(CountPending("u")).total == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,6 +6,7 @@ one of its second came before it.  So the wheel loads a second without looking a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -153,15 +154,16 @@ class Hour(EntryFiles):
     def quarantine_unreadable(self, second: int, rows: npt.NDArray[np.int64]) -> int:
         """Quarantine as many of these damaged entries as are missing in a second (0 to 3 599); gives how many.
 
-        Their own second and topic cannot be trusted: the count of what waits in the second says how many it lacks,
-        and one with another topic may be counted for theirs.
+        Their own second and topic cannot be trusted: the counts of what waits in the second, and of each topic, say how
+        many they lack.
         """
-        waits = 0
+        waits, topics = 0, Counter(self.by_topic)
         for first, entries in self.scan():
-            mine = entries["due_ms"] // 1000 - self.hour * SECONDS == second
-            mine &= is_readable(entries)
             states = self.states[first : first + len(entries)] & np.uint8(EntryState.SETTLED_BITS)
-            waits += int(np.count_nonzero(mine & (states == EntryState.WAITING)))
+            sound = is_readable(entries) & (states == EntryState.WAITING)
+            mine = entries["due_ms"] // 1000 - self.hour * SECONDS == second
+            waits += int(np.count_nonzero(mine & sound))
+            topics.subtract(topic_counts(entries["topic"][sound]))
         lost = int(self.heads["waiting"][second]) - waits
         rows = rows[self.states[rows] == EntryState.WAITING]
         seconds = self.entries(rows)["due_ms"] // 1000 - self.hour * SECONDS
@@ -169,8 +171,9 @@ class Hour(EntryFiles):
         self.heads["waiting"][second] -= np.uint32(len(rows))
         self.states[rows] = EntryState.QUARANTINED
         for topic in self.entries(rows)["topic"].tolist():
-            known = topic if topic in self.by_topic else next(iter(self.by_topic))
-            self._count_topics({known: 1}, -1)
+            lacking = topic if topics[topic] > 0 else next(iter(+topics or self.by_topic))
+            topics[lacking] -= 1
+            self._count_topics({lacking: 1}, -1)
         self.changed = self.changed or bool(len(rows))
         return len(rows)
 
