@@ -343,14 +343,15 @@ def test_a_segment_grows_when_it_cannot_be_allocated() -> None:
     assert writer.prepare_next()
 
 
-def test_without_a_descriptor_to_look_with_what_was_known_holds(small, monkeypatch) -> None:
+@pytest.mark.parametrize("code", [ErrorCode.TOO_MANY_FILES, ErrorCode.DISK_FAILED])
+def test_where_nobody_can_look_what_was_known_holds(small, monkeypatch, code) -> None:
     """It ended the broker, which had only wanted to know how much space a segment has."""
     send(small, "a", 3)
 
-    def none_left(path: str, *, create: bool = False) -> None:
-        raise HorologError(ErrorCode.TOO_MANY_FILES, f"open {path}: Too many open files")
+    def fails(path: str, *, create: bool = False) -> None:
+        raise HorologError(code, f"open {path}: Too many open files, or an I/O error")
 
-    monkeypatch.setattr(small.disk, "open", none_left)
+    monkeypatch.setattr(small.disk, "open", fails)
     small.clock.advance(2_000)
     send(small, "b", 3)
     small.broker.settle()

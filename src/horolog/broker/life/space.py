@@ -28,6 +28,8 @@ from horolog.limits import HOUR_MS, SECOND_MS
 from horolog.log.segment import segment_name
 
 COPIES = 3  # of what is sent: in the log, in its hour or buffer, and at its hand-over
+# No descriptor to look with, or a read that fails
+_CANNOT_LOOK = frozenset({ErrorCode.TOO_MANY_FILES, ErrorCode.DISK_FAILED})
 
 
 class Needs(NamedTuple):
@@ -128,9 +130,9 @@ class DiskPressure:
         try:
             room = self._shard.storage.free_bytes() + self._log_space()
         except HorologError as error:
-            if error.code is not ErrorCode.TOO_MANY_FILES:
+            if error.code not in _CANNOT_LOOK:
                 raise
-            return  # no descriptor to look with: the next piece can
+            return  # the next piece can
         if room < reserve:
             raise refused(
                 "disk",
@@ -160,9 +162,9 @@ class DiskPressure:
             self._free = shard.storage.free_bytes()
             self._allocated = max(0, self._log_space())
         except HorologError as error:
-            if error.code is not ErrorCode.TOO_MANY_FILES:
+            if error.code not in _CANNOT_LOOK:
                 raise
-            # No descriptor to look with: what was known a second ago is known well enough.
+            # What was known a second ago is known well enough; of a dead disk the next write tells.
         self._room = self._free + min(self._allocated, needs.log)
         left = self._room - self._taken
         shard.disk_refusal = self._refusal() if left < needs.total else None
