@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import orjson
 import pytest
 from worlds import checkpoint, take_all, view
@@ -267,6 +268,24 @@ def test_an_entry_that_names_another_topic_is_not_counted_for_that_one(make_worl
     world.broker.settle()
     assert take_all(world, topic="u") == ["u"]
     assert world.broker.ask(CountPending("u")).total == 0
+
+
+@pytest.mark.parametrize("origin", [0, 1 << 60])
+@pytest.mark.parametrize("kind", ["hour", "buffer"])
+def test_a_damaged_entry_hides_no_other_one(make_world, kind, origin) -> None:
+    """A start that repaired filed them again, so they were handed over twice."""
+    world = waiting_world(make_world, kind)
+    delay = world.broker.shard.delay
+    (source,) = delay.hours.values() if kind == "hour" else delay.far.buffers
+    origins = source.entries(np.arange(N))["origin"].copy()
+    path = records_file(world, kind).replace("delay.log", "delay.idx")
+    at = ENTRY_BYTES * 6 + ENTRY.fields["origin"][1]
+    world.disk.open(path).write(at, origin.to_bytes(8, "little"))
+    forget_views(world)
+    expected = [row if row != 6 else -1 for row in range(N)]
+    assert source.find_origins(origins).tolist() == expected
+    assert [int(source.find_origins(each)[0]) for each in origins.reshape(N, 1)] == expected
+    assert source.find_origins(origins + 1).tolist() == [-1] * N
 
 
 @pytest.mark.parametrize("kind", KINDS)

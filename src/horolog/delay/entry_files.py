@@ -222,11 +222,38 @@ class EntryFiles:
         return np.flatnonzero(~is_readable(self.entries(np.arange(first, stop)))) + first
 
     def find_origins(self, origins: npt.NDArray[np.uint64]) -> Rows:
-        """Row of each origin, −1 where no entry has it; a binary search, since origins ascend with the rows."""
-        if len(origins) <= _FEW:
-            return np.array([self._find_origin(origin) for origin in origins.tolist()], np.int64)
+        """Row of each origin, −1 where no entry has it; a binary search, since origins ascend with the rows.
+
+        One that a damaged entry misleads ends beside that entry; then all of them are looked at.
+        """
         if not self.count:
             return np.full(len(origins), -1, np.int64)
+        if len(origins) <= _FEW:
+            low = np.array([self._lower_bound(origin) for origin in origins.tolist()], np.int64)
+        else:
+            low = self._lower_bounds(origins)
+        column = self._column()["origin"]
+        last = self.count - 1
+        rows = np.where(column[np.minimum(low, last)] == origins, np.minimum(low, last), -1)
+        missing = np.flatnonzero(rows < 0)
+        if len(missing):
+            at = low[missing]
+            beside = self.entries(np.concatenate((np.maximum(at - 1, 0), np.minimum(at, last))))
+            sound = is_readable(beside).reshape(2, -1).all(axis=0)
+            doubtful = missing[~sound]
+            if len(doubtful):
+                rows[doubtful] = self._find_unordered(origins[doubtful])
+        return rows
+
+    def _find_unordered(self, origins: npt.NDArray[np.uint64]) -> Rows:
+        """The same in any order of the rows."""
+        column = self._column()["origin"].copy()
+        order = np.argsort(column, kind="stable")
+        at = np.minimum(np.searchsorted(column, origins, sorter=order), self.count - 1)
+        return np.where(column[order[at]] == origins, order[at], -1)
+
+    def _lower_bounds(self, origins: npt.NDArray[np.uint64]) -> Rows:
+        """The first row of that origin or a later one, for each."""
         low = np.zeros(len(origins), np.int64)
         high = np.full(len(origins), self.count, np.int64)
         column = self._column()["origin"]
@@ -235,10 +262,9 @@ class EntryFiles:
             below = (column[middle] < origins) & (low < high)
             low = np.where(below, middle + 1, low)
             high = np.where(below, high, middle)
-        found = np.minimum(low, self.count - 1)
-        return np.where((low < self.count) & (column[found] == origins), found, -1)
+        return low
 
-    def _find_origin(self, origin: int) -> int:
+    def _lower_bound(self, origin: int) -> int:
         """The same for one, without numpy: a replay of small frames asks for one at a time."""
         words = self._words("Q")
         low, high = 0, self.count
@@ -248,8 +274,7 @@ class EntryFiles:
                 low = middle + 1
             else:
                 high = middle
-        found = low < self.count and words[low * _LONGS + ORIGIN_LONG] == origin
-        return low if found else -1
+        return low
 
     # --- states -----------------------------------------------------------------------------------
 
