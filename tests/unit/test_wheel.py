@@ -58,3 +58,21 @@ def test_the_worked_example() -> None:
     assert day.wheel.loaded == 0
     assert day.wheel.load(D - 10_000, 1_000)
     assert (day.wheel.loaded, day.hand_over(D)) == (1, [D])
+
+
+class Rotten(DelayStore):
+    """Something waits, says a damaged due time, before the second that is asked for."""
+
+    def next_waiting(self, second: int) -> int | None:
+        return super().next_waiting(min(second, A // 1000))
+
+
+def test_no_second_is_loaded_twice_whatever_a_damaged_source_says() -> None:
+    day = Day()
+    day.store = Rotten(FaultyDisk(), "hours", tier=LakeTier())
+    day.wheel = Wheel(day.store)
+    day.file(A, B, C)
+    for at_ms in (TEN, TEN + 1_000, TEN + 2_000):
+        assert day.wheel.load(at_ms, 1_000)
+        assert day.wheel.loaded == 3
+    assert day.hand_over(TEN + 9_000) == [C, A, B]

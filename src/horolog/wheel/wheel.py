@@ -138,7 +138,7 @@ class Wheel:
             self._return_to(target + 1)
         while limit > 0:
             if self._loading is None:
-                second = self._source.next_waiting(self.loaded_until)
+                second = self._next_waiting()
                 if second is None or second > target:
                     self.loaded_until = max(self.loaded_until, target + 1)
                     return True
@@ -151,6 +151,11 @@ class Wheel:
             if done:
                 self._finish(self._loading)
         return False
+
+    def _next_waiting(self) -> int | None:
+        """The next second to load; never one that is loaded, whatever a damaged source says: its rows would be twice."""
+        second = self._source.next_waiting(self.loaded_until)
+        return None if second is None else max(second, self.loaded_until)
 
     def _finish(self, load: Load) -> None:
         second, order, ref = load.loaded()
@@ -251,7 +256,7 @@ class Wheel:
             if slot.loading:
                 return 0
             waits.append(self._order[0] * 1000 + slot.first_ms() - wall_ms)
-        ahead = self._source.next_waiting(self.loaded_until)
+        ahead = self._next_waiting()
         if ahead is not None:
             waits.append((ahead - WINDOW_SECONDS) * 1000 - wall_ms)
         return max(0, min(waits)) if waits else None
