@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -48,6 +49,30 @@ def test_thirty_days_pass_at_once(horolog_broker: BrokerProcess) -> None:
     """Days are no more work than minutes while nothing is due."""
     start_ms = horolog_broker.now_ms()
     assert horolog_broker.advance("30d") == start_ms + 30 * 86_400_000
+
+
+def test_a_restart_waits_for_a_port_that_somebody_has_got(
+    horolog_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections that are made get ports of the same range."""
+    horolog_broker.kill()
+    port = int(horolog_broker.grpc_endpoint.rpartition(":")[2])
+    other = socket.create_server(("127.0.0.1", port))
+    start, refused = horolog_broker._start, []
+
+    def counted(timeout_s: float) -> BrokerProcess:
+        try:
+            return start(timeout_s)
+        except BrokerStartError as error:
+            refused.append(error.stderr)
+            other.close()
+            raise
+
+    monkeypatch.setattr(horolog_broker, "_start", counted)
+    horolog_broker.restart()
+    assert len(refused) == 1
+    assert "in use" in refused[0]
+    assert horolog_broker.grpc_endpoint.endswith(f":{port}")
 
 
 def test_kill_and_restart_keep_ports_and_messages(horolog_broker: BrokerProcess) -> None:

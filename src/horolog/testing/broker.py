@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ from horolog.units import parse_duration_ms
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 _STDERR_SHOWN = 4_000
+_PORT_IN_USE = "cannot be opened (in use)"
 
 
 class BrokerStartError(Exception):
@@ -108,9 +110,20 @@ class BrokerProcess:
     def start(self, timeout_s: float = READY_TIMEOUT_S) -> BrokerProcess:
         """Start and wait for the ready line.
 
-        `BrokerStartError` when it ends or is silent for `timeout_s`.
+        `BrokerStartError` when it ends or is silent for `timeout_s`.  Where another program's connection
+        has got a port that this one had before, it waits as long for it.
         """
         assert not self.running, "this broker runs already"
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                return self._start(timeout_s)
+            except BrokerStartError as error:
+                had_it = bool(self.ready) and _PORT_IN_USE in error.stderr
+                if not had_it or time.monotonic() > until:
+                    raise
+
+    def _start(self, timeout_s: float) -> BrokerProcess:
         self._close_stderr()
         self._stderr = tempfile.TemporaryFile("a+", encoding="utf-8")  # noqa: SIM115 - lives on
         process = self._popen(
