@@ -247,7 +247,7 @@ def test_letters_of_a_queue_that_is_cut_are_refused_and_the_others_go(world, bro
     done = redrive(broker)
     assert [each.place for each in done.letters] == [each.place for each in letters[:2]]
     for command in (Redrive("g", first=done.next), Redrive("g", only=(letters[3].place,))):
-        answer = Answer(command, 0)
+        answer = Answer(command)
         broker.step([answer])
         broker.settle()
         assert answer.result.code is ErrorCode.DAMAGED

@@ -6,7 +6,7 @@ a write or a sync happens, so several turns may be under way when the power goes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from random import Random
 from typing import Any
 
@@ -37,6 +37,7 @@ class Answer:
     """What became of one command; `result` is set when the reply was released."""
 
     command: Command
+    _: KW_ONLY
     result: Any = None
     done: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
