@@ -90,9 +90,7 @@ class LeaseChanges:
         if lease is None:
             return False
         place = Place(topic.id, receipt.queue, receipt.offset)
-        queued = self._shard.queued
-        unit = queued.units(topic, receipt.queue, receipt.offset, 1)[0].tolist()
-        record = queued.record(topic, receipt.queue, receipt.offset, *unit[:2])
+        record = self._shard.queued.record_at(topic, receipt.queue, receipt.offset)
         if record is None:
             raise invalid_receipt("of a message that the log has lost")
         self._send_backs.bury(token, group, place, record, lease.attempt, now)

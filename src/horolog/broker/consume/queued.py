@@ -69,6 +69,11 @@ class QueuedMessages:
                 self.unreadable(topic, queue, error.message)
             raise
 
+    def record_at(self, topic: Topic, queue: int, offset: int) -> bytes | None:
+        """The record of the message at a queue offset; None: a hole.  DAMAGED as `units`."""
+        position, size, _ = self.units(topic, queue, offset, 1)[0].tolist()
+        return self.record(topic, queue, offset, position, size)
+
     def record(
         self, topic: Topic, queue: int, offset: int, position: int, size: int
     ) -> bytes | None:

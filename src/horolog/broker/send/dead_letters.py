@@ -145,9 +145,7 @@ class DeadLetters:
 
     def _read(self, topic: Topic, place: LetterPlace) -> bytes | None:
         """The record of a dead letter; None: a hole.  DAMAGED if its queue cannot be read there."""
-        queued = self._shard.queued
-        position, size, _ = queued.units(topic, place.queue, place.offset, 1)[0].tolist()
-        return queued.record(topic, place.queue, place.offset, position, size)
+        return self._shard.queued.record_at(topic, place.queue, place.offset)
 
     # --- re-driving -------------------------------------------------------------------------------
 
