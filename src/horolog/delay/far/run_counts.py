@@ -45,8 +45,9 @@ class RunCounts:
 
         The hour follows from the place of the row; if it has several topics one of them is a guess.
         """
+        directory = self._access.directory if len(rows) else None
         for row in rows.tolist():
-            place = self._row_of(row)
+            place = self._row_of(row, directory)
             self._add((int(place["hour"]), int(place["topic"])), 1)
 
     def _add(self, key: tuple[int, int], n: int) -> None:
@@ -58,16 +59,19 @@ class RunCounts:
         self.gone_by = {key: n for key, n in self.gone_by.items() if key[0] >= first}
         return dict(self.gone_by)
 
-    def _first_hour(self) -> int:
-        """The hour of the first row that was not handed over; what is due before it does not wait."""
+    def _first_hour(self, directory: npt.NDArray[Any] | None = None) -> int:
+        """The hour of the first row that was not handed over; what is due before it does not wait.
+
+        directory  as it was read just now: each reading verifies it
+        """
         row = min(self._states.passed_rows().tolist(), default=self._states.cursor)
         if row >= self._states.limit:
             return self.limit_ms // HOUR_MS + 1
-        return int(self._row_of(row)["hour"])
+        return int(self._row_of(row, directory)["hour"])
 
-    def _row_of(self, row: int) -> Any:
+    def _row_of(self, row: int, directory: npt.NDArray[Any] | None) -> Any:
         """A row of the directory with the hour of this row: rows and directory are both in order of time."""
-        directory = self._access.directory
+        directory = self._access.directory if directory is None else directory
         if not len(directory):
             return np.array([(self.limit_ms // HOUR_MS, 0, 0, 0)], TOPIC_HOUR)[0]
         ends = np.cumsum(directory["count"].astype(np.int64))
@@ -81,7 +85,7 @@ class RunCounts:
         rows = self._access.directory
         last = ((self.limit_ms if to_ms is None else min(to_ms, self.limit_ms)) - 1) // HOUR_MS
         hours = rows["hour"]
-        rows = rows[hours.searchsorted(self._first_hour()) : hours.searchsorted(last, "right")]
+        rows = rows[hours.searchsorted(self._first_hour(rows)) : hours.searchsorted(last, "right")]
         counts = rows["count"].astype(np.int64)
         if self.gone_by:
             hours, topics = rows["hour"].tolist(), rows["topic"].tolist()
