@@ -232,13 +232,12 @@ class EntryFiles:
             low = np.array([self._lower_bound(origin) for origin in origins.tolist()], np.int64)
         else:
             low = self._lower_bounds(origins)
-        column = self._column()["origin"]
-        last = self.count - 1
-        rows = np.where(column[np.minimum(low, last)] == origins, np.minimum(low, last), -1)
+        at = np.minimum(low, self.count - 1)
+        rows = np.where(self._column()["origin"][at] == origins, at, -1)
         missing = np.flatnonzero(rows < 0)
         if len(missing):
-            at = low[missing]
-            beside = self.entries(np.concatenate((np.maximum(at - 1, 0), np.minimum(at, last))))
+            before = np.maximum(low[missing] - 1, 0)
+            beside = self.entries(np.concatenate((before, at[missing])))
             sound = is_readable(beside).reshape(2, -1).all(axis=0)
             doubtful = missing[~sound]
             if len(doubtful):
