@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.unit.test_order import MINUTE, ack, after, name_of, put, receive, send, take
 from worlds import checkpoint
 
-from horolog.protocol.commands import (
-    Ack,
-    CreateTopic,
-    Delivered,
-    MessageType,
-    Receive,
-    SendMessages,
-    TopicType,
-)
+from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.queue_commands import GroupSettings, PutGroup
-from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_broker import Answer
-
-MINUTE = 60_000
 
 
 @pytest.fixture
@@ -27,37 +16,6 @@ def broker(world):
     world.broker.ask(CreateTopic("t", TopicType.FIFO, 1))
     world.broker.ask(PutGroup("g", GroupSettings(orderly=True)))
     return world.broker
-
-
-def send(world, *names: str) -> None:
-    """Messages whose first letter is their message group."""
-    made = [
-        encode(topic="t", body=b"b", message_id=each, type=MessageType.FIFO, message_group=each[0])
-        for each in names
-    ]
-    assert not world.broker.ask(SendMessages("t", made)).refused
-
-
-def receive(poll_ms: int = 0) -> Receive:
-    return Receive("g", "t", -1, "*", 32, MINUTE, False, poll_ms, "c", in_order=True)
-
-
-def name_of(delivered: Delivered) -> str:
-    return properties.value_of(layout.decode(delivered.layout).properties, "UNIQ_KEY") or ""
-
-
-def take(world) -> dict[str, str]:
-    """Message ids and handles of what a receive gets."""
-    return {name_of(each): each.receipt_handle for each in world.broker.ask(receive()).messages}
-
-
-def ack(world, handle: str) -> None:
-    assert world.broker.ask(Ack("g", "t", [handle])).refused == [None]
-
-
-def after(world, ms: int) -> None:
-    world.clock.advance(ms)
-    world.broker.settle()
 
 
 def start_again(world) -> None:
@@ -75,20 +33,19 @@ def rot(world, message_id: str) -> None:
 
 def poll(world) -> Answer:
     """A receive that waits for 20 s."""
-    answer = Answer(receive(20_000))
-    world.broker.step([answer])
+    answer = put(world, receive(poll_ms=20_000))
     world.broker.settle()
     return answer
 
 
 def test_a_queue_that_is_cut_gives_nothing_of_the_group_of_a_leased_message(world, broker) -> None:
     """The messages that are new are in memory, and could be given out."""
-    send(world, "a1", "b1")
+    send(world, "a1 b1")
     found = take(world)
     start_again(world)
     (queue,) = (path for path in world.disk.names() if path.endswith(".cq"))
     world.disk.open(queue).truncate(7)
-    send(world, "a2", "c1")
+    send(world, "a2 c1")
     for _ in range(2):
         assert not take(world), "which groups a1 and b1 are of cannot be read"
     world.reopen()
@@ -106,7 +63,7 @@ def test_what_has_rotted_blocks_all_groups_while_somebody_has_it(world, broker) 
     found = take(world)
     start_again(world)
     rot(world, "a1")
-    send(world, "a2", "b2")
+    send(world, "a2 b2")
     after(world, MINUTE // 2 - 1)
     waits = poll(world)
     after(world, 1)
