@@ -298,7 +298,7 @@ def test_any_body_of_a_batch_is_messages_or_an_error(body, head) -> None:
 
 def test_the_answer_waits_like_any_send(world, broker) -> None:
     gathered, _ = made(send_frame({"UNIQ_KEY": "m"}))
-    asked = Asked(gathered[0].command, world.clock.wall_ms())
+    asked = Asked(gathered[0].command)
     broker.step([asked])
     broker.settle()
     assert asked.done
