@@ -14,7 +14,7 @@ cannot trust, as it refuses with any other error.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 
 class ErrorCode(StrEnum):
@@ -123,6 +123,14 @@ class HorologError(Exception):
     def fatal(self) -> bool:
         """Whether the process or its data directory cannot go on."""
         return self.code in _FATAL
+
+    def kept(self) -> Self:
+        """The same one, to be kept as an answer: without the frames that it, and what led to it, were raised in.
+
+        They refer to it in turn, and all that they hold (the commands of a turn) would stay until garbage is looked for.
+        """
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
 
     def __str__(self) -> str:
         return self.message

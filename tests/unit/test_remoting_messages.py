@@ -11,7 +11,7 @@ from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 
 from horolog.protocol.commands import TopicType
-from horolog.protocol.queue_commands import GroupSettings, PutGroup
+from horolog.protocol.queue_commands import DeleteGroup, GroupSettings, PutGroup
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.rocketmq import layout
@@ -308,6 +308,26 @@ def test_a_group_that_may_not_consume_gets_nothing(tmp_path: Path) -> None:
         answer = client.call(Code.PULL_MESSAGE, pulling())
         assert answer.code == Status.NO_PERMISSION
         assert "g" in answer.remark
+
+
+def test_a_pull_of_a_group_without_a_heartbeat_is_one_command(tmp_path: Path) -> None:
+    """It was refused for the group and asked again, which took another turn."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        filled(door, client, 1)
+        before = door.within(lambda: door.engine.meters.commands.total)
+        client.done(Code.PULL_MESSAGE, pulling())
+        assert door.within(lambda: door.engine.meters.commands.total) == before + 1
+
+
+def test_a_pull_waits_on_when_its_group_is_deleted(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        door.submit(PutGroup("g"))
+        waiting = client.ask(Code.PULL_MESSAGE, pulling(sysFlag=6))
+        client.call(Code.GET_BROKER_CLUSTER_INFO)
+        door.submit(DeleteGroup("g"))
+        client.done(Code.SEND_MESSAGE_V2, sending(), b"x")
+        assert bodies(client.answer(waiting)) == [b"x"]
 
 
 def test_a_pull_goes_by_the_subscription_of_the_heartbeat(tmp_path: Path) -> None:

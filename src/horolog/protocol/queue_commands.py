@@ -37,7 +37,7 @@ class Pull:
     )
     poll_ms: int  # how long to wait at the end of the queue; 0: answer at once
     client_id: str = ""
-    group: str = ""  # whose settings may forbid it; "": nobody's
+    group: str = ""  # whose settings may forbid it, if it exists; "": nobody's
     is_sql: bool = False  # the filter is a SQL92 expression
     broadcasts: bool = False  # all members of the group get everything
 

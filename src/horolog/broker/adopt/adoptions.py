@@ -173,7 +173,7 @@ class Adoptions:
             except HorologError as error:
                 if error.fatal:
                     raise
-                result = error
+                result = error.kept()
             replies.append(Reply(token, result))
         return replies
 

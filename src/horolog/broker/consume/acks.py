@@ -68,7 +68,7 @@ class Acks:
         try:
             self._take_alone(read)
         except HorologError as error:
-            return error
+            return error.kept()
         return None
 
     def _open(self, queue_id: int) -> _Queue | None:

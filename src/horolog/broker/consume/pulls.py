@@ -73,8 +73,10 @@ class Pulls:
         topic = self._shard.topics.get(command.topic)
         topic.check_readable()
         queue = queue_of(topic, command.queue_id)
-        if command.group:
-            group = self._groups.known(command.group)
+        group = self._shard.ready.groups.ids.get(command.group)
+        if (
+            group is not None
+        ):  # else no heartbeat has made it: it has no settings that could forbid it anything
             self._groups.check_may_consume(group, broadcasts=command.broadcasts)
         tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         first, length = command.first, queue.length
@@ -152,7 +154,7 @@ class Pulls:
                 except HorologError as error:
                     if error.fatal:
                         raise
-                    answers[asked] = error
+                    answers[asked] = error.kept()
             polls.leave(waiter)
             found = answers[asked]
             if isinstance(found, Pulled):

@@ -163,7 +163,7 @@ class BulkRecalls:
         except HorologError as error:
             if error.fatal:
                 raise
-            piece.replies.append(Reply(task.token, error))
+            piece.replies.append(Reply(task.token, error.kept()))
             self._tasks.popleft()
             self._can_go_on = True
             return piece

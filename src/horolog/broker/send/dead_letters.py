@@ -204,7 +204,7 @@ class DeadLetters:
                 each = self._make(command, place, record[HEAD_BYTES:], due_ms, wall_ms)
             except HorologError as error:
                 name = retry.letter_of(record[HEAD_BYTES:]).message_id
-                done.refused.append(RefusedLetter(place, name, error))
+                done.refused.append(RefusedLetter(place, name, error.kept()))
                 continue
             if made and size + len(each.record) > self._shard.log.frame_bytes_max:
                 done.next = place

@@ -35,7 +35,7 @@ def mark(
         try:
             has_policy = check_policy(stored)
         except HorologError as error:
-            refused[row] = error
+            refused[row] = error.kept()
         else:
             heads["flags"][row] |= HAS_LATE * has_policy
     return refused

@@ -38,7 +38,7 @@ def to_send_quickly(request: QuickSend, peer: Peer) -> tuple[SendMessages, dict[
         try:
             record = _record(named, cut, peer) or _refused(request, topic, cut, peer)
         except HorologError as error:
-            refused[i] = error
+            refused[i] = error.kept()
             continue
         pieces += record
         sizes.append(sum(map(len, record)))

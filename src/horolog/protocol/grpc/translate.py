@@ -101,7 +101,7 @@ def to_send(
         try:
             encoded.append(to_record(topic, message, peer))
         except HorologError as error:
-            refused[i] = error
+            refused[i] = error.kept()
     return SendMessages(topic, NewRecords.of(encoded)), refused
 
 

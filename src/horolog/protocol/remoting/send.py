@@ -104,7 +104,7 @@ class _Gathering:
         try:
             self._take(frame)
         except HorologError as error:
-            self.refused.append((frame, error))
+            self.refused.append((frame, error.kept()))
 
     def _take(self, frame: Frame) -> None:
         get = frame.fields.get
@@ -171,7 +171,7 @@ class _Gathering:
             try:
                 self._add([batch], self._read_together([batch]) or self._read_batch(batch))
             except HorologError as error:
-                self.refused.append((batch.frame, error))
+                self.refused.append((batch.frame, error.kept()))
 
     def _read_together(self, batches: Sequence[Batch]) -> Wanted | None:
         """What the messages of these batches want; None if something is unusual about one of them."""

@@ -5,7 +5,6 @@ A body is slices of the log, one for each message, joined once where the answer 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from horolog.errors import ErrorCode, HorologError
@@ -131,9 +130,9 @@ class PullCodes:
             self._pulled(request, result)
             return
         assert isinstance(result, HorologError)
-        if result.code is ErrorCode.GROUP_NOT_FOUND and command.group:
-            # No heartbeat has made it: it has no settings that could forbid it anything.
-            self._ask(request, replace(command, group=""))
+        if result.code is ErrorCode.GROUP_NOT_FOUND:
+            # It was deleted while this waited: no settings forbid anything now.
+            self._ask(request, command)
             return
         request.fail(result)
 
