@@ -87,7 +87,7 @@ def test_consumers_and_what_is_handed_over_do_not_end_the_wait(world, broker) ->
     assert filed(broker) == 3
     world.clock.advance(5 * SECOND_MS)
     for n in range(3):
-        poll = Answer(Pull("t", 0, 0, "*", 32, 1 << 20, 0, group="g"))
+        poll = Answer(Pull("t", 0, 0, 32, 1 << 20, "*", 0, group="g"))
         broker.step([send(world, f"n{n}-"), poll, Answer(ClientSeen("c"))])
     assert broker.shard.handed_over == 2
     assert broker.shard.gathered.count == 2

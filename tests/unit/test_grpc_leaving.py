@@ -7,7 +7,7 @@ import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import grpc.aio
@@ -442,6 +442,8 @@ def test_a_topic_without_scheduled_messages_has_nothing_to_recall(tmp_path) -> N
 def test_a_broken_invariant_is_told_in_the_protocols_own_way(tmp_path) -> None:
     class Broken:
         """An engine that cannot even take a command."""
+
+        on_answers: ClassVar[list[Any]] = []
 
         def submit(self, command: object) -> Any:
             raise RuntimeError("no")

@@ -1,4 +1,8 @@
-"""What waits while the disk stalls is bounded (`server.inputs`), and whoever settles something gets in."""
+"""What waits for a turn, and what a turn answers.
+
+What waits while the disk stalls is bounded (`server.inputs`), and whoever settles something gets in.  Answers that are
+ready are written before the turn goes on.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.inputs import Inputs
+from horolog.server.link import Owing
 from horolog.server.loop import Engine
 from horolog.testing.disk import FaultyDisk
 
@@ -167,18 +172,43 @@ def test_sends_wait_for_the_write_under_way_unless_they_are_many() -> None:
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_the_write_of_a_turn_begins_before_its_answers_so_that_what_they_bring_waits_for_it() -> (
-    None
-):
+def test_answers_of_a_write_are_given_and_written_before_the_next_turn_appends() -> None:
+    async def run() -> None:
+        engine = await with_engine(FaultyDisk())
+        await engine.until_quiet()
+        order: list[str] = []
+        appends = engine.broker.go_on
+
+        def go_on(*turn: Any) -> None:
+            order.append("appends")
+            appends(*turn)
+
+        engine.broker.go_on = go_on  # type: ignore[method-assign]
+        engine.on_answers.append(lambda: order.append("written"))
+        engine.ask(send("m"), lambda _: order.append("answered"))
+        await engine.until_quiet()
+        assert order[:4] == ["appends", "answered", "written", "appends"]
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_what_early_answers_bring_has_no_turn_before_the_write_that_this_turn_begins() -> None:
+    """It waits for the end of that write: a turn of its own beside it would cost as much as one for all."""
+
     async def run() -> None:
         disk = FaultyDisk()
         engine = await with_engine(disk)
         under_way: list[tuple[bool, int]] = []
         last = asyncio.get_running_loop().create_future()
 
-        def go_on(_: object) -> None:
-            engine.ask(send("third"), last.set_result)
+        def look() -> None:
             under_way.append((engine.log.is_busy, len(engine.inputs)))
+
+        def go_on(_: object) -> None:
+            look()
+            engine.ask(send("third"), last.set_result)
+            asyncio.get_running_loop().call_soon(look)
 
         with disk.stalled("sync shard-00/log"):
             engine.ask(send("first"), go_on)
@@ -186,7 +216,7 @@ def test_the_write_of_a_turn_begins_before_its_answers_so_that_what_they_bring_w
                 await asyncio.sleep(0)
             second = engine.submit(send("second"))
         await asyncio.gather(second, last)
-        assert under_way == [(True, 1)]
+        assert under_way == [(False, 0), (True, 1)], "answered before the turn's write, asked in it"
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 30))
@@ -201,3 +231,34 @@ def test_inputs_wait_for_the_write_under_way_three_times_as_long_as_a_turn_takes
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_a_connection_that_cannot_be_written_to_keeps_nobody_elses_answers() -> None:
+    class Owes:
+        owes_now = True
+
+        def __init__(self, written: list[str], fault: str = "") -> None:
+            self._written, self._fault = written, fault
+
+        def flush(self) -> None:
+            self.owes_now = False
+            if self._fault:
+                raise RuntimeError(self._fault)
+            self._written.append("written")
+
+    async def run() -> None:
+        written: list[str] = []
+        owing = Owing()
+        links = [Owes(written), Owes(written, "a mistake of ours"), Owes(written)]
+        for link in links:
+            owing.add(link)  # type: ignore[arg-type]
+        owing.flush()
+        assert len(written) == 2
+        owing.add(links[0])  # type: ignore[arg-type]  # it was written meanwhile
+        links[2].owes_now = True
+        owing.add(links[2])  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(written) == 3, "at the latest after this turn of the loop"
+
+    asyncio.run(run())

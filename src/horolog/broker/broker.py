@@ -90,14 +90,26 @@ class Broker:
     ) -> Effects:
         """One turn.  `commit` and `durable` are log positions; what they cover becomes visible now."""
         now = Now(wall_ms, mono_ms)
+        effects = self.begin(inputs, now, commit=commit, durable=durable)
+        self.go_on(now, effects)
+        return effects
+
+    def begin(self, inputs: Sequence[Input], now: Now, *, commit: int, durable: int) -> Effects:
+        """1 to 3 of a turn: prompt answers, and those that waited for this commit position, may go out before the rest."""
         effects = Effects()
         self._commit(commit, durable, now, effects, waits=self._may_file_later(inputs))
         self.disk.begin_turn()
         self._make_runs(now, effects)
         self._serve(now, effects)
-        end_before = self.shard.log.end
+        effects.end = self.shard.log.end
+        self._decisions.decide(inputs, now, effects)
+        return effects
+
+    def go_on(self, now: Now, effects: Effects) -> None:
+        """4 and 5, of the turn that has begun at this time; adds to its effects."""
+        wall_ms, mono_ms = now
+        end_before = effects.end
         decisions = self._decisions
-        decisions.decide(inputs, now, effects)
         decisions.recalls.look_on()
         if not decisions.waits(BulkPiece()):
             decisions.recalls.do_bulk(now, effects)
@@ -124,7 +136,6 @@ class Broker:
         if not (self.shard.is_log_full or self.is_ending):
             effects.due_in_ms = self._due_in(wall_ms)
         self._tell_problems(effects)
-        return effects
 
     def check_invariants(self) -> None:
         """Everything that must hold between two steps; AssertionError if something does not."""

@@ -1,8 +1,8 @@
 """What one step of the core asks for; the loop performs it in this order.
 
-1. `writes` go to the log, then, by the flush policy, a sync.  Later steps may run meanwhile.
-2. `prompt` answers go out at once: they promise nothing that is not committed.
-3. When the commit position has reached `end`, the loop tells the core (`step(..., commit, durable)`) and then
+1. `prompt` answers go out at once: they promise nothing that is not committed.
+2. `writes` go to the log, then, by the flush policy, a sync.  Later steps may run meanwhile.
+3. When the commit position has reached `end`, the loop tells the core (`begin(..., commit, durable)`) and then
    releases `replies`: nothing above the commit position is visible to anybody.
 4. `checkpoint` is carried out in a thread (`broker.life.checkpoint_job.CheckpointJob`), and its end is told.
    So is `job`, which makes runs of far messages.  `checks` are for the doors, who know which producers are connected.

@@ -23,7 +23,7 @@ from horolog.limits import (
     UNFINISHED_BYTES_MAX,
     UNTAKEN_ALL_BYTES_MAX,
 )
-from horolog.server.link import Link, Stopped
+from horolog.server.link import Link, Owing, Stopped
 from horolog.server.shares import Bounds, Share, key_of
 from horolog.server.tls import Certificate
 from horolog.server.untaken import Untaken
@@ -39,6 +39,8 @@ class Intake:
     unfinished   bytes of requests that have not come to their end; who adds more is cut off
     share        percent of all that the clients of one address may take
     untaken      bytes of answers that clients have not read
+
+    owing  links with something to write
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Intake:
         self._shares: dict[str, Share] = {}
         self._unfinished_max = unfinished
         self._links: set[Link] = set()
+        self.owing = Owing()
         self.answers = Untaken(self._links, untaken)
         self._under_way = 0
         self._stopped = False  # reading, by `_under_way`
@@ -205,6 +208,7 @@ class Door:
         self._make_link = make_link
         self._listener = listener
         self.intake = intake
+        self.owing = intake.owing
         self.log = log
         self._quiet_ms = quiet_ms
         self._unanswered_ms = unanswered_ms

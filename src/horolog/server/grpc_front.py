@@ -80,6 +80,7 @@ class GrpcFront:
         )
         self._conversations: dict[Call, Conversation] = {}
         self._refused: dict[Call, str] = {}  # Telemetry of nobody, and why
+        self._engine = engine
         self._host, self._port = host, port
         self._certificate = certificate
         self._intake = intake or Intake()
@@ -97,6 +98,7 @@ class GrpcFront:
             quiet_ms=self._quiet_ms,
             unanswered_ms=self._unanswered_ms,
         )
+        self._engine.on_answers.append(self._intake.owing.flush)
         port = await self._door.start()
         self._sweep_later()
         return port

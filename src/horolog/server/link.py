@@ -19,6 +19,7 @@ from horolog.server.connected import Origin
 from horolog.server.shares import Share
 from horolog.server.tls import HANDSHAKE, Certificate, Tls, TlsEnd
 
+_log = logging.getLogger("horolog.doors")
 _WRITE_HIGH_BYTES = 4 << 20  # in the transport, before nothing more is read from that peer
 
 
@@ -189,10 +190,15 @@ class Link(asyncio.Protocol):
     # --- writing ----------------------------------------------------------------------------------
 
     def owes(self) -> None:
-        """Something was said: it is written once this turn of the event loop is over."""
+        """Something was said: it is written once this turn of the event loop is over, or the core has a pause."""
         if not self._owes:
             self._owes = True
-            self._door.loop.call_soon(self.flush)
+            self._door.owing.add(self)
+
+    @property
+    def owes_now(self) -> bool:
+        """Whether something was said that is not written."""
+        return self._owes
 
     def flush(self) -> None:
         """Write all that was said."""
@@ -208,10 +214,35 @@ class Link(asyncio.Protocol):
         self.written()
 
 
+class Owing:
+    """Links that have said something which is not written: `flush` writes it, at the latest after this turn of the loop."""
+
+    def __init__(self) -> None:
+        self._links: list[Link] = []
+
+    def add(self, link: Link) -> None:
+        """One more."""
+        if not self._links:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._links.append(link)
+
+    def flush(self) -> None:
+        """Write what they said, unless it was written meanwhile."""
+        links, self._links = self._links, []
+        for link in links:
+            if link.owes_now:
+                try:
+                    link.flush()
+                except Exception:  # noqa: BLE001 - as it says
+                    # Nobody else's answers, and no turn of the core, may suffer from it.
+                    _log.exception("what a connection is owed could not be written")
+
+
 class Links(Protocol):
     """What a link needs of its door."""
 
     loop: asyncio.AbstractEventLoop
+    owing: Owing
     certificate: Certificate | None
     log: logging.Logger
     bytes_in: int

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from horolog.broker.broker import Input
-from horolog.broker.effects import Effects, Reply
+from horolog.broker.effects import Effects, Now, Reply
 from horolog.broker.life.opening import Opened
 from horolog.clock import Clock
 from horolog.delay.far.jobs import FarJob
@@ -49,6 +49,7 @@ class Engine:
 
     storage     the data directory
     on_checks   called with transactions whose producers are to be asked
+    on_answers  called when answers were given that can be written before the turn goes on
     next_in_ms  until there is something to do; None: there is nothing before a command comes
     """
 
@@ -68,11 +69,14 @@ class Engine:
         )
         self._next_turn: asyncio.Handle | None = None  # that is asked for; there is one at most
         self._has_left = False  # the last turn could not take all inputs
+        self._in_turn = False
+        self._wants_turn = False  # something came in during this one
         self._timer: asyncio.TimerHandle | None = None
         self.next_in_ms: int | None = 0
         self._quiet: list[asyncio.Future[None]] = []
         self._stopping = False
         self._on_close: list[Callable[[], None]] = []
+        self.on_answers: list[Callable[[], None]] = []
         self.on_checks: Callable[[list[CheckDue]], None] = lambda _: None
         self.backups: Backups | None = None  # only where there is a data directory
         self.adoptions: Adoptions | None = None  # likewise
@@ -140,7 +144,9 @@ class Engine:
         Requests come one by one, and a turn has a cost of its own: a turn for each would halve the throughput, and
         delay the end of the write, which is a turn too.
         """
-        if self._next_turn is None:
+        if self._in_turn:
+            self._wants_turn = True  # it has company at the end of the write that this turn begins
+        elif self._next_turn is None:
             if gather and self.log.is_busy:
                 self._next_turn = self._loop.call_later(self._gather_s, self._turn)
             else:
@@ -175,22 +181,37 @@ class Engine:
             self._timer = None
         inputs = self.inputs.take(TURN_COMMANDS_MAX)
         self._has_left = bool(self.inputs)
-        wall_ms, mono_ms = self.clock.wall_ms(), self.clock.monotonic_ms()
-        self.meters.begin(len(inputs), wall_ms, mono_ms)
+        now = Now(self.clock.wall_ms(), self.clock.monotonic_ms())
+        self.meters.begin(len(inputs), *now)
+        self._in_turn = True
         try:
-            effects = self.broker.step(
-                inputs,
-                wall_ms=wall_ms,
-                mono_ms=mono_ms,
-                commit=self.log.commit,
-                durable=self.log.durable,
+            effects = self.broker.begin(
+                inputs, now, commit=self.log.commit, durable=self.log.durable
             )
+            self._answer_early(effects)
+            self.broker.go_on(now, effects)
         except Exception as error:  # noqa: BLE001 - a broken invariant or a dead disk: stop, recover
             self.inputs.put_back(inputs)  # they are told too
             self._fail(error)
             return
+        finally:
+            self._in_turn = False
         self.meters.end()
         self._perform(effects)
+        if self._wants_turn:
+            self._wants_turn = False
+            self._soon(gather=True)
+
+    def _answer_early(self, effects: Effects) -> None:
+        """Give, and write, the answers that are ready before anything is appended: clients go on meanwhile."""
+        prompt, effects.prompt = effects.prompt, []
+        if prompt or (self._held and self._held[0][0] <= self.log.commit):
+            self.meters.pause()
+            self._answer(prompt)
+            self._release()
+            for write in self.on_answers:
+                write()
+            self.meters.resume()
 
     def _perform(self, effects: Effects) -> None:
         # First, so that the commands which answers bring wait for the end of this write, and have no turn before.

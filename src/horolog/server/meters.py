@@ -35,7 +35,7 @@ class Meters:
         self.refused = 0
         self.steps = [0, 0]
         self.stepped_ms = [0, 0]
-        self._began = 0.0
+        self._began = self._paused = 0.0
         self._wall_ms: int | None = None
         self._mono_ms = 0
 
@@ -51,6 +51,14 @@ class Meters:
                 self.stepped_ms[way] += abs(step_ms)
         self._wall_ms, self._mono_ms = wall_ms, mono_ms
         self._began = perf_counter()
+
+    def pause(self) -> None:
+        """Something else is done in it, which does not count, until `resume`."""
+        self._paused = perf_counter()
+
+    def resume(self) -> None:
+        """The turn goes on."""
+        self._began += perf_counter() - self._paused
 
     def end(self) -> None:
         """It is over, but for its effects."""

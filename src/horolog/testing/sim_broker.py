@@ -12,7 +12,7 @@ from typing import Any
 
 from horolog.broker.adopt.staging import Place
 from horolog.broker.broker import Input
-from horolog.broker.effects import Reply
+from horolog.broker.effects import Now, Reply
 from horolog.broker.life.checkpoint_job import CheckpointJob
 from horolog.broker.life.opening import Opened, ShardMeta, open_shard
 from horolog.broker.settings import Settings
@@ -154,20 +154,21 @@ class SimBroker:
         assert self._opened is not None
         broker = self._opened.broker
         wall = self._clock.wall_ms()
-        effects = broker.step(
-            [Input(answer, answer.command) for answer in answers],
-            wall_ms=wall,
-            mono_ms=self._clock.monotonic_ms(),
-            commit=self._commit,
-            durable=self._durable,
-        )
+        now = Now(wall, self._clock.monotonic_ms())
+        inputs = [Input(answer, answer.command) for answer in answers]
+        effects = broker.begin(inputs, now, commit=self._commit, durable=self._durable)
+        early = effects.prompt.copy()
+        for reply in early:
+            self._release(reply)
+        self._release_held()
+        broker.go_on(now, effects)
         self.watch.see(effects.writes, wall)
         is_busy = bool(answers or effects.writes or effects.replies or effects.prompt)
         self._check_after(is_busy, (wall, self._commit, self._durable, self._jobs_done))
         self.problems += effects.problems
         self.checks_due += effects.checks
         self.given_up += effects.given_up
-        for reply in effects.prompt:
+        for reply in effects.prompt[len(early) :]:
             self._release(reply)
         self._unwritten += effects.writes
         self._end = effects.end
