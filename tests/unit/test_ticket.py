@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import CreateTopic, DescribeTopic, TopicType, TopicView
@@ -66,3 +68,21 @@ def test_a_ticket_is_settled_once() -> None:
     ticket.settle(2)
     assert got == [1]
     assert ticket.over
+
+
+def test_a_settled_ticket_keeps_nobody() -> None:
+    class Caller:
+        def __init__(self) -> None:
+            self.ticket = Ticket(self.come)
+
+        def come(self, result: object) -> None: ...
+
+    caller = Caller()
+    kept = weakref.ref(caller)
+    caller.ticket.settle(1)
+    gc.disable()
+    try:
+        del caller
+        assert kept() is None, "without a look for garbage"
+    finally:
+        gc.enable()

@@ -11,8 +11,12 @@ from collections.abc import Callable
 _log = logging.getLogger("horolog")
 
 
+def _told(result: object) -> None:
+    """Tell nobody: whoever asked has the result."""
+
+
 class Ticket:
-    """The token of a command.  The result is not kept: callers may take long for their answers.
+    """The token of a command.  Neither the result nor the caller is kept: callers may take long for their answers.
 
     over  the result has been given
     """
@@ -28,8 +32,12 @@ class Ticket:
         if self.over:
             return
         self.over = True
+        then, self._then = (
+            self._then,
+            _told,
+        )  # a call has its ticket, and this its call: a cycle until here
         try:
-            self._then(result)
+            then(result)
         except Exception:  # noqa: BLE001 - as it says
             # The results of other commands come in the same turn, and must be told all the same.
             _log.exception("a result could not be told")
