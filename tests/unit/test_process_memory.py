@@ -100,3 +100,27 @@ def test_a_refused_send_leaves_no_garbage(tmp_path: Path, wrong: Frame) -> None:
         refused(10)
         with no_garbage():
             refused(20)
+
+
+def test_sends_and_pulls_leave_no_garbage(tmp_path: Path) -> None:
+    pull = {
+        "consumerGroup": "g", "topic": "t", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
+        "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 1, "subscription": "*",
+    }  # fmt: skip
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("t")
+
+        def traffic(first: int) -> None:
+            asked = range(first, first + 20)
+            sends = [
+                send_frame({"DELAY": str(n % 2)}, opaque=opaque) for n, opaque in enumerate(asked)
+            ]
+            client.send(*sends)
+            assert all(client.answer(opaque).code == Status.SUCCESS for opaque in asked)
+            end = client.done(Code.PULL_MESSAGE, pull).fields["nextBeginOffset"]
+            waited = client.call(Code.PULL_MESSAGE, {**pull, "queueOffset": end})
+            assert waited.code == Status.PULL_NOT_FOUND
+
+        traffic(20)
+        with no_garbage():
+            traffic(40)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 _log = logging.getLogger("horolog")
 
 
-def _told(result: object) -> None:
+def _nobody(result: object) -> None:
     """Tell nobody: whoever asked has the result."""
 
 
@@ -34,7 +34,7 @@ class Ticket:
         self.over = True
         then, self._then = (
             self._then,
-            _told,
+            _nobody,
         )  # a call has its ticket, and this its call: a cycle until here
         try:
             then(result)
