@@ -32,10 +32,8 @@ class Ticket:
         if self.over:
             return
         self.over = True
-        then, self._then = (
-            self._then,
-            _nobody,
-        )  # a call has its ticket, and this its call: a cycle until here
+        # A call has its ticket, and a ticket its call: here the cycle ends.
+        then, self._then = self._then, _nobody
         try:
             then(result)
         except Exception:  # noqa: BLE001 - as it says
