@@ -11,8 +11,8 @@ from collections.abc import Callable
 _log = logging.getLogger("horolog")
 
 
-def _nobody(result: object) -> None:
-    """Tell nobody: whoever asked has the result."""
+def nobody(result: object) -> None:
+    """Drop a result that nobody is told."""
 
 
 class Ticket:
@@ -33,7 +33,7 @@ class Ticket:
             return
         self.over = True
         # A call has its ticket, and a ticket its call: here the cycle ends.
-        then, self._then = self._then, _nobody
+        then, self._then = self._then, nobody
         try:
             then(result)
         except Exception:  # noqa: BLE001 - as it says

@@ -74,9 +74,8 @@ class Pulls:
         topic.check_readable()
         queue = queue_of(topic, command.queue_id)
         group = self._shard.ready.groups.ids.get(command.group)
-        if (
-            group is not None
-        ):  # else no heartbeat has made it: it has no settings that could forbid it anything
+        if group is not None:
+            # A group that nobody has told of in a heartbeat has no settings that could forbid it anything.
             self._groups.check_may_consume(group, broadcasts=command.broadcasts)
         tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         first, length = command.first, queue.length

@@ -33,7 +33,7 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
-from horolog.server.ticket import Ticket
+from horolog.server.ticket import Ticket, nobody
 
 _I32 = (1 << 31) - 1
 _ALL = "*"
@@ -130,7 +130,7 @@ class PopCodes:
     def gone(self, link: RemotingLink) -> None:
         """A connection has ended: nobody waits for its pops."""
         for ticket in self._waiting.pop(link, {}).values():
-            self._node.engine.ask(CancelReceive(ticket), _nobody)
+            self._node.engine.ask(CancelReceive(ticket), nobody)
 
     # --- leases -----------------------------------------------------------------------------------
 
@@ -203,7 +203,3 @@ class PopCodes:
         """How many pops of a connection wait."""
         waiting = sum(map(len, self._waiting.values()))
         return Answer(fields={"pollingNum": str(waiting)})
-
-
-def _nobody(result: object) -> None:
-    """Drop a result that nobody is told."""

@@ -22,7 +22,7 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
-from horolog.server.ticket import Ticket
+from horolog.server.ticket import Ticket, nobody
 
 _COMMITS, _MAY_WAIT, _SUBSCRIBES = 1, 2, 4  # bits of the field sysFlag
 _STATUS = {
@@ -67,7 +67,7 @@ class PullCodes:
         first = integer(frame, "queueOffset")
         if flags & _COMMITS:
             commit = CommitOffsets(group, topic, {queue_id: integer(frame, "commitOffset", low=0)})
-            self._node.engine.ask(commit, _nobody)
+            self._node.engine.ask(commit, nobody)
         command = Pull(
             topic,
             queue_id,
@@ -149,8 +149,4 @@ class PullCodes:
     def gone(self, link: RemotingLink) -> None:
         """A connection has ended: nobody waits for its pulls."""
         for ticket in self._waiting.pop(link, {}).values():
-            self._node.engine.ask(CancelReceive(ticket), _nobody)
-
-
-def _nobody(result: object) -> None:
-    """Drop a result that nobody is told."""
+            self._node.engine.ask(CancelReceive(ticket), nobody)
