@@ -186,8 +186,20 @@ def open_many(broker: BrokerProcess, count: int) -> list[socket.socket]:
     return [socket.create_connection((host, int(port))) for _ in range(count)]
 
 
+PROVOKED = (
+    "HorologHandOverLate",
+    "HorologMessagesExpired",
+    "HorologScheduleStuck",
+    "HorologConnectionsRefused",
+    "HorologDown",
+)
+
+
 def test_alerts_of_a_live_broker(tmp_path: Path) -> None:
-    """Late hand-overs, expired messages, refused connections, a stuck schedule, and its end, on purpose."""
+    """Late hand-overs, expired messages, refused connections, a stuck schedule, and its end, on purpose.
+
+    None of them fires before. Others may: the disk of a machine that runs tests fills up indeed.
+    """
     with BrokerProcess(clock="system", flush="os", arguments=["--connections", "16"]) as broker:
         admin, target = broker.admin, broker.admin_url.removeprefix("http://")
         broker.create_topic("late")
@@ -197,7 +209,7 @@ def test_alerts_of_a_live_broker(tmp_path: Path) -> None:
         with Prometheus(tmp_path / "prometheus", [target], hurried(TEXT)) as prometheus:
             prometheus.until('up{job="horolog"} == 1')
             prometheus.until("topic:horolog_handover_lateness_seconds:p99_5m")
-            assert prometheus.query("ALERTS") == []
+            assert prometheus.query(f'ALERTS{{alertname=~"{"|".join(PROVOKED)}"}}') == []
             due_ms = broker.now_ms() + 2_000  # while it is paused, however slow the machine
             for topic in ("late", "drops"):
                 body = {"topic": topic, "body": "x", "deliver_at_ms": due_ms}
