@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horolog.limits import ORDER_COST, SCAN_MAX
-from horolog.log.consume_queue import UNIT
+from horolog.log.queue_unit import UNIT
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq.message import encode
 from horolog.ready import order as order_module

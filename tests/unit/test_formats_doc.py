@@ -20,12 +20,12 @@ from horolog.delay.run import format as run_format
 from horolog.lake.core import state_file as lake
 from horolog.log import (
     checkpoint,
-    consume_queue,
     control_records,
     frame,
     half_records,
     key_index,
     key_rows,
+    queue_unit,
     record,
 )
 from horolog.protocol.rocketmq import layout
@@ -51,7 +51,7 @@ STRUCTS = {
 }
 DTYPES = {
     "Message records": record.HEAD,
-    "Consume queue unit": consume_queue.UNIT,
+    "Consume queue unit": queue_unit.UNIT,
     "Delay index entry": entry.ENTRY,
     "Key index row": key_rows.ROW,
 }

@@ -10,7 +10,7 @@ from admin_api import exchange
 from tests.support.remoting_door import remoting_door
 
 from horolog.limits import POLL_MAX_MS
-from horolog.log.consume_queue import MANY_CODE
+from horolog.log.queue_unit import MANY_CODE
 from horolog.protocol.commands import (
     Ack,
     ChangeTopic,

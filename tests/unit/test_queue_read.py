@@ -8,7 +8,7 @@ from admin_api import answering, exchange, serve
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ADMIN_READ_MAX, SCAN_MAX, TURN_READ_BYTES, TURN_READ_MAX
-from horolog.log.consume_queue import UNIT
+from horolog.log.queue_unit import UNIT
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
     CreateTopic,

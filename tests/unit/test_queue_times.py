@@ -9,7 +9,7 @@ from work import bytecodes
 from horolog.broker.consume.queue_times import earliest_store_time, search_offset
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOLES_READ_MAX
-from horolog.log.consume_queue import UNIT
+from horolog.log.queue_unit import UNIT
 from horolog.protocol.commands import CreateTopic, MessageType, SendMessages, TopicType
 from horolog.protocol.queue_commands import EarliestStoreTime, Pull, ReadMessage, SearchOffset
 from horolog.protocol.rocketmq import layout

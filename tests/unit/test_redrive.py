@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.consume_queue import UNIT_BYTES
+from horolog.log.queue_unit import UNIT_BYTES
 from horolog.protocol.commands import (
     CreateTopic,
     Delivered,

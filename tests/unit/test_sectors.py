@@ -8,8 +8,9 @@ from worlds import checkpoint, take_all
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
-from horolog.log.consume_queue import UNIT, ConsumeQueue
+from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.frame import HEADER_BYTES, parse
+from horolog.log.queue_unit import UNIT
 from horolog.protocol.commands import (
     CountPending,
     CreateTopic,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.topics import Topic
-from horolog.log.consume_queue import units_of
+from horolog.log.queue_unit import units_of
 from horolog.log.record import HEAD_BYTES, MANY_TAGS
 from horolog.log.stored import put_stored, stored
 from horolog.log.unaligned import put

@@ -9,6 +9,6 @@ scan, resync, frame_watch               the tail at a start, and what is damaged
 salvage                                 what cannot be read is given up, when somebody asks for it
 recovery                                the table that decides what a start does
 checkpoint                              the state of a shard at one log position
-consume_queue                           which message has which queue offset
+consume_queue, queue_unit               which message has which queue offset; a unit in memory and in a file
 key_index, key_chunk, key_tail, key_rows  from message ids and keys to log positions; `key_merge` sorts and searches
 """

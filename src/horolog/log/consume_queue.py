@@ -1,16 +1,7 @@
 """Consume queues: which message has which queue offset.  Rebuilt from the commit log.
 
-One directory per queue, `<topic id>-<queue>`, with files of 262 144 units named by their first queue
-offset.  A unit is RocketMQ's, but little-endian:
-
-======  =====  ============  =====================================================================
-offset  bytes  field         meaning
-======  =====  ============  =====================================================================
-0       8      position      log position of the message's record
-8       4      size          of the record
-12      8      tags code     Java hash of the tag, sign-extended; 0 without a tag.  Of a
-                             message that may have several: 2³² + `tags.bits_of` them
-======  =====  ============  =====================================================================
+One directory per queue, `<topic id>-<queue>`, with files of 262 144 units (`log.queue_unit`) named by their first
+queue offset.
 
 Units are appended in memory when their frame is committed and written in bulk; a disk that is full only makes
 the part in memory grow until space returns.  Synced before a checkpoint names the length.
@@ -29,27 +20,12 @@ import numpy.typing as npt
 
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
-from horolog.log.record import MANY_TAGS
+from horolog.log.queue_unit import NO_UNITS, UNIT, UNIT_BYTES, UnitsPlace, seal, unseal
 from horolog.storage.api import File, Storage
 from horolog.storage.sectors import read_around
 
-UNIT = np.dtype([("position", "<i8"), ("size", "<i4"), ("tags", "<i8")])
-UNIT_BYTES = 20
-assert UNIT.itemsize == UNIT_BYTES
-MANY_CODE = 1 << 32  # in the tags code of a message that may have several tags
-NO_UNITS = np.empty(0, UNIT)
 REBUILDING = "rebuilding"  # a file that stands in a queue's directory while it is being rebuilt
 _WRITE_UNITS = 1_024  # kept in memory until there are this many, or a checkpoint wants them
-
-
-def units_of(heads: npt.NDArray[Any], positions: npt.NDArray[Any] | int) -> npt.NDArray[Any]:
-    """UNIT rows of message records: their HEAD rows (`log.record`), and where in the log they stand."""
-    units = np.empty(len(heads), UNIT)
-    units["position"], units["size"], units["tags"] = positions, heads["size"], heads["tags"]
-    many = heads["flags"] & MANY_TAGS != 0
-    if bool(many.any()):
-        units["tags"][many] = heads["tags"][many].view(np.uint32) + np.int64(MANY_CODE)
-    return units
 
 
 def queue_dir_name(topic: int, queue: int) -> str:
@@ -61,6 +37,12 @@ def is_queue_dir(name: str) -> bool:
     """Whether it is the name of such a directory."""
     topic, _, queue = name.partition("-")
     return topic.isdecimal() and queue.isdecimal()
+
+
+def units_place(name: str, first: int) -> UnitsPlace:
+    """Whose the units of a file in such a directory are, from queue offset `first` on."""
+    topic, _, queue = name.partition("-")
+    return UnitsPlace(int(topic), int(queue), first)
 
 
 def queue_file_name(first: int) -> str:
@@ -83,6 +65,7 @@ class ConsumeQueue:
         "files_from",
         "first",
         "length",
+        "rotten",
     )
 
     def __init__(
@@ -103,6 +86,7 @@ class ConsumeQueue:
         self._dirty: set[int] = set()
         self._changed = {} if changed is None else changed
         self.length = 0
+        self.rotten: set[int] = set()
 
     def append(self, units: npt.NDArray[Any]) -> None:
         """Add UNIT rows at the end."""
@@ -133,7 +117,8 @@ class ConsumeQueue:
             return True
         first = offset - offset % QUEUE_FILE_UNITS
         try:
-            self._open(first).write((offset - first) * UNIT_BYTES, unit.tobytes())
+            at = (offset - first) * UNIT_BYTES
+            self._open(first).write(at, seal(unit, self._place(offset)))
         except HorologError as error:
             if error.code not in NO_ROOM:
                 raise
@@ -152,7 +137,8 @@ class ConsumeQueue:
                 first = self._written - self._written % QUEUE_FILE_UNITS
                 n = min(len(rows), first + QUEUE_FILE_UNITS - self._written)
                 at = (self._written - first) * UNIT_BYTES
-                self._open(first, create=True).write(at, rows[:n].tobytes())
+                units = seal(rows[:n], self._place(self._written))
+                self._open(first, create=True).write(at, units)
                 self._dirty.add(first)
                 self._written += n
                 rows = rows[n:]
@@ -163,6 +149,9 @@ class ConsumeQueue:
             return False
         self._tail = []
         return True
+
+    def _place(self, offset: int) -> UnitsPlace:
+        return units_place(self._directory.rpartition("/")[2], offset)
 
     def _open(self, first: int, *, create: bool = False) -> File:
         if self._file is None or self._file_first != first:
@@ -177,6 +166,8 @@ class ConsumeQueue:
     def read(self, offset: int, count: int) -> npt.NDArray[Any]:
         """UNIT rows from `offset`, at most `count`, fewer at the end of a file or of the queue.
 
+        Units that the disk cannot read are zeros: whoever reads searches the log for them.  Those that do not pass their
+        check have ROTTEN_CODE, and their offsets are in `rotten` until somebody has looked after them.
         NOT_FOUND below `first`; DAMAGED if the file ends before `offset`.
         """
         if offset >= self.length or count <= 0:
@@ -199,10 +190,12 @@ class ConsumeQueue:
                 ErrorCode.DAMAGED,
                 f"{self._directory}/{queue_file_name(first)} is cut short; it is rebuilt by the next start",
             )
-        return np.frombuffer(raw, UNIT, there)
+        units, rotten = unseal(raw, self._place(offset))
+        self.rotten.update(offset + row for row in rotten)
+        return units
 
     def _raw(self, first: int, at: int, length: int) -> bytes:
-        """Bytes of a file.  Units that the disk cannot read are zeros: whoever reads searches the log for them."""
+        """Bytes of a file.  Units that the disk cannot read are zeros."""
         lost: list[tuple[int, int]] = []
         raw = read_around(
             self._open(first), at, length, lambda start, stop, why: lost.append((start, stop))

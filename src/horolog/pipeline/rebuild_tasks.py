@@ -25,7 +25,8 @@ from horolog.delay.run.writer import RunWriter
 from horolog.delay.state import encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
-from horolog.log.consume_queue import queue_dir_name, queue_file_name, units_of
+from horolog.log.consume_queue import queue_dir_name, queue_file_name
+from horolog.log.queue_unit import UnitsPlace, seal, units_of
 from horolog.log.record import HEAD
 from horolog.log.segment import segment_name
 from horolog.log.unaligned import get
@@ -209,9 +210,10 @@ def _write_queue(
     first = number * QUEUE_FILE_UNITS
     whole = bool((offset == first + np.arange(len(offset))).all())
     units = units_of(heads_at(plan, position), position)
+    sealed = seal(units, UnitsPlace(topic, queue, first))
     place = f"{SHARD}/queues/{queue_dir_name(topic, queue)}"
     storage.make_dir(place)
-    write_file(storage, f"{place}/{queue_file_name(first)}", units.tobytes())
+    write_file(storage, f"{place}/{queue_file_name(first)}", sealed)
     storage.sync_dir(place)
     return {"topic": topic, "queue": queue, "first": first, "count": len(offset) if whole else -1}
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.consume_queue import NO_UNITS, ConsumeQueue
+from horolog.log.consume_queue import ConsumeQueue
+from horolog.log.queue_unit import NO_UNITS
 from horolog.ready.filter import Filter
 
 RecordAt: TypeAlias = Callable[[int, int, int], bytes | None]  # (queue offset, position, size)

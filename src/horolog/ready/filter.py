@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from horolog.errors import ErrorCode, refused
 from horolog.limits import FILTER_EXPRESSION_MAX, SQL_COST
-from horolog.log.consume_queue import MANY_CODE
+from horolog.log.queue_unit import MANY_CODE
 from horolog.protocol.rocketmq import layout, properties, sql92
 from horolog.protocol.rocketmq.sql92 import Selector
 from horolog.protocol.rocketmq.tags import bits_of_tag, split_tags, tags_code

@@ -31,7 +31,7 @@ from horolog.broker.life.salvage import salvage, survey
 from horolog.delay.entry import ENTRY, ENTRY_BYTES
 from horolog.delay.run.format import HEADER_BYTES as RUN_HEADER
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.consume_queue import UNIT, UNIT_BYTES
+from horolog.log.queue_unit import UNIT, UNIT_BYTES
 from horolog.protocol.rocketmq.message import key_hash
 from horolog.testing.disk import FaultyDisk
 from horolog.testing.sim_actor import Actor

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.limits import QUEUE_FILE_UNITS
-from horolog.log.consume_queue import UNIT, UNIT_BYTES, queue_dir_name, queue_file_name, units_of
+from horolog.log.consume_queue import queue_dir_name, queue_file_name
+from horolog.log.queue_unit import ROTTEN_CODE, UNIT, UNIT_BYTES, UnitsPlace, units_of, unseal
 from horolog.log.record import Kind
 from horolog.verify.holes import Holes
 from horolog.verify.reading import Reading
@@ -98,7 +99,9 @@ class QueueCheck:
             same = found == units[at : at + len(found)]
             for row in np.flatnonzero(~same).tolist():
                 unit, wanted = found[row].tolist(), units[at + row].tolist()
-                self._tell(queue, int(offsets[at + row]), f"says {unit}, the log says {wanted}")
+                rotten = unit[2] == ROTTEN_CODE
+                says = "does not pass its check" if rotten else f"says {unit}"
+                self._tell(queue, int(offsets[at + row]), f"{says}, the log says {wanted}")
             at += len(found)
 
     def _tell(self, queue: tuple[int, int], offset: int, what: str) -> None:
@@ -131,7 +134,7 @@ class QueueCheck:
             finally:
                 file.close()
             self._reading.tick(path, len(raw))
-            units = np.frombuffer(raw, UNIT, len(raw) // UNIT_BYTES)
+            units = unseal(raw, UnitsPlace(*queue, offset)).units
             if len(units) < stop - offset:
                 self._tell(
                     queue,

@@ -32,9 +32,10 @@ from horolog.limits import (
     TURN_READ_BYTES,
     TURN_READ_MAX,
 )
-from horolog.log.consume_queue import MANY_CODE, ConsumeQueue
+from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.frame import HEADER_BYTES
 from horolog.log.queue_runs import QueueRun
+from horolog.log.queue_unit import MANY_CODE
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.queue_commands import Pull, Pulled, PullStatus
 from horolog.ready.filter import Filter, parse_filter

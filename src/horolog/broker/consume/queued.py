@@ -1,9 +1,9 @@
 """Messages by their queue offset: a unit of a consume queue → the record of that message, or a hole.
 
-A consume queue is rebuilt and has no check sums, so a unit is only a pointer: what it points to must be a message
-of this topic and queue that bears this offset, else it is not served.  Where units lead nowhere the log between
-their sound neighbours is searched, once, for it may have the messages: queue offsets ascend with log positions.  What is
-found is written back, tags code and all, and counted as repaired.
+A unit is only a pointer: what it points to must be a message of this topic and queue that bears this offset, else it is
+not served.  A unit that does not pass its check, but leads to its message, is written again.  Where units lead nowhere
+the log between their sound neighbours is searched, once, for it may have the messages: queue offsets ascend with log
+positions.  What is found is written back, tags code and all.  Both are counted as repaired.
 
 Holes are named once each, those of one step that follow each other in one sentence, however many groups come by.
 """
@@ -21,14 +21,15 @@ from horolog.delay.damage import Repair
 from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOLES_REPORTED_MAX, QUEUE_SEARCH_BYTES, QUEUE_SEARCH_UNITS
 from horolog.log.commit_log import CommitLog
-from horolog.log.consume_queue import units_of
 from horolog.log.frame import HEADER_BYTES
 from horolog.log.frame_reader import Hole
 from horolog.log.queue_runs import QueueRun
+from horolog.log.queue_unit import ROTTEN_CODE, units_of
 from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, heads_of, kinds_of, offsets_of
 from horolog.protocol.rocketmq import layout
 
 _QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
+_REPAIRED_MAX = 64  # units at a time: the next reader finds the others
 _VISIBLE = frozenset({int(Kind.MESSAGE), int(Kind.HANDED)})
 _VISIBLE_KINDS = np.zeros(256, np.bool_)
 _VISIBLE_KINDS[list(_VISIBLE)] = True
@@ -63,11 +64,14 @@ class QueuedMessages:
     def units(self, topic: Topic, queue: int, offset: int, count: int) -> npt.NDArray[Any]:
         """`ConsumeQueue.read`; that the queue's own files cannot be read there (DAMAGED) is told once."""
         try:
-            return topic.queues[queue].read(offset, count)
+            found = topic.queues[queue].read(offset, count)
         except HorologError as error:
             if error.code is ErrorCode.DAMAGED:
                 self.unreadable(topic, queue, error.message)
             raise
+        if topic.queues[queue].rotten:
+            self._repair(topic, queue)
+        return found
 
     def record_at(self, topic: Topic, queue: int, offset: int) -> bytes | None:
         """The record of the message at a queue offset; None: a hole.  DAMAGED as `units`."""
@@ -78,6 +82,8 @@ class QueuedMessages:
         self, topic: Topic, queue: int, offset: int, position: int, size: int
     ) -> bytes | None:
         """The record of the message at a queue offset, by its unit; None: a hole."""
+        if topic.queues[queue].rotten:
+            self._repair(topic, queue)
         if self._place == (topic.id, queue) and self._run is not None:
             i = self._run.at(offset, position)
             if i >= 0 and self._run.size(i) == size and position >= self._log.start:
@@ -168,6 +174,26 @@ class QueuedMessages:
             return 0
         found = self._read(topic, queue, offset, position, size)
         return 0 if isinstance(found, Hole) else position
+
+    # --- units that do not pass their check -------------------------------------------------------
+
+    def _repair(self, topic: Topic, queue: int) -> None:
+        """Write those again that lead to their messages; if they do not, whoever reads them searches."""
+        units, repaired = topic.queues[queue], 0
+        rotten, units.rotten = sorted(units.rotten), set()
+        for offset in rotten[:_REPAIRED_MAX]:
+            try:
+                position, size, code = units.read(offset, 1)[0].tolist()
+            except HorologError:
+                continue  # dropped by retention, or cut: whoever reads it tells
+            if code == ROTTEN_CODE:
+                found = self._read(topic, queue, offset, position, size)
+                if not isinstance(found, Hole):
+                    repaired += units.replace(offset, _unit_of(found, 0, position))
+        units.rotten.clear()
+        if repaired:
+            text = f"topic {topic.name}: {repaired} units of queue {queue} from offset {rotten[0]} on: written again"
+            self.repairs.append(Repair(text, repaired))
 
     # --- what is said -----------------------------------------------------------------------------
 

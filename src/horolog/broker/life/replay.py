@@ -27,11 +27,11 @@ from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Step
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
-from horolog.log.consume_queue import units_of
 from horolog.log.control_records import AckRecord, Grant, OffsetsRecord
 from horolog.log.controls import CONTROL_KINDS, Control, control_at, ended_in
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.half_records import HalfOutcome
+from horolog.log.queue_unit import units_of
 from horolog.log.record import IS_MESSAGE, Kind, heads_of, kinds_of, offsets_of
 from horolog.ready.leases import Lease
 from horolog.ready.replayed import ack_again, grant_again

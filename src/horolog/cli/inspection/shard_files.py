@@ -20,7 +20,8 @@ from horolog.log.checkpoint import (
     Checkpoint,
     decode_checkpoint,
 )
-from horolog.log.consume_queue import UNIT, UNIT_BYTES
+from horolog.log.consume_queue import is_queue_dir, units_place
+from horolog.log.queue_unit import UNIT, UNIT_BYTES, unseal
 from horolog.storage.meta import parse_meta
 
 
@@ -58,11 +59,15 @@ def _checkpoint_rows(checkpoint: Checkpoint) -> Iterator[tuple[object, ...]]:
 
 
 def read_consume_queue(path: Path, content: memoryview, *, limit: int) -> Report:
-    """One row a unit.  Units have no CRC: the queue is rebuilt from the commit log."""
+    """One row a unit; those that do not pass their check are counted, and have a tags code of 2⁶²."""
     report = Report(str(path), "consume queue")
     stem = path.name.removesuffix(".cq")
     first = int(stem) if stem.isdigit() else 0
     units = np.frombuffer(content, UNIT, len(content) // UNIT_BYTES)
+    if is_queue_dir(path.parent.name):
+        units, rotten = unseal(content, units_place(path.parent.name, first))
+        if rotten:
+            report.problems.append(f"{len(rotten)} units do not pass their check")
     report.fields["offsets"] = f"{first} to {first + len(units) - 1}" if len(units) else "none"
     if len(units) > 1 and bool((np.diff(units["position"]) <= 0).any()):
         report.problems.append("log positions do not ascend")
