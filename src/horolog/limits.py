@@ -256,6 +256,9 @@ HOUR_KEEP_MS = (
 )  # a finished hour stays this long, so that a late recall is told the truth
 QUEUE_FILE_UNITS = 262_144  # 20-byte units per consume queue file: 5 MiB
 REPAIR_ROWS_MAX = 1_024  # damaged index entries that are rebuilt at once: about 50 ms
+REPAIR_SEARCH_BYTES = (
+    64 * MIB
+)  # of log between the sound neighbours of damaged entries: some 50 ms, once
 PROBLEMS_MAX = 200  # sentences in health and in every checkpoint; what is found beyond is counted
 PROBLEM_KEEP_MS = DAY_MS  # a loss stays in health at least this long, so that somebody sees it
 PROBLEM_TEXT_MAX = 1_000  # characters of one of them

@@ -18,7 +18,6 @@ from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
-from horolog.log.queue_unit import UNIT_BYTES
 from horolog.log.record import HEAD_BYTES, KIND_AT, Kind, offsets_of
 from horolog.protocol.commands import (
     Ack,
@@ -36,11 +35,9 @@ from horolog.protocol.commands import (
     RecallStatus,
     Receive,
     SendMessages,
-    TopicSettings,
     TopicType,
 )
 from horolog.protocol.move_commands import MoveMany
-from horolog.protocol.queue_commands import Pull
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import PlainDisk
@@ -110,6 +107,18 @@ def again(before, segment_bytes: int = 65_536):
     """The same disk and clock once more."""
     world = copy.copy(before)
     world.disk, world.clock = copy.deepcopy((before.disk, before.clock))
+    world.broker = SimBroker(Random(1), world.disk, world.clock, "sync", segment_bytes)
+    world.broker.settings = before.broker.settings
+    return world
+
+
+def on_a_real_disk(before, directory, segment_bytes: int = 65_536):
+    """The same files in a directory, and a broker that is not opened."""
+    world = copy.copy(before)
+    world.disk, world.clock = PlainDisk(directory), copy.deepcopy(before.clock)
+    for path in before.disk.names():
+        world.disk.make_dir(path.rpartition("/")[0])
+        world.disk.open(path, create=True).write(0, before.disk.open(path).view())
     world.broker = SimBroker(Random(1), world.disk, world.clock, "sync", segment_bytes)
     world.broker.settings = before.broker.settings
     return world
@@ -340,14 +349,7 @@ def test_bytes_that_rot_after_they_were_read_cost_nothing_that_the_log_has(
     before, due_of = logged
     random = Random(part)
     for number in range(12):
-        world = copy.copy(before)
-        world.disk, world.clock = PlainDisk(tmp_path / str(number)), copy.deepcopy(before.clock)
-        for path in before.disk.names():
-            world.disk.make_dir(path.rpartition("/")[0])
-            content = before.disk.open(path).view()
-            world.disk.open(path, create=True).write(0, content)
-        world.broker = SimBroker(Random(1), world.disk, world.clock, "sync", 16_384)
-        world.broker.settings = before.broker.settings
+        world = on_a_real_disk(before, tmp_path / str(number), 16_384)
         world.broker.open()
         now = world.clock.wall_ms()
         for question in (CountPending("t"), ListPending(now, now + 9 * DAY_MS, "t")):
@@ -361,40 +363,6 @@ def test_bytes_that_rot_after_they_were_read_cost_nothing_that_the_log_has(
         offset = max(offset, end - 300) if part == ".run" else offset
         file.write(offset, random.randbytes(min(16, end - offset, file.size() - offset)))
         read_all(world, due_of, set(), f"{path} byte {offset}")
-
-
-@pytest.mark.parametrize("several", [False, True])
-@pytest.mark.parametrize("count", [3, 40])  # units are opened one by one, or as columns
-def test_a_tag_code_that_rots_hides_no_message(world, count, several) -> None:
-    """Neither from a receive nor from a pull; and none gets what it does not want (P2, P11)."""
-    broker, settings = world.broker, TopicSettings(multi_tag=several)
-    broker.ask(CreateTopic("t", TopicType.MIXED, 1, settings))
-    every = [
-        encode(topic="t", body=b"x", message_id=f"m{i}", type=MessageType.NORMAL, tag="AB"[i % 2])
-        for i in range(count)
-    ]
-    broker.ask(SendMessages("t", every))
-    checkpoint(world)
-    (path,) = [name for name in world.disk.names() if name.endswith(".cq")]
-    whole = bytes(world.disk.open(path).view())
-    for offset in (1, 2):
-        for bit in range(64):
-            world.disk.flip(path, offset * UNIT_BYTES + 12 + bit // 8, bit % 8)
-            command = Pull("t", 0, 0, count, 1 << 20, "AB"[offset % 2], 0)
-            got = [layout.decode(bytes(each)).queue_offset for each in broker.ask(command).layouts]
-            assert got == list(range(offset % 2, count, 2)), (offset, bit)
-            assert bytes(world.disk.open(path).view()) == whole, "it is written again"
-    assert broker.ask(DescribeBroker()).repairs == 128
-    for offset in (1, 2):
-        world.disk.flip(path, offset * UNIT_BYTES + 12, 1)
-    for tag in "AB":
-        command = Receive(tag, "t", -1, tag, 32, 3_600_000, False, 0, "c")
-        got = [
-            layout.decode(bytes(each.layout)).queue_offset for each in broker.ask(command).messages
-        ]
-        assert got == list(range("AB".index(tag), count, 2))[:32]
-    assert broker.ask(DescribeBroker()).repairs == 130
-    assert not broker.ask(DescribeBroker()).problems
 
 
 @pytest.mark.parametrize("field", ["key", "due_ms", "topic", "sum"])

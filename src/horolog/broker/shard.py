@@ -66,7 +66,7 @@ class Shard:
             log_id=log.log_id,
             far_settings=settings.far,
         )
-        self.delay.read_log = log.record
+        self.delay.log = log
         self.lanes = Lanes()
         self.halves = OpenHalves()
         self.wheel = Wheel(self.delay)

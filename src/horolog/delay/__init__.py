@@ -7,6 +7,7 @@ state                       what a message can become, as a table
 source, span                rows that the wheel loads, from any of these places
 resolve                     what a replay finds for a hand-over or a recall
 repair, repair_entries      what is damaged, made whole from the log; `damage` is what cannot be opened
+repair_from_log             entries and records that are both damaged
 lanes                       what was scheduled by delay level
 pending, row_sum            what waits: counted, listed, summed up
 tier                        what another place that holds messages must offer

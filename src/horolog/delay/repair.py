@@ -11,7 +11,7 @@ A write that fails leaves the file as it is: the copy is handed over all the sam
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from horolog.delay.damage import Repair
 from horolog.delay.entry import is_readable, origin_seed, record_crcs
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.run import FarRun
+from horolog.delay.repair_from_log import ReadableLog
 from horolog.errors import HorologError
 from horolog.log.frame_reader import Hole
 from horolog.storage.api import Storage
@@ -30,15 +31,13 @@ from horolog.units import counted
 if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
 
-ReadLog = Callable[[int, int], bytes | Hole]  # log position, size → that record
 
-
-def from_log(read: ReadLog | None, entry: Any) -> bytes | None:
+def from_log(log: ReadableLog | None, entry: Any) -> bytes | None:
     """The record of a readable ENTRY row as the log has it; None if it has it no more."""
-    if read is None or entry["row"]:
+    if log is None or entry["row"]:
         return None
     origin = int(entry["origin"])
-    found = read(origin, int(entry["size"]))
+    found = log.record(origin, int(entry["size"]))
     if isinstance(found, Hole):
         return None
     return found if crc32(found, origin_seed(origin)) == entry["crc"] else None
@@ -92,7 +91,7 @@ def repair_records(
             continue
         pieces = []
         for row in wanted[at].tolist():
-            found = from_log(store.read_log, entries[row])
+            found = from_log(store.log, entries[row])
             if found is not None:
                 records[row], good[row] = memoryview(found), True
                 pieces.append((int(entries[row]["position"]), found, int(entries[row]["origin"])))

@@ -5,12 +5,13 @@ all that the entry says stands in the record: its size, due time, topic and key 
 position) in the stored layout.  What is made so is taken only if the log has the very same record at that origin, or
 if the record and that origin give the CRC that the damaged entry says.
 
-Rows of adopted runs have origins that their records do not know: they are left alone.
+Where the record is damaged as well, and for the damaged entries after it, hours and far buffers look into the log
+(`repair_from_log`).  Rows of adopted runs have origins that their records do not know: they are left alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +20,22 @@ from zlib_ng.zlib_ng import crc32
 from horolog.delay.damage import Repair
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, is_readable, origin_seed
 from horolog.delay.far.adopted import AdoptedRun
+from horolog.delay.far.run import FarRun
 from horolog.delay.near.hour import Hour
 from horolog.delay.repair import from_log, reread, rewrite
+from horolog.delay.repair_from_log import Found, Gap, ReadableLog, find_rows
 from horolog.delay.source import Rows
-from horolog.limits import HOUR_MS, REPAIR_ROWS_MAX
+from horolog.limits import HOUR_MS, REPAIR_ROWS_MAX, REPAIR_SEARCH_BYTES
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.rocketmq import layout
+from horolog.units import counted
 
 if TYPE_CHECKING:
     from horolog.delay.far.buffer import FarBuffer
-    from horolog.delay.far.run import FarRun
     from horolog.delay.store import DelayStore
 
+_Place: TypeAlias = tuple[int, int, int]
+_REMEMBERED_MAX = 10_000  # gaps that the log does not have: they are looked for again after that
 _LEAST_BYTES = HEAD_BYTES + layout.POSITION_AT + 8
 
 
@@ -39,18 +44,90 @@ def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows
     if isinstance(source, AdoptedRun):
         return
     made: dict[int, Any] = {}
-    for row in np.unique(rows).tolist()[:REPAIR_ROWS_MAX]:
+    wanted = np.unique(rows).tolist()[:REPAIR_ROWS_MAX]
+    for row in wanted:
         entry = _made_anew(store, source, row, made)
         if entry is not None:
             made[row] = entry
-    if not made:
-        return
+    if made:
+        _write(store, source, made)
+        what = f"{source.label}: {len(made)} damaged index entries were rebuilt from their records"
+        store.repairs.append(Repair(what, len(made)))
+    if len(made) < len(wanted) and not isinstance(source, FarRun):
+        _repair_from_log(store, source, [row for row in wanted if row not in made])
+
+
+def _write(store: DelayStore, source: Hour | FarBuffer | FarRun, made: dict[int, Any]) -> None:
     at = source.index_at
     pieces = [(at + ENTRY_BYTES * row, entry.tobytes()) for row, entry in made.items()]
     rewrite(store.storage, source.index_path, pieces)
     reread(store, source)
-    what = f"{source.label}: {len(made)} damaged index entries were rebuilt from their records"
-    store.repairs.append(Repair(what, len(made)))
+
+
+def _repair_from_log(store: DelayStore, source: Hour | FarBuffer, rows: list[int]) -> None:
+    """Write these entries and their records again, with all damaged ones beside them, if the log has them."""
+    log, made = store.log, dict[int, Any]()
+    for row in rows:
+        gap = None if row in made or log is None else _gap(log, source, row)
+        if gap is None or log is None:
+            continue
+        place = source.source_id, gap.first, gap.stop
+        found = [] if place in store.not_in_log else find_rows(log, source, gap)
+        if not found:
+            _remember(store.not_in_log, place)
+        for each in found:
+            _complete(source, each, made)
+        pieces = [(int(each.entry["position"][0]), each.record) for each in found]
+        rewrite(store.storage, source.records_path, pieces)
+    if made:
+        _write(store, source, made)
+        what = f"{source.label}: {counted(len(made), 'message')} with damaged index entries: made again from the log"
+        store.repairs.append(Repair(what, len(made)))
+
+
+def _remember(places: set[_Place], place: _Place) -> None:
+    if len(places) >= _REMEMBERED_MAX:
+        places.clear()
+    places.add(place)
+
+
+def _complete(source: Hour | FarBuffer, found: Found, made: dict[int, Any]) -> None:
+    """Give an entry what the file says of it, and its sum."""
+    row, entry = found.row, found.entry
+    if isinstance(source, Hour):
+        second = int(entry["due_ms"][0]) // 1000
+        entry["local"], entry["previous"] = _link(source, row, second, made)
+    else:
+        head = np.frombuffer(found.record[:HEAD_BYTES], HEAD)[0]
+        entry["local"] = np.uint32(int(head["tags"]) & 0xFFFFFFFF)
+    entry["sum"] = entry_sums(entry)
+    made[row] = entry
+
+
+def _gap(log: ReadableLog, source: Hour | FarBuffer, row: int) -> Gap | None:
+    """The damaged rows around one; None if it is sound, or if there are too many."""
+    low, high = max(0, row - REPAIR_ROWS_MAX), row + REPAIR_ROWS_MAX + 1
+    bad = set(source.damaged_between(low, high).tolist())
+    if row not in bad:
+        return None
+    first, stop = row, row + 1
+    while first - 1 in bad:
+        first -= 1
+    while stop in bad:
+        stop += 1
+    if stop - first > REPAIR_ROWS_MAX:
+        return None
+    at, end = source.records_at, source.log_bytes
+    start, limit = log.start, log.commit_position
+    before = source.entries(np.array([first - 1]))[0] if first else None
+    after = source.entries(np.array([stop]))[0] if stop < source.count else None
+    if before is not None:
+        at, start = int(before["position"]) + int(before["size"]), int(before["origin"])
+        limit = min(limit, start + REPAIR_SEARCH_BYTES)
+    if after is not None:
+        end, limit = int(after["position"]), int(after["origin"])
+        start = max(start, limit - REPAIR_SEARCH_BYTES) if before is None else start
+    return Gap(first, stop, at, end, max(start, log.start), limit)
 
 
 def _made_anew(
@@ -87,7 +164,7 @@ def _made_anew(
         entry["local"] = np.uint32(int(head["tags"]) & 0xFFFFFFFF)
     entry["sum"] = entry_sums(entry)
     was = source.entries(np.array([row]))[0]
-    if was["crc"] != entry["crc"][0] and from_log(store.read_log, entry[0]) != record:
+    if was["crc"] != entry["crc"][0] and from_log(store.log, entry[0]) != record:
         return None
     return entry
 

@@ -20,8 +20,9 @@ from horolog.delay.far.store import FarStore
 from horolog.delay.filing import Filed, Unfiled, file_by_due_time
 from horolog.delay.near.hour import Hour
 from horolog.delay.near.store import NearStore
-from horolog.delay.repair import ReadLog, are_intact, repair_records
+from horolog.delay.repair import are_intact, repair_records
 from horolog.delay.repair_entries import repair_rows
+from horolog.delay.repair_from_log import ReadableLog
 from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import EntryState
@@ -59,7 +60,9 @@ class DelayStore:
         self.given_up: list[tuple[int, int]] = []  # log positions of which a salvage left nothing
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
-        self.read_log: ReadLog | None = None  # what is damaged is repaired from there
+        self.log: ReadableLog | None = None  # what is damaged is repaired from there
+        # (source id, first row, row after the last one) of damaged entries that it does not have
+        self.not_in_log: set[tuple[int, int, int]] = set()
         self.stalled: list[Unfiled] = []  # committed, but the disk had no space for them
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
         self._last_source_id = 0

@@ -221,6 +221,11 @@ class CommitLog:
         stop = min(stop, self.commit_position)
         return SalvageScan(self._segments, identity, start=start, stop=stop).frames()
 
+    def frames_around(self, start: int, stop: int) -> Iterator[tuple[FrameHeader, bytes]]:
+        """Frames that verify, from the one in whose body `start` lies on, that begin below `stop`."""
+        first = self.frame(start)
+        return self.intact_frames(start if isinstance(first, Hole) else first.base, stop)
+
     def _hole_at(self, position: int) -> Hole | None:
         if position < self.start:
             why = f"log position {position} is older than the retention; the log begins at {self.start}"

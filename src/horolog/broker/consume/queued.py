@@ -151,9 +151,7 @@ class QueuedMessages:
         if end - start > QUEUE_SEARCH_BYTES:
             return
         rebuilt = 0
-        frame = self._log.frame(start)
-        base = start if isinstance(frame, Hole) else frame.base
-        for header, body in self._log.intact_frames(base, end):
+        for header, body in self._log.frames_around(start, end):
             offsets = offsets_of(body, header.count)
             for at in offsets[_VISIBLE_KINDS[kinds_of(body, offsets)]].tolist():
                 of_topic, of_queue, of_offset = _place_of(body, at)
