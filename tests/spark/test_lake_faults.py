@@ -17,6 +17,8 @@ from forked import Forked
 from lake_world import fill, now_ms, receive_all, total
 
 from horolog.admin.client import AdminClient
+from horolog.delay.entry import ENTRY_BYTES
+from horolog.delay.run.format import HEADER_BYTES
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.jobs import broker as lake_broker
 from horolog.lake.jobs.rows import plan
@@ -48,6 +50,49 @@ def in_table(uri: str, number: int) -> list[str]:
 
 def far_of(made: dict[str, int], start: int) -> list[str]:
     return sorted(body for body, due in made.items() if due >= start)
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+@pytest.mark.parametrize("part", ["a record", "an entry", "both", "all of them"])
+def test_what_rots_before_it_is_offloaded_is_repaired_first(
+    broker, tmp_path, request, part, by_spark
+) -> None:
+    """The log has it still.  What nobody has is left where it is, and the broker says so."""
+    spark = request.getfixturevalue("spark") if by_spark else None
+    made = fill(broker)
+    uri, start = str(tmp_path / "lake"), from_ms(broker)
+    frozen = lake_broker.begin(broker.admin, APP, start)
+    (run,) = frozen.opened()
+    rows = run.rows_between(start, TIME_MAX_MS)[3 : None if part == "all of them" else 6]
+    entries = run.entries(rows)
+    with run.path.open("r+b") as file:
+        for row, entry in zip(rows.tolist(), entries, strict=True):
+            if part != "a record":
+                file.seek(HEADER_BYTES + row * ENTRY_BYTES)
+                file.write(bytes(ENTRY_BYTES))
+            if part in ("a record", "both"):
+                file.seek(int(entry["position"]) + 40)
+                file.write(b"\xa5" * 60)
+    if part in ("both", "all of them"):
+        with pytest.raises(HorologError, match=r"not verify|not found by the index"):
+            offload(broker.admin, uri, start, spark=spark)
+        assert not delta.has_table(uri)
+        lost = 3 if part == "both" else 0
+        assert total(broker) == len(made) - lost
+        if lost:
+            assert any(
+                "3 messages quar" in each for each in broker.admin.get("/v1/broker")["problems"]
+            )
+            abort_open(broker.admin, uri)
+            assert (
+                offload(broker.admin, uri, start, spark=spark).rows
+                == len(far_of(made, start)) - lost
+            )
+        return
+    done = offload(broker.admin, uri, start, spark=spark)
+    assert in_table(uri, done.number) == far_of(made, done.from_ms)
+    assert broker.admin.get("/v1/broker")["repairs"] >= 3
+    assert total(broker) == len(made)
 
 
 @pytest.mark.parametrize("stopped", ["begun", "written", "committed", "told"])

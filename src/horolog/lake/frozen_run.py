@@ -22,6 +22,8 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.storage.disk import Disk
 
 Rows = npt.NDArray[np.int64]
+_CHECKED_ROWS = 65_536  # at a time: some 30 MiB of records
+_NEIGHBOURS = 128  # rows on either side, one of which tells when a damaged one is due
 
 
 class FrozenRun:
@@ -87,6 +89,30 @@ class FrozenRun:
         self._check(crcs == entries["crc"], rows)
         return records
 
+    def damaged_spans(self) -> list[tuple[int, int]]:
+        """[from, to) due ms, each of a row that does not verify, as far as its sound neighbours tell."""
+        spans = []
+        for first in range(self.first, self.stop, _CHECKED_ROWS):
+            rows = np.arange(first, min(self.stop, first + _CHECKED_ROWS))
+            rows = rows[self.waits[rows - self.first]]
+            entries = self.run.entries(rows)
+            good = is_readable(entries)
+            records = self.run.records(entries[good])
+            crcs = record_crcs(records, entries["origin"][good], entries["row"][good])
+            good[good] = crcs == entries["crc"][good]
+            spans += [self._span_of(row) for row in rows[~good].tolist()]
+        return spans
+
+    def _span_of(self, row: int) -> tuple[int, int]:
+        info = self.run.info
+        around = np.arange(max(0, row - _NEIGHBOURS), min(self.run.rows, row + _NEIGHBOURS + 1))
+        entries = self.run.entries(around)
+        sound = is_readable(entries)
+        before = entries["due_ms"][sound & (around <= row)]
+        after = entries["due_ms"][sound & (around >= row)]
+        from_ms = int(before[-1]) if len(before) else info.first_ms
+        return from_ms, (int(after[0]) if len(after) else info.last_ms) + 1
+
     def origins(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Position and row of the origin of each message."""
         if self._adopted is None:
@@ -99,6 +125,6 @@ class FrozenRun:
             raise HorologError(
                 ErrorCode.DAMAGED,
                 f"run {self.path.stem}: row {int(rows[~good][0])} does not verify, so nothing is offloaded; see "
-                "`horolog verify`",
+                "`horolog verify`; after an offload with --abort the next one leaves out what the broker has quarantined",
                 field="path",
             )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from horolog.admin.client import AdminClient
+from horolog.errors import ErrorCode, HorologError
 from horolog.lake.frozen_run import FrozenRun
 from horolog.lake.jobs import broker as lake_broker
 from horolog.lake.jobs.rows import Unit, plan, write_unit
@@ -69,8 +70,7 @@ def offload(
     _forget_given_up(admin, uri, frozen.log_id)
     already = delta.is_committed(uri, frozen.log_id, frozen.offload_id)
     if not already:
-        units = plan(frozen.opened(), frozen.from_ms)
-        files = write(frozen, units, uri, spark)
+        files = _written(admin, frozen, uri, spark)
         if not files:
             admin.post("/v1/offloads/abort", {"number": frozen.offload_id})
             return Offloaded(frozen.offload_id, 0, 0, frozen.from_ms, uri, False)
@@ -86,6 +86,37 @@ def offload(
 def table_of(uri: str) -> str:
     """The absolute path of a table; BAD_REQUEST if it is not on a disk."""
     return str(Path(local_place(uri, "LAKE")).absolute())
+
+
+def _written(
+    admin: AdminClient, frozen: lake_broker.Frozen, uri: str, spark: SparkSession | None
+) -> list[LakeFile]:
+    """Write all that is frozen; if something does not verify, once more after the broker has repaired what it can."""
+    try:
+        return _written_whole(frozen, uri, spark)
+    except HorologError as error:
+        if error.code not in (ErrorCode.DAMAGED, ErrorCode.SPARK_FAILED):
+            raise
+        if not lake_broker.repair(admin, frozen):
+            raise
+    return _written_whole(frozen, uri, spark)
+
+
+def _written_whole(
+    frozen: lake_broker.Frozen, uri: str, spark: SparkSession | None
+) -> list[LakeFile]:
+    """Write all that is frozen; DAMAGED if something of it does not verify, or is not found."""
+    runs = frozen.opened()
+    files = write(frozen, plan(runs, frozen.from_ms), uri, spark)
+    wanted = sum(int(run.waits.sum()) for run in runs)
+    if (written := sum(file.rows for file in files)) != wanted:
+        raise HorologError(
+            ErrorCode.DAMAGED,
+            f"{wanted - written} of {counted(wanted, 'message')} are not found by the index of their run, so nothing "
+            "is offloaded; see `horolog verify`",
+            field="path",
+        )
+    return files
 
 
 def write(

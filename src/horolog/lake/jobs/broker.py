@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from horolog.admin.client import AdminClient
 from horolog.lake.frozen_run import FrozenRun
+from horolog.limits import ADMIN_LIST_MAX
 from horolog.protocol.tier_commands import TierHour
 
 BEGIN_TIMEOUT_S = 180.0
+REPAIRED_MAX = 1_000  # damaged rows of an offload that the broker is asked to look at
 COMMIT_TIMEOUT_S = 3_600.0  # the broker reads the index of all that is frozen
 
 
@@ -34,6 +36,19 @@ def begin(admin: AdminClient, app: str, from_ms: int) -> Frozen:
         "/v1/offloads/begin", {"app": app, "from_ms": from_ms}, timeout_s=BEGIN_TIMEOUT_S
     )
     return Frozen(answer["number"], answer["log_id"], answer["from_ms"], answer["runs"])
+
+
+def repair(admin: AdminClient, frozen: Frozen) -> bool:
+    """Have the broker repair rows of frozen runs that do not verify; whether there were any.
+
+    What is listed is verified, and made again from the log where that has it.  If more than REPAIRED_MAX are damaged,
+    some stay as they are.
+    """
+    spans = [span for run in frozen.opened() for span in run.damaged_spans()]
+    for from_ms, to_ms in sorted(set(spans))[:REPAIRED_MAX]:
+        asked = {"from": from_ms, "to": to_ms, "limit": ADMIN_LIST_MAX}
+        admin.get("/v1/pending/messages", asked)
+    return bool(spans)
 
 
 def commit(
