@@ -153,6 +153,15 @@ def test_refusals(tmp_path: Path) -> None:
     rotten = horolog("restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "x"))
     assert rotten.returncode == 1
     assert checkpoint.name in rotten.stderr
+    assert "--accept-damage" in rotten.stderr
+    assert not list((tmp_path / "x").glob("[!l]*")), "nothing but its lock is left"
+    accepted = horolog(
+        "restore", str(tmp_path / "backup"), "--data-dir", str(tmp_path / "x"), "--accept-damage"
+    )
+    assert accepted.returncode == 6
+    assert checkpoint.name in accepted.stderr
+    with BrokerProcess(tmp_path / "x") as restored:
+        assert restored.admin.get("/v1/broker")["problems"] == []
     nothing = horolog("verify", str(tmp_path))
     assert nothing.returncode == 3
     log = tmp_path / "data" / "shard-00" / "log" / f"{0:020d}.log"

@@ -22,14 +22,18 @@ async def back_up(engine: Engine, directory: Path, *, full: bool = False) -> Bac
     return view
 
 
-def restore(backup: Path, data_dir: Path) -> Manifest:
-    """As `horolog restore`."""
+def restore(backup: Path, data_dir: Path, damage: list[str] | None = None) -> Manifest:
+    """As `horolog restore`; `damage` takes up what is not as the manifest says, which is accepted then."""
     manifest, backup_lock = open_backup(backup)
     lock = lock_target(data_dir)
+    source, target = Disk(backup, read_only=True), Disk(data_dir)
     try:
-        Restore(Disk(backup, read_only=True), Disk(data_dir), manifest, Progress()).run()
+        restoring = Restore(source, target, manifest, Progress(), accepts_damage=damage is not None)
+        restoring.run()
     finally:
         lock.release()
         if backup_lock is not None:
             backup_lock.release()
+    if damage is not None:
+        damage += restoring.damage
     return manifest

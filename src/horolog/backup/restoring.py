@@ -3,11 +3,14 @@
 Every byte is checked against the manifest while it is copied.  `meta` comes last, and a directory without it is
 refused by `horolog serve`: a restore that is interrupted is never taken for a data directory.  One that fails
 removes what it has written.
+
+Where no other backup is left, damage can be accepted: what is there is copied as it is, and a start does with it what it
+does with a disk that rots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from horolog.backup.copying import (
     sync_tree,
 )
 from horolog.backup.manifest import MANIFEST_NAME, Manifest, StoredFile, read_manifest
-from horolog.backup.pieces import read_pieces, write_pieces
+from horolog.backup.pieces import ReadsAround, read_pieces, write_pieces
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.storage.api import File, Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
@@ -85,7 +88,11 @@ class Restore:
         manifest: Manifest,
         progress: Progress,
         report: Callable[[], None] = lambda: None,
+        *,
+        accepts_damage: bool = False,
     ) -> None:
+        self.damage: list[str] = []  # what is not as the manifest says, if that is accepted
+        self._accepts_damage = accepts_damage
         self._source = source
         self._target = target
         self._manifest = manifest
@@ -93,7 +100,7 @@ class Restore:
         self._report = report  # called when `progress` has changed
 
     def run(self) -> None:
-        """Copy and check everything; DAMAGED names the file that is not as the manifest says."""
+        """Copy and check everything; DAMAGED names the file that is not as the manifest says, unless that is accepted."""
         files = self._manifest.files
         self._progress.files = len(files)
         self._progress.bytes = self._manifest.bytes
@@ -119,10 +126,12 @@ class Restore:
         if above := directories_above(file.path):
             self._target.make_dir(above[0])
         source = self._opened(file)
+        if source is None:
+            return
         target = self._target.open(file.path, create=True)
         crc = 0
         try:
-            for piece in write_pieces(target, read_pieces(source, file.bytes, file.place)):
+            for piece in write_pieces(target, self._pieces(source, file)):
                 crc = crc32(piece, crc)
                 self._progress.bytes_done += len(piece)
                 self._report()
@@ -133,33 +142,46 @@ class Restore:
         self._progress.files_done += 1
         self._report()
 
-    def _opened(self, file: StoredFile) -> File:
+    def _pieces(self, source: File, file: StoredFile) -> Iterator[bytes]:
+        if not self._accepts_damage:
+            return read_pieces(source, file.bytes, file.place)
+        return read_pieces(ReadsAround(source), min(file.bytes, source.size()), file.place)
+
+    def _opened(self, file: StoredFile) -> File | None:
+        """A file of the backup; None if it is missing, and that is accepted."""
         try:
             source = self._source.open(file.place)
         except FileNotFoundError:
-            raise refused(BACKUP, f"{file.place} is missing", code=ErrorCode.DAMAGED) from None
+            self._damaged(f"{file.place} is missing")
+            return None
         if source.size() != file.bytes:
-            size = source.size()
-            source.close()
-            raise refused(
-                BACKUP, f"{file.place} has {size} bytes, not {file.bytes}", code=ErrorCode.DAMAGED
-            )
+            try:
+                self._damaged(f"{file.place} has {source.size()} bytes, not {file.bytes}")
+            except HorologError:
+                source.close()
+                raise
         return source
 
     def _check(self, file: StoredFile, crc: int) -> None:
         if crc != file.crc32:
-            raise refused(
-                BACKUP,
-                f"{file.place} is damaged: its CRC is {crc:08x}, the manifest says"
-                f" {file.crc32:08x}",
-                code=ErrorCode.DAMAGED,
+            self._damaged(
+                f"{file.place} is damaged: its CRC is {crc:08x}, the manifest says {file.crc32:08x}"
             )
 
+    def _damaged(self, what: str) -> None:
+        if not self._accepts_damage:
+            text = f"{what}; --accept-damage restores it all the same"
+            raise refused(BACKUP, text, code=ErrorCode.DAMAGED)
+        self.damage.append(what)
+
     def _checked_meta(self, file: StoredFile) -> bytes:
-        self._opened(file).close()
+        source = self._opened(file)
+        if source is None:
+            return b""  # a start writes it again
+        source.close()
         content = read_file(self._source, file.place)
         self._check(file, crc32(content))
-        if int(orjson.loads(content)["log_id"], 16) != self._manifest.log_id:
+        if not self.damage and int(orjson.loads(content)["log_id"], 16) != self._manifest.log_id:
             raise refused(BACKUP, f"{file.place} belongs to another log", code=ErrorCode.DAMAGED)
         self._progress.files_done += 1
         self._progress.bytes_done += len(content)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from horolog.cli.exits import Exit
 from horolog.cli.options import AsJson
 from horolog.cli.output import print_json
 from horolog.units import counted
@@ -17,12 +18,17 @@ def restore(
     data_dir: Annotated[
         Path, typer.Option(metavar="DIR", help="New data directory; must be missing or empty.")
     ],
+    accept_damage: Annotated[
+        bool,
+        typer.Option("--accept-damage", help="Copy damaged files too, and name them: exit code 6."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a data directory from a backup, checking every byte; then `horolog serve` it.
 
-    No broker is needed. A backup that is damaged is refused and nothing is left in DIR. Messages
-    that were handed over after the backup was made are pending in it, and are handed over again.
+    No broker is needed. A backup that is damaged is refused and nothing is left in DIR, unless
+    damage is accepted: a start repairs of it what it can, and names the rest. Messages that were
+    handed over after the backup was made are pending in it, and are handed over again.
 
     Example:
       horolog restore /var/backups/horolog --data-dir /var/lib/horolog
@@ -42,13 +48,15 @@ def restore(
         try:
             done = Progress()
             with progress("restoring", quiet=as_json) as report:
-                Restore(
+                restoring = Restore(
                     Disk(backup, read_only=True),
                     Disk(data_dir),
                     manifest,
                     done,
                     lambda: report(f"{done.files_done}/{done.files}", done.bytes_done, done.bytes),
-                ).run()
+                    accepts_damage=accept_damage,
+                )
+                restoring.run()
         finally:
             lock.release()
     finally:
@@ -64,13 +72,23 @@ def restore(
                 "made_ms": manifest.made_ms,
                 "files": done.files_done,
                 "bytes": done.bytes_done,
-                "damaged": [each.text for each in manifest.damaged],
+                "damaged": [*[each.text for each in manifest.damaged], *restoring.damage],
             }
         )
-        return
+        raise typer.Exit(_exit_of(restoring.damage))
     typer.echo(
         f"restored backup {manifest.number} into {data_dir}: {counted(done.files_done, 'file')},"
         f" {size_text(done.bytes_done)}, as of {format_time_ms(manifest.made_ms)}"
     )
-    for damage in manifest.damaged:
-        typer.echo(f"damaged already when it was backed up: {damage.text}", err=True)
+    _name("damaged already when it was backed up", [each.text for each in manifest.damaged])
+    _name("damaged in the backup", restoring.damage)
+    raise typer.Exit(_exit_of(restoring.damage))
+
+
+def _name(what: str, damage: list[str]) -> None:
+    for each in damage:
+        typer.echo(f"{what}: {each}", err=True)
+
+
+def _exit_of(damage: list[str]) -> Exit:
+    return Exit.FAULTS if damage else Exit.OK

@@ -1,0 +1,89 @@
+"""A backup that is damaged: refused, or restored all the same, and then what the log has is there (P2)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from backing_up import back_up, restore
+from tests.unit.test_backup import pending, ready, run, schedule, take_all
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import DAY_MS, HOUR_MS
+from horolog.server.loop import Engine
+
+PARTS = [
+    "*.ckpt",
+    "hours/*/delay.log",
+    "hours/*/delay.idx",
+    "hours/*/state.*",
+    "queues/*/*.cq",
+    "runs/*/delay.*",
+]
+
+
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """Visible, near and far messages; and the ids of all."""
+    place = tmp_path_factory.mktemp("backup")
+
+    async def story(engine: Engine) -> None:
+        await ready(engine)
+        assert not await take_all(engine)  # the group begins here
+        await schedule(engine, "seen", 20, in_ms=1_000)
+        await engine.advance(30_000)
+        await schedule(engine, "near", 30)
+        await schedule(engine, "far", 30, in_ms=3 * DAY_MS)
+        await back_up(engine, place / "backup")
+
+    run(place / "data", story)
+    return place / "backup", [
+        f"{name}-{i}" for name, n in (("seen", 20), ("near", 30), ("far", 30)) for i in range(n)
+    ]
+
+
+def harm(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        content[len(content) // 3] ^= 4
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "flipped"])
+@pytest.mark.parametrize("part", PARTS)
+def test_a_damaged_backup_is_refused_or_restored_with_what_the_log_has(
+    backup, tmp_path, part, how
+) -> None:
+    source, ids = backup
+    copy = tmp_path / "backup"
+    for path in source.rglob("*"):
+        if path.is_file():
+            target = copy / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    harmed = [path for path in copy.rglob("*") if path.match(part)]
+    assert harmed
+    for path in harmed:
+        harm(path, how)
+    with pytest.raises(HorologError) as refused:
+        restore(copy, tmp_path / "data")
+    assert refused.value.code is ErrorCode.DAMAGED
+    assert harmed[0].name.partition(".")[0] in refused.value.message
+    assert [path.name for path in (tmp_path / "data").iterdir()] in ([], ["lock"])
+    damage: list[str] = []
+    restore(copy, tmp_path / "data", damage)
+    assert len(damage) >= len(harmed)
+
+    async def again(engine: Engine) -> None:
+        waits = {each[1] for each in await pending(engine)}
+        assert waits == {name for name in ids if not name.startswith("seen")}
+        await engine.advance(HOUR_MS)
+        got = await take_all(engine)  # before retention drops them
+        await engine.advance(3 * DAY_MS)
+        assert sorted([*got, *await take_all(engine)]) == sorted(ids)
+
+    run(tmp_path / "data", again)
