@@ -12,6 +12,7 @@ from typing import Literal
 
 from horolog.broker.adopt.staging import Place
 from horolog.broker.life.opening import ShardMeta, open_shard
+from horolog.broker.life.unreadable import replace_unreadable
 from horolog.broker.settings import Settings
 from horolog.calendar.rules import Zones
 from horolog.clock import Clock, SimulatedClock, SystemClock
@@ -24,9 +25,11 @@ from horolog.server.group_commit import Flush
 from horolog.server.loop import Engine
 from horolog.server.simulated_time import clock_was
 from horolog.storage.api import Storage, read_file, replace_file
+from horolog.storage.crash_note import BUS_ERROR, LAST_NAME, NAME, CrashNote
 from horolog.storage.disk import DirectoryLock, Disk
 from horolog.storage.meta import FORMAT, SHARD, Meta, check_format, encode_meta, parse_meta
 
+_OWN_NAMES = ("lock", "meta.tmp", NAME, LAST_NAME, SHARD)  # what may be there before `meta` is
 ClockKind = Literal["system", "simulated"]
 
 
@@ -53,7 +56,7 @@ def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_B
 
 
 def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> Meta:
-    strange = [name for name in storage.list("") if name not in ("lock", "meta.tmp", SHARD)]
+    strange = [name for name in storage.list("") if name not in _OWN_NAMES]
     if strange or storage.list(f"{SHARD}/log"):
         raise refused(
             "--data-dir",
@@ -73,19 +76,21 @@ async def open_engine(
     settings: Settings | None = None,
     segment_bytes: int = SEGMENT_BYTES,
     start_ms: int | None = None,
+    note: CrashNote | None = None,
 ) -> Engine:
     """Open (or make) a data directory and start its engine; `await engine.stop()` when done.
 
     segment_bytes  only for a new directory
     start_ms       wall time at which a simulated clock begins; by default it goes on where it was, but never
                    before the system's now at the first start
+    note           of a process of its own: how the last one ended, and this one, if a signal ends it
     """
     lock = DirectoryLock(data_dir)
     try:
         storage = Disk(data_dir)
+        report = _how_it_ended(storage, note)
         meta = open_meta(storage, clock, segment_bytes)
         now: Clock = SystemClock()
-        report: list[str] = []
         if clock == "simulated":
             # Before anything is read: what is left of a lease is counted by this clock.
             begin_ms = max(SystemClock().wall_ms(), clock_was(storage, report))
@@ -113,9 +118,24 @@ async def open_engine(
             data_dir,
             meta.segment_bytes,
         )
+        if note is not None:
+            engine.on_close(note.end)
         engine.on_close(lock.release)
         await engine.start()
     except BaseException:
+        if note is not None:
+            note.end()
         lock.release()
         raise
     return engine
+
+
+def _how_it_ended(storage: Storage, note: CrashNote | None) -> list[str]:
+    """What a signal that ended the last process wants to be told and done."""
+    said = note.begin() if note is not None else ""
+    if not said:
+        return []
+    report = [f"a signal ended the last process: {said} ({LAST_NAME} has where)"]
+    if BUS_ERROR in said:
+        report += replace_unreadable(storage, SHARD)
+    return report

@@ -81,6 +81,7 @@ async def _open_engine(settings: Settings) -> RunningEngine:
     from horolog.broker.settings import TransactionSettings
     from horolog.delay.far.compaction import FarSettings
     from horolog.server.open_broker import open_engine
+    from horolog.storage.crash_note import CrashNote
 
     core = CoreSettings(
         broker_name=settings.broker_name,
@@ -98,7 +99,11 @@ async def _open_engine(settings: Settings) -> RunningEngine:
         ),
     )
     return await open_engine(
-        settings.data_dir, clock=settings.clock, flush=settings.flush, settings=core
+        settings.data_dir,
+        clock=settings.clock,
+        flush=settings.flush,
+        settings=core,
+        note=CrashNote(settings.data_dir),
     )
 
 

@@ -3,6 +3,7 @@
 api             what everybody else asks of a disk
 disk, mapped    the real one
 sectors         one that cannot read some of its sectors
+crash_note      the file that says which signal ended the last process
 meta            `meta` of a data directory
 descriptors     how many files the process may open, and a stdout that nobody reads
 """

@@ -6,20 +6,20 @@ Zeros verify nowhere, so what reads this way takes them for damage: a hole in th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import File, Storage, read_file
 
 SECTOR_BYTES = 4_096  # the least that a disk reads, or cannot read
+Lose: TypeAlias = Callable[[int, int, HorologError], None]  # bytes [from, to), and why
 
 
 def _none(first: int, stop: int, why: HorologError) -> None:
     """Whoever reads finds out: what it reads has a check sum."""
 
 
-def read_around(
-    file: File, offset: int, length: int, lose: Callable[[int, int, HorologError], None] = _none
-) -> bytes:
+def read_around(file: File, offset: int, length: int, lose: Lose = _none) -> bytes:
     """Do what `file.read` does; a sector that cannot be read, also when it is tried again, is zeros.
 
     lose  is told the bytes [from, to) of each, and why; it raises where that is too much

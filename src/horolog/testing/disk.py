@@ -281,6 +281,7 @@ class FaultyDisk:
             raise FileNotFoundError(source)
         self.effect("rename", source)
         self._names[target] = self._names.pop(source)
+        self.unreadable.pop(target, None)  # what has its name now lies elsewhere
 
     def remove(self, path: str) -> None:
         """Remove a file, or the directory in its place."""

@@ -27,8 +27,11 @@ from horolog.delay.run import format as run_format
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.core import state_file as lake
 from horolog.log import checkpoint, frame, key_rows, salvage
+from horolog.storage import crash_note
 
 UNREADABLE = (struct.error, ValueError, KeyError, TypeError, IndexError, OverflowError)
+
+_PLAIN = ("lock", "clock", crash_note.NAME, crash_note.LAST_NAME)  # text of the data directory
 
 
 @contextmanager
@@ -108,7 +111,7 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
 def inspect_tree(directory: Path) -> Iterator[Report]:
     """A report without rows for every file below a directory, in order of their names."""
     for path in sorted(directory.rglob("*")):
-        if not path.is_file() or path.name in ("lock", "clock") or path.suffix == ".tmp":
+        if not path.is_file() or path.name in _PLAIN or path.suffix == ".tmp":
             continue
         if path.parent.parent.name == "staging":
             continue  # somebody else may be writing it
