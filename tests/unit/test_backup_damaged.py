@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,17 +55,26 @@ def harm(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "cut", "flipped"])
+def test_a_start_with_a_damaged_meta_asks_for_salvage(backup, tmp_path, how) -> None:
+    copy = tmp_path / "backup"
+    shutil.copytree(backup[0], copy)
+    (meta,) = copy.rglob("meta")
+    harm(meta, how)
+    damage: list[str] = []
+    restore(copy, tmp_path / "data", damage)
+    assert "/meta" in damage[0]
+    with pytest.raises(HorologError, match=r"meta .*salvage|belongs to another"):
+        run(tmp_path / "data", ready)
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "flipped"])
 @pytest.mark.parametrize("part", PARTS)
 def test_a_damaged_backup_is_refused_or_restored_with_what_the_log_has(
     backup, tmp_path, part, how
 ) -> None:
     source, ids = backup
     copy = tmp_path / "backup"
-    for path in source.rglob("*"):
-        if path.is_file():
-            target = copy / path.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
+    shutil.copytree(source, copy)
     harmed = [path for path in copy.rglob("*") if path.match(part)]
     assert harmed
     for path in harmed:

@@ -175,13 +175,15 @@ class Restore:
         self.damage.append(what)
 
     def _checked_meta(self, file: StoredFile) -> bytes:
+        known = len(self.damage)
         source = self._opened(file)
         if source is None:
-            return b""  # a start writes it again
+            return b""  # `horolog salvage` writes it again
         source.close()
         content = read_file(self._source, file.place)
         self._check(file, crc32(content))
-        if not self.damage and int(orjson.loads(content)["log_id"], 16) != self._manifest.log_id:
+        is_whole = len(self.damage) == known
+        if is_whole and int(orjson.loads(content)["log_id"], 16) != self._manifest.log_id:
             raise refused(BACKUP, f"{file.place} belongs to another log", code=ErrorCode.DAMAGED)
         self._progress.files_done += 1
         self._progress.bytes_done += len(content)
