@@ -14,11 +14,11 @@ offset  bytes  field         meaning
                              bits, 33–63 the check; without one as in memory
 ======  =====  ============  =====================================================================
 
-A wrong position or size is known by the record, but a wrong code would hide a message from those who filter by tags.  So
-the check covers all three, the queue and the queue offset (`checks_of`).  Files from before it have none, and their units
-are believed.  Worked example: a bit of a unit's code flips.  Its message is at the position that it tells, so it is opened
-with `ROTTEN_CODE`, which may be any tag's; whoever filters looks at the message itself, and the unit is written again
-(`broker.consume.queued`).
+A wrong position or size is known by the record, but a wrong code would hide a message from those who filter by tags.
+So the check covers all three, the queue and the queue offset (`checks_of`; docs/decisions/0023-queue-unit-check.md).
+Files from before it have none, and their units are believed.  Worked example: a bit of a unit's code flips.  Its
+message is at the position that it tells, so it is opened with `ROTTEN_CODE`, which may be any tag's; whoever filters
+looks at the message itself, and the unit is written again (`broker.consume.queued`).
 """
 
 from __future__ import annotations
