@@ -167,7 +167,7 @@ def overwritten_everywhere(make_world, directory, seed: int, *, running: bool):
 
 @pytest.mark.parametrize("running", [False, True])
 @pytest.mark.parametrize(
-    "seed", [pytest.param(n, marks=() if n in (9, 16, 33) else pytest.mark.slow) for n in range(40)]
+    "seed", [pytest.param(n, marks=() if n == 16 else pytest.mark.slow) for n in range(40)]
 )
 def test_a_page_of_every_derived_file_costs_nothing_that_the_log_has(
     make_world, tmp_path, seed, running
