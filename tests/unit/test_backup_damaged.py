@@ -59,11 +59,16 @@ def test_a_start_with_a_damaged_meta_asks_for_salvage(backup, tmp_path, how) -> 
     copy = tmp_path / "backup"
     shutil.copytree(backup[0], copy)
     (meta,) = copy.rglob("meta")
-    harm(meta, how)
+    if how == "flipped":
+        meta.write_bytes(
+            b"?" + meta.read_bytes()[1:]
+        )  # in its log id the bit would make it another log's
+    else:
+        harm(meta, how)
     damage: list[str] = []
     restore(copy, tmp_path / "data", damage)
     assert "/meta" in damage[0]
-    with pytest.raises(HorologError, match=r"meta .*salvage|belongs to another"):
+    with pytest.raises(HorologError, match=r"meta .*salvage"):
         run(tmp_path / "data", ready)
 
 
