@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horolog.errors import HorologError
 from horolog.limits import BODY_MAX
 from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import deliveries
@@ -262,3 +263,60 @@ def test_numbers() -> None:
     assert varint(127) == b"\x7f"
     assert varint(300) == b"\xac\x02"
     assert varint(-1) == b"\xff" * 9 + b"\x01"
+
+
+def answer(messages: list[Delivered]) -> bytes | str:
+    """The answer to a receive, or why there is none."""
+    try:
+        return all_received(b"", messages)
+    except HorologError as error:
+        return error.message
+
+
+@given(
+    st.permutations(["UNIQ_KEY", "TIMER_DELIVER_MS", "BORN_TIMESTAMP", "TAGS", "mine", "DELAY"]),
+    st.integers(0, 6),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["0A0B", "0A0C", "0A\x020", "\x01\x01\x01\x01", "ÄÄ"]),
+            st.sampled_from(["1700000000999", "1700000000000", "1700000\x020999"]),
+            st.sampled_from(["1700000000123", "17000\x0200123"]),
+            st.sampled_from([b"body", b"what"]),
+            st.integers(0, 2**41),
+        ),
+        min_size=2,
+        max_size=6,
+    ),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=2),
+)
+def test_a_message_among_others_is_what_it_is_alone(names, count, own, flips) -> None:
+    """Those that are made like one before them are read by what differs, and mean the same."""
+    messages = []
+    for number, (name, due, made, body, born_ms) in enumerate(own):
+        values = {"UNIQ_KEY": name, "TIMER_DELIVER_MS": due, "BORN_TIMESTAMP": made}
+        known = {each: values.get(each, "1") for each in names[:count]}
+        stored = bytearray(
+            encode_layout("t", body, properties.encode(known), 0, 0, born_ms, (bytes(4), 1))
+        )
+        for at, value in flips if number == len(own) - 1 else ():
+            if at < len(stored):
+                stored[at] = value
+        messages.append(Delivered(bytes(stored), 1, 2**number, 1, "handle"))
+    alone = [answer([message]) for message in messages]
+    wrong = [why for why in alone if isinstance(why, str)]
+    assert answer(messages) == (wrong[0] if wrong else b"".join(map(bytes, alone)))
+
+
+def test_messages_of_a_batch_are_read_by_what_differs(monkeypatch) -> None:
+    made = [
+        encode_layout("t", b"body", b"TAGS\x01a\x02UNIQ_KEY\x010%d\x02" % i, 0, 0, i, (bytes(4), 1))
+        for i in range(4)
+    ]
+    messages = [Delivered(stored, 1, i, 1, "handle") for i, stored in enumerate(made)]
+    read = []
+    monkeypatch.setattr(
+        deliveries, "_quick", lambda one: read.append(one) or deliveries._whole(one)
+    )
+    assert answer(messages) == b"".join(bytes(answer([message])) for message in messages)
+    assert read[:1] == messages[:1], "the others are like the first one"
+    assert read[1:] == messages

@@ -74,6 +74,12 @@ class QueueRun:
         """The whole record of message `i`."""
         return bytes(self._view[self.starts[i] : self.ends[i]])
 
+    def records(self, i: int, most: int) -> list[bytes]:
+        """The whole records from message `i` on, at most so many."""
+        view, end = self._view, i + most
+        pairs = zip(self.starts[i:end], self.ends[i:end], strict=True)
+        return [bytes(view[start:stop]) for start, stop in pairs]
+
     def layout(self, i: int) -> memoryview:
         """The stored layout of message `i`."""
         return self._view[self.starts[i] + HEAD_BYTES : self.ends[i]]

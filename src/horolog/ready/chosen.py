@@ -14,6 +14,7 @@ from horolog.log.queue_unit import NO_UNITS
 from horolog.ready.filter import Filter
 
 RecordAt: TypeAlias = Callable[[int, int, int], bytes | None]  # (queue offset, position, size)
+RecordsFrom: TypeAlias = Callable[[int, int], list[bytes]]  # (queue offset, at most so many)
 
 
 class Ask(NamedTuple):
@@ -22,6 +23,7 @@ class Ask(NamedTuple):
     room     bytes; the message that takes the last of them is the last one
     read     `read(offset, position, size)` gives a message; None: it is a hole, and is not chosen
     receive  in order: stands for the receive, if it may come again; it then gets what it was given.  0: it may not
+    follow   `follow(offset, most)` gives the messages from an offset on that are known without a look at units, or none
     """
 
     queue_id: int
@@ -31,6 +33,7 @@ class Ask(NamedTuple):
     room: int
     read: RecordAt
     receive: int = 0
+    follow: RecordsFrom = lambda _offset, _most: []
 
 
 class Picked(NamedTuple):

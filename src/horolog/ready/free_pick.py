@@ -42,6 +42,13 @@ def pick_free(progress: QueueProgress, ask: Ask, leases: int, mono_ms: int) -> C
     return chosen
 
 
+def _following(progress: QueueProgress, ask: Ask, first: int, most: int) -> list[bytes]:
+    """Messages from an offset on, above which nothing is acknowledged; none if one of them is leased."""
+    if progress.leases.has_any(range(first, first + most)):
+        return []
+    return ask.follow(first, most)
+
+
 def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -> None:
     """Choose of what was never given out."""
     picked, tags = chosen.picked, ask.tags
@@ -50,6 +57,14 @@ def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -
     while len(picked) < limit and chosen.size < ask.room and chosen.upto < stop:
         first, wants_all = chosen.upto, tags.wants_all
         count = stop - first
+        if wants_all and first >= known:
+            some = _following(progress, ask, first, min(count, limit - len(picked)))
+            size = sum(map(len, some))
+            if some and chosen.size + size < ask.room:
+                picked += [Picked(ask.queue_id, at, 1, rec) for at, rec in enumerate(some, first)]
+                chosen.size += size
+                chosen.upto += len(some)
+                continue
         units = chosen.units(
             ask.queue, first, min(count, limit - len(picked)) if wants_all else count
         )

@@ -10,7 +10,7 @@ still has the old one.  The next ack in part 1 finds a part of our own.  Parts 0
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -27,6 +27,9 @@ class Lease(NamedTuple):
     duration_ms: int
     client_id: str = ""  # set with auto_renew: the lease is kept while that client lives
     renew_until: int = 0
+
+
+_NO_PART: Mapping[int, Lease] = {}
 
 
 class Leases:
@@ -63,8 +66,11 @@ class Leases:
         """(Offset, lease), in no order."""
         return chain.from_iterable(part.items() for part in self._parts.values())
 
-    def has_any(self, offsets: Iterable[int]) -> bool:
-        """Whether one of them is leased."""
+    def has_any(self, offsets: Sequence[int]) -> bool:
+        """Whether one of them, of which there are some, is leased."""
+        number = min(offsets) >> _PART_BITS
+        if max(offsets) >> _PART_BITS == number:
+            return not self._parts.get(number, _NO_PART).keys().isdisjoint(offsets)
         return any(map(self.__contains__, offsets)) if self._count else False
 
     def __setitem__(self, offset: int, lease: Lease) -> None:

@@ -7,6 +7,8 @@ answers are as if each had been taken by itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from horolog.broker.consume.renewals import Renewals
 from horolog.broker.counters import Count
 from horolog.broker.effects import Now
@@ -44,32 +46,35 @@ class Acks:
         self._now = now
         self._queues: dict[int, _Queue] = {}
 
-    def take(self, read: Receipt | HorologError) -> HorologError | None:
-        """A handle; gives why it is refused."""
-        if type(read) is Receipt:
-            group, topic, queue_id, _, grant, epoch, offset, _ = read
-            queue = self._queues.get(queue_id)
-            if queue is None:
-                queue = self._open(queue_id)
-            lease = queue.progress.leases.get(offset) if queue is not None else None
-            if (
-                lease is not None
-                and queue is not None
-                and lease.grant == epoch << 32 | grant
-                and lease.ends_at > self._now.mono_ms
-                and offset < queue.length
-                and group == self.group
-                and topic == self._topic.id
-            ):
-                queue.leased[offset] = None
-                if lease.client_id:
-                    self._renewals.release((group, topic, queue_id, offset))
-                return None
-        try:
-            self._take_alone(read)
-        except HorologError as error:
-            return error.kept()
-        return None
+    def take(self, receipts: Iterable[Receipt | HorologError]) -> list[HorologError | None]:
+        """What handles say; gives of each why it is refused, None: it is not."""
+        refused: list[HorologError | None] = []
+        own, topic_id, mono_ms, queues = self.group, self._topic.id, self._now.mono_ms, self._queues
+        for read in receipts:
+            if type(read) is Receipt:
+                group, topic, queue_id, _, grant, epoch, offset, _ = read
+                queue = queues.get(queue_id) or self._open(queue_id)
+                lease = queue.progress.leases.get(offset) if queue is not None else None
+                if (
+                    lease is not None
+                    and queue is not None
+                    and lease.grant == epoch << 32 | grant
+                    and lease.ends_at > mono_ms
+                    and offset < queue.length
+                    and group == own
+                    and topic == topic_id
+                ):
+                    queue.leased[offset] = None
+                    if lease.client_id:
+                        self._renewals.release((group, topic, queue_id, offset))
+                    refused.append(None)
+                    continue
+            try:
+                self._take_alone(read)
+                refused.append(None)
+            except HorologError as error:
+                refused.append(error.kept())
+        return refused
 
     def _open(self, queue_id: int) -> _Queue | None:
         ready, topic = self._shard.ready, self._topic

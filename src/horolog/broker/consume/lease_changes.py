@@ -49,9 +49,7 @@ class LeaseChanges:
         """Consume messages by their handles; each refusal stands in its place."""
         topic = self._shard.topics.get(command.topic)
         acks = Acks(self._shard, self._renewals, topic, self._known_group(command.group), now)
-        refused = [
-            acks.take(read) for read in self._receipts(command.receipt_handles, acks.group, topic)
-        ]
+        refused = acks.take(self._receipts(command.receipt_handles, acks.group, topic))
         self._records += acks.seal()
         return Acked(refused)
 

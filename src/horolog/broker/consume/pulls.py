@@ -33,15 +33,12 @@ from horolog.limits import (
     TURN_READ_MAX,
 )
 from horolog.log.consume_queue import ConsumeQueue
-from horolog.log.frame import HEADER_BYTES
 from horolog.log.queue_runs import QueueRun
 from horolog.log.queue_unit import MANY_CODE
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.queue_commands import Pull, Pulled, PullStatus
 from horolog.ready.filter import Filter, parse_filter
 from horolog.ready.polls import Bucket, Waiter, check_may_park, place_of_pulls
-
-_FRAMES_REMEMBERED = 4_096  # one for each queue
 
 
 class _Found(NamedTuple):
@@ -55,8 +52,6 @@ class Pulls:
     def __init__(self, shard: Shard, groups: Groups) -> None:
         self._shard = shard
         self._groups = groups
-        # (topic, queue) → the frame that its messages were read from last
-        self._newest: dict[tuple[int, int], int] = {}
         self._run: QueueRun | None = None  # that a message was read from last, in this look
         self._messages_left = self._bytes_left = 0  # that may be read in this turn
 
@@ -187,24 +182,22 @@ class Pulls:
         return Pulled(status, found.layouts, found.next_offset, queue.first, queue.length)
 
     def _all(self, topic: Topic, queue_id: int, first: int, limit: int, room: int) -> _Found:
-        length, log, topic_id = topic.queues[queue_id].length, self._shard.log, topic.id
+        length, queued = topic.queues[queue_id].length, self._shard.queued
         layouts: list[memoryview] = []
-        place = topic_id, queue_id
+        place = topic.id, queue_id
         at, stop = first, min(length, first + SCAN_MAX)  # holes are passed over
         while at < stop and len(layouts) < limit:
-            base = self._newest.get(place, -1)
-            run = None if base < 0 else log.run_in(base, topic_id, queue_id)
-            i = -1 if run is None else run.find(at)
+            run, i = queued.run_at(place, at) or (None, -1)
             position = size = 0
-            if i < 0:
+            if run is None:
                 units = self._units(topic, queue_id, at, 1)
                 if isinstance(units, HorologError):
                     return _so_far(layouts, at, units)
                 position, size, _ = units[0].tolist()
-                run = log.run(position, topic_id, queue_id)
+                run = self._shard.log.run(position, *place)
                 i = -1 if run is None else run.at(at, position)
             if run is None or i < 0:
-                record = self._shard.queued.record(topic, queue_id, at, position, size)
+                record = queued.record(topic, queue_id, at, position, size)
                 if record is not None:
                     if layouts and len(record) - HEAD_BYTES > room:
                         break
@@ -212,7 +205,7 @@ class Pulls:
                     room -= len(record) - HEAD_BYTES
                 at += 1
                 continue
-            self._read_from(place, run)
+            queued.read_from(place, run)
             most = min(limit - len(layouts), length - at)
             some, size = run.take(i, most, room)
             if not some:
@@ -225,12 +218,6 @@ class Pulls:
             if i + len(some) < len(run.starts) and len(layouts) < limit:
                 break  # there is no room for the next one of the same run, or it is not visible
         return _Found(layouts, at)
-
-    def _read_from(self, place: tuple[int, int], run: QueueRun) -> None:
-        """Remember the frame: whoever reads on in the queue need not ask for a unit."""
-        if len(self._newest) >= _FRAMES_REMEMBERED:
-            self._newest.clear()
-        self._newest[place] = run.base - HEADER_BYTES
 
     def _matching(
         self, topic: Topic, queue_id: int, tags: Filter, first: int, limit: int, room: int

@@ -29,6 +29,7 @@ from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, heads_of, ki
 from horolog.protocol.rocketmq import layout
 
 _QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
+_FRAMES_REMEMBERED = 4_096  # one for each queue
 _REPAIRED_MAX = 64  # units at a time: the next reader finds the others
 _VISIBLE = frozenset({int(Kind.MESSAGE), int(Kind.HANDED)})
 _VISIBLE_KINDS = np.zeros(256, np.bool_)
@@ -54,6 +55,8 @@ class QueuedMessages:
         self._log = log
         self._place = -1, -1  # topic and queue of the message that was read last
         self._run: QueueRun | None = None  # its frame's messages of that queue
+        # (Topic id, queue id) → log position of the frame that its messages were read from last
+        self._frames: dict[tuple[int, int], int] = {}
         # Units that were searched for, as (position, size); size 0: lost
         self._found: dict[_Place, tuple[int, int]] = {}
         self._reported: set[_Place] = set()
@@ -97,6 +100,8 @@ class QueuedMessages:
         if isinstance(found, bytes):
             self._place = topic.id, queue
             self._run = self._log.run(position, topic.id, queue)
+            if self._run is not None:
+                self.read_from(self._place, self._run)
             return found
         again = self._searched(topic, queue, offset)
         if again is not None:
@@ -104,6 +109,31 @@ class QueuedMessages:
         if not found.dropped:
             self._hole(topic, _Lost(topic.name, queue, offset, found.why, position))
         return None
+
+    # --- messages that follow each other ----------------------------------------------------------
+
+    def run_at(self, place: tuple[int, int], offset: int) -> tuple[QueueRun, int] | None:
+        """The run that was read last of a queue, and which of its messages has that offset; None: ask for its unit.
+
+        place  topic id and queue id
+        """
+        base = self._frames.get(place, -1)
+        run = None if base < 0 else self._log.run_in(base, *place)
+        i = -1 if run is None else run.find(offset)
+        return None if run is None or i < 0 else (run, i)
+
+    def read_from(self, place: tuple[int, int], run: QueueRun) -> None:
+        """Remember the frame: whoever reads on in the queue need not ask for a unit."""
+        if len(self._frames) >= _FRAMES_REMEMBERED:
+            self._frames.clear()
+        self._frames[place] = run.base - HEADER_BYTES
+
+    def following(self, topic: Topic, queue: int, offset: int, most: int) -> list[bytes]:
+        """Records from a queue offset on, as many as are known without a unit; none: ask for the first one's."""
+        found = self.run_at((topic.id, queue), offset)
+        return [] if found is None else found[0].records(found[1], most)
+
+    # --- by unit ----------------------------------------------------------------------------------
 
     def _read(
         self, topic: Topic, queue: int, offset: int, position: int, size: int

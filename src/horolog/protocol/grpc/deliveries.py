@@ -1,14 +1,16 @@
 """Messages to consumers, as bytes: what protobuf would write of their stored layout (see `ready`).
 
-There are two ways to the same bytes.  `_whole` decodes layout and properties and asks for every one.  `_quick` is for
+There are three ways to the same bytes.  `_whole` decodes layout and properties and asks for every one.  `_quick` is for
 messages that differ from others before in no property but their id, due time and the time when they were made: what
 the rest of the properties means is looked up (`_shape`).  It takes IPv4 hosts, bodies as they are, and properties in
-which none of the three stands twice; everything else it leaves to `_whole`.
+which none of the three stands twice; everything else it leaves to `_whole`.  And of messages that are made like one of
+the same receive (`alike`) the answers are like its answer (`_Mould`).
 """
 
 from __future__ import annotations
 
 import struct
+from binascii import hexlify
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import md5
@@ -16,6 +18,7 @@ from typing import NamedTuple
 
 from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.alike import Differing, Likeness, learn
 from horolog.protocol.grpc.ready import NUMBER, TEXT, piece, varint
 from horolog.protocol.http2.calls import PREFIX_BYTES
 from horolog.protocol.rocketmq import bodies, layout, properties
@@ -119,7 +122,7 @@ def _split(stored: bytes) -> dict[bytes, bytes]:
 
 
 def _digest(body: bytes) -> bytes:
-    return md5(body, usedforsecurity=False).hexdigest().upper().encode()
+    return hexlify(md5(body, usedforsecurity=False).digest()).upper()
 
 
 @lru_cache(maxsize=256)
@@ -210,9 +213,25 @@ def _cut(stored: bytes, mark: bytes) -> tuple[bytes, bytes]:
     return (before + after, value) if ends else (stored, b"")
 
 
-def _quick(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
-    """User properties as fields, system properties, and body of a message of the usual kind; None if it is another."""
-    stored = delivered.layout
+class _Quick(NamedTuple):
+    """What was read of a message of the usual kind.
+
+    moments  when and where it was made and stored, as fields
+    tried    how often it was tried as another message
+    half     where a transaction began; 0: there was none
+    """
+
+    shape: _Shape
+    message_id: bytes
+    moments: bytes
+    due: bytes
+    body: slice
+    tried: int
+    half: int
+
+
+def _read(stored: bytes) -> _Quick | None:
+    """Read a message of the usual kind; None if it is another."""
     if len(stored) < layout.HEAD.size:
         return None
     size, magic, flag, born_ms, born_host, store_ms, store_host, tried, half, body_size = (
@@ -234,15 +253,82 @@ def _quick(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
     shape = _shape(rest)
     if shape is None:
         return None
-    body = stored[layout.HEAD.size : end]
-    host = shape.host
+    moments = _born_quickly(born_ms, shape.host, born_host) + _stored_quickly(store_ms, store_host)
+    return _Quick(shape, message_id, moments, due, slice(layout.HEAD.size, end), tried, half)
+
+
+def _quick(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
+    """User properties as fields, system properties, and body of a message of the usual kind; None if it is another."""
+    stored = delivered.layout
+    read = _read(stored)
+    if read is None:
+        return None
+    shape, message_id, moments, due, at, tried, half = read
+    body = stored[at]
     system = (
         shape.front, _ID, varint(len(message_id)), message_id,
-        _DIGEST_MD5, _digest(body), _IDENTITY, _DELAY if due else shape.kind,
-        _born_quickly(born_ms, host, born_host), _stored_quickly(store_ms, store_host),
+        _DIGEST_MD5, _digest(body), _IDENTITY, _DELAY if due else shape.kind, moments,
         _DUE + _moment(int(due)) if due else b"", _place(delivered, tried), shape.back,
     )  # fmt: skip
     return _user(shape, half), b"".join(system), body
+
+
+class _Mould:
+    """The answers for messages that are like one of them."""
+
+    def __init__(self, head: bytes, likeness: Likeness, like: _Quick) -> None:
+        self._like = like
+        self._likeness = likeness
+        shape = like.shape
+        self._outside = head + _user(shape, like.half)
+        named = varint(len(like.message_id))
+        self._inside = b"".join((shape.front, _ID, named))
+        body_size = like.body.stop - like.body.start
+        self._body = _MESSAGE_BODY + varint(body_size) if body_size else b""
+        self._end = shape.back + self._body
+        self._kind = _IDENTITY + (_DELAY if like.due else shape.kind)
+        # Bytes of the system properties but for kind and moments, due time and place
+        self._fixed = (
+            len(self._inside) + len(like.message_id) + len(_DIGEST_MD5) + 32 + len(shape.back)
+        )
+        self._rest = len(self._outside) + len(self._body) + body_size
+        self._fronts: dict[int, bytes] = {}
+        self._moments: dict[bytes, bytes] = {}
+
+    def fill(self, delivered: Delivered) -> tuple[bytes, ...] | None:
+        """The pieces of the framed answer; None if it is not like that."""
+        own = self._likeness.read(delivered.layout)
+        if own is None:
+            return None
+        moments = self._moments.get(own.moments) or self._moments_of(own, delivered.layout)
+        due = _DUE + _moment(int(own.due)) if own.due else b""
+        place = _place(delivered, self._like.tried)
+        size = self._fixed + len(moments) + len(due) + len(place)
+        front = self._fronts.get(size) or self._front(size)
+        digest = _digest(own.body)
+        return front, own.id, _DIGEST_MD5, digest, moments, due, place, self._end, own.body
+
+    def _moments_of(self, own: Differing, stored: bytes) -> bytes:
+        read = _read(stored)
+        assert read is not None, "it is like one that was read"
+        found = self._moments[own.moments] = self._kind + read.moments
+        return found
+
+    def _front(self, system: int) -> bytes:
+        system_size = _MESSAGE_SYSTEM + varint(system)
+        size = self._rest + len(system_size) + system
+        start = _RESPONSE_MESSAGE + varint(size)
+        prefix = (len(start) + size).to_bytes(PREFIX_BYTES, "big")
+        front = self._fronts[system] = b"".join(
+            (prefix, start, self._outside, system_size, self._inside)
+        )
+        return front
+
+
+def _mould(head: bytes, like: bytes) -> _Mould | None:
+    read = _read(like)
+    likeness = None if read is None else learn(like, read.body)
+    return None if read is None or likeness is None else _Mould(head, likeness, read)
 
 
 def _whole(delivered: Delivered) -> tuple[bytes, bytes, bytes]:
@@ -276,7 +362,19 @@ def all_received(topic: bytes, messages: Sequence[Delivered]) -> bytes:
     """
     head = piece(1, topic)
     parts: list[bytes] = []
+    mould: _Mould | None = None
+    before = b""  # the message before this one, if there is no mould of it
     for delivered in messages:
+        if mould is not None and (filled := mould.fill(delivered)) is not None:
+            parts += filled
+            continue
+        if before and len(before) == len(delivered.layout):
+            mould = _mould(head, before)
+            if mould is not None and (filled := mould.fill(delivered)) is not None:
+                parts += filled
+                before = b""
+                continue
+        before = delivered.layout
         user, system, body = _quick(delivered) or _whole(delivered)
         system_size = _MESSAGE_SYSTEM + varint(len(system))
         body_size = _MESSAGE_BODY + varint(len(body)) if body else b""
