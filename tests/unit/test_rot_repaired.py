@@ -10,6 +10,8 @@ from tests.unit.test_rot import FAR, consume, made, on_a_real_disk
 from worlds import checkpoint
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES
+from horolog.delay.entry_files import EntryFiles
+from horolog.delay.source import refs_of
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.queue_unit import UNIT_BYTES
 from horolog.protocol.commands import (
@@ -177,3 +179,28 @@ def test_a_page_of_every_derived_file_costs_nothing_that_the_log_has(
     world.clock.advance(51 * DAY_MS)
     world.broker.settle(3_000)
     assert consume(world).keys() == sent.keys()
+
+
+def test_a_damaged_page_of_an_hour_is_repaired_without_reading_the_hour_for_each_entry(
+    world, monkeypatch
+) -> None:
+    """An hour of a million messages would keep everybody waiting for seconds."""
+    broker = world.broker
+    broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    due, count = world.clock.wall_ms() // HOUR_MS * HOUR_MS + 5 * HOUR_MS, 400
+    sent = [made(f"m{i}", due + 1_000 * (i % 7)) for i in range(count)]
+    broker.ask(SendMessages("t", sent))
+    broker.settle()
+    checkpoint(world)
+    (index,) = [name for name in world.disk.names() if "hours/" in name and "delay.idx" in name]
+    whole = bytes(world.disk.open(index).view())
+    world.disk.open(index).write((count - 64) * ENTRY_BYTES, b"\xa5" * ENTRY_BYTES * 64)
+    read, entries = [], EntryFiles.entries
+    monkeypatch.setattr(
+        EntryFiles, "entries", lambda self, rows: (read.append(len(rows)), entries(self, rows))[1]
+    )
+    delay = broker._opened.broker.shard.delay
+    (hour,) = [each for each in delay.hours.values() if each.count]
+    delay.repair_entries(refs_of(hour.source_id, np.arange(count - 64, count)))
+    assert bytes(world.disk.open(index).view()) == whole
+    assert sum(read) < count + 64 * 10, "64 times the hour would be 23 000"

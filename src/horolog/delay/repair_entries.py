@@ -36,7 +36,51 @@ if TYPE_CHECKING:
 
 _Place: TypeAlias = tuple[int, int, int]
 _REMEMBERED_MAX = 10_000  # gaps that the log does not have: they are looked for again after that
+_DUES_READ = 1 << 16  # entries at a time, 4 MiB
+_NEAR_ROWS = 1 << 13  # mostly the entry before one in its second is among so many
 _LEAST_BYTES = HEAD_BYTES + layout.POSITION_AT + 8
+
+
+class _Chains:
+    """The chains of an hour's seconds: what entry comes before a row in its second.
+
+    The due seconds of all entries are read once: an hour may have millions, and a page of its index many damaged ones.
+    """
+
+    def __init__(self, hour: Hour) -> None:
+        self._hour = hour
+        self._seconds = np.zeros(0, np.int16)  # within the hour, of the rows looked at so far
+
+    def link(self, row: int, due_ms: int) -> tuple[int, int]:
+        """The number of a row, which is due then, in its second, and the entry before it there; −1: it is the first."""
+        same = self._read(row)[:row] == self._second(due_ms)
+        count = int(np.count_nonzero(same))
+        near = max(0, row - _NEAR_ROWS)
+        found = np.flatnonzero(same[near:])
+        if len(found):
+            return count, near + int(found[-1])
+        return count, int(np.flatnonzero(same)[-1]) if count else -1
+
+    def put(self, row: int, due_ms: int) -> None:
+        """A damaged row is known to be due then."""
+        self._read(row + 1)[row] = self._second(due_ms)
+
+    def _second(self, due_ms: int) -> int:
+        return due_ms // 1000 - self._hour.hour * (HOUR_MS // 1000)
+
+    def _read(self, stop: int) -> npt.NDArray[np.int16]:
+        known = len(self._seconds)
+        if known < stop:
+            found, start = [self._seconds], self._hour.hour * HOUR_MS
+            for first in range(known, stop, _DUES_READ):
+                rows = np.arange(first, min(first + _DUES_READ, stop))
+                within = (self._hour.entries(rows)["due_ms"] - start) // 1000
+                # What a damaged entry says may be any number: it is in no second.
+                found.append(
+                    np.where((within >= 0) & (within < 3_600), within, -1).astype(np.int16)
+                )
+            self._seconds = np.concatenate(found)
+        return self._seconds
 
 
 def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows) -> None:
@@ -44,17 +88,20 @@ def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows
     if isinstance(source, AdoptedRun):
         return
     made: dict[int, Any] = {}
+    chains = _Chains(source) if isinstance(source, Hour) else None
     wanted = np.unique(rows).tolist()[:REPAIR_ROWS_MAX]
     for row in wanted:
-        entry = _made_anew(store, source, row, made)
+        entry = _made_anew(store, source, row, made, chains)
         if entry is not None:
             made[row] = entry
+            if chains is not None:
+                chains.put(row, int(entry["due_ms"][0]))
     if made:
         _write(store, source, made)
         what = f"{source.label}: {len(made)} damaged index entries were rebuilt from their records"
         store.repairs.append(Repair(what, len(made)))
     if len(made) < len(wanted) and not isinstance(source, FarRun):
-        _repair_from_log(store, source, [row for row in wanted if row not in made])
+        _repair_from_log(store, source, [row for row in wanted if row not in made], chains)
 
 
 def _write(store: DelayStore, source: Hour | FarBuffer | FarRun, made: dict[int, Any]) -> None:
@@ -64,19 +111,23 @@ def _write(store: DelayStore, source: Hour | FarBuffer | FarRun, made: dict[int,
     reread(store, source)
 
 
-def _repair_from_log(store: DelayStore, source: Hour | FarBuffer, rows: list[int]) -> None:
+def _repair_from_log(
+    store: DelayStore, source: Hour | FarBuffer, rows: list[int], chains: _Chains | None
+) -> None:
     """Write these entries and their records again, with all damaged ones beside them, if the log has them."""
     log, made = store.log, dict[int, Any]()
+    if log is None:
+        return
     for row in rows:
-        gap = None if row in made or log is None else _gap(log, source, row)
-        if gap is None or log is None:
+        gap = None if row in made else _gap(log, source, row)
+        if gap is None:
             continue
         place = source.source_id, gap.first, gap.stop
         found = [] if place in store.not_in_log else find_rows(log, source, gap)
         if not found:
             _remember(store.not_in_log, place)
         for each in found:
-            _complete(source, each, made)
+            _complete(each, made, chains)
         pieces = [(int(each.entry["position"][0]), each.record) for each in found]
         rewrite(store.storage, source.records_path, pieces)
     if made:
@@ -91,12 +142,13 @@ def _remember(places: set[_Place], place: _Place) -> None:
     places.add(place)
 
 
-def _complete(source: Hour | FarBuffer, found: Found, made: dict[int, Any]) -> None:
+def _complete(found: Found, made: dict[int, Any], chains: _Chains | None) -> None:
     """Give an entry what the file says of it, and its sum."""
     row, entry = found.row, found.entry
-    if isinstance(source, Hour):
-        second = int(entry["due_ms"][0]) // 1000
-        entry["local"], entry["previous"] = _link(source, row, second, made)
+    if chains is not None:
+        due_ms = int(entry["due_ms"][0])
+        entry["local"], entry["previous"] = chains.link(row, due_ms)
+        chains.put(row, due_ms)
     else:
         head = np.frombuffer(found.record[:HEAD_BYTES], HEAD)[0]
         entry["local"] = np.uint32(int(head["tags"]) & 0xFFFFFFFF)
@@ -131,7 +183,11 @@ def _gap(log: ReadableLog, source: Hour | FarBuffer, row: int) -> Gap | None:
 
 
 def _made_anew(
-    store: DelayStore, source: Hour | FarBuffer | FarRun, row: int, made: dict[int, Any]
+    store: DelayStore,
+    source: Hour | FarBuffer | FarRun,
+    row: int,
+    made: dict[int, Any],
+    chains: _Chains | None,
 ) -> npt.NDArray[Any] | None:
     position = source.records_at
     if row:
@@ -156,10 +212,10 @@ def _made_anew(
     for name in ("due_ms", "key", "topic"):
         entry[name] = head[name]
     entry["crc"] = crc32(record, origin_seed(origin))
-    if isinstance(source, Hour):
-        if int(head["due_ms"]) // HOUR_MS != source.hour:
-            return None
-        entry["local"], entry["previous"] = _link(source, row, int(head["due_ms"]) // 1000, made)
+    if isinstance(source, Hour) and int(head["due_ms"]) // HOUR_MS != source.hour:
+        return None
+    if chains is not None:
+        entry["local"], entry["previous"] = chains.link(row, int(head["due_ms"]))
     else:
         entry["local"] = np.uint32(int(head["tags"]) & 0xFFFFFFFF)
     entry["sum"] = entry_sums(entry)
@@ -181,13 +237,3 @@ def _bytes_at(source: Any, position: int, size: int) -> bytes:
     entry = np.zeros(1, ENTRY)
     entry["position"], entry["size"] = position, size
     return bytes(source.records(entry)[0])
-
-
-def _link(hour: Hour, row: int, second: int, made: dict[int, Any]) -> tuple[int, int]:
-    """The entry's number in its second, and the entry before it there."""
-    seconds = hour.entries(np.arange(row))["due_ms"] // 1000
-    for other, entry in made.items():
-        if other < row:
-            seconds[other] = entry["due_ms"][0] // 1000
-    same = np.flatnonzero(seconds == second)
-    return len(same), int(same[-1]) if len(same) else -1
