@@ -30,7 +30,7 @@ from horolog.backup.manifest import (
     number_name,
     write_manifest,
 )
-from horolog.backup.pieces import ReadsAround, read_pieces, write_pieces
+from horolog.backup.pieces import read_pieces, write_pieces
 from horolog.broker.life.named_files import NamedFile
 from horolog.errors import HorologError
 from horolog.limits import BACKUP_DAMAGE_MAX
@@ -38,6 +38,7 @@ from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
 from horolog.log.frame_watch import FrameWatch
 from horolog.log.segment import SegmentReader
 from horolog.storage.api import File, Storage
+from horolog.storage.sectors import ReadsAround
 
 _EDGE_BYTES = 4_096
 
@@ -223,7 +224,7 @@ class Copy:
             stored = self._target.open(former.place)
         except FileNotFoundError:
             return None
-        source = ReadsAround(file)
+        source = ReadsAround(file, BACKUP_DAMAGE_MAX)
         try:
             edge = max(0, size - _EDGE_BYTES)
             if stored.size() != size or any(
@@ -244,7 +245,7 @@ class Copy:
         copy = self._target.open(stored.place, create=True)
         crc = 0
         watch = self._watch(path)
-        source = ReadsAround(file)
+        source = ReadsAround(file, BACKUP_DAMAGE_MAX)
         try:
             for piece in write_pieces(copy, read_pieces(source, size, path)):
                 crc = crc32(piece, crc)

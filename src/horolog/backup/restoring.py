@@ -23,10 +23,12 @@ from horolog.backup.copying import (
     sync_tree,
 )
 from horolog.backup.manifest import MANIFEST_NAME, Manifest, StoredFile, read_manifest
-from horolog.backup.pieces import ReadsAround, read_pieces, write_pieces
+from horolog.backup.pieces import read_pieces, write_pieces
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.storage.api import File, Storage, read_file, replace_file
 from horolog.storage.disk import DirectoryLock, Disk
+from horolog.storage.sectors import ReadsAround
 
 BACKUP = "BACKUP"
 DATA_DIR = "--data-dir"
@@ -145,7 +147,9 @@ class Restore:
     def _pieces(self, source: File, file: StoredFile) -> Iterator[bytes]:
         if not self._accepts_damage:
             return read_pieces(source, file.bytes, file.place)
-        return read_pieces(ReadsAround(source), min(file.bytes, source.size()), file.place)
+        return read_pieces(
+            ReadsAround(source, BACKUP_DAMAGE_MAX), min(file.bytes, source.size()), file.place
+        )
 
     def _opened(self, file: StoredFile) -> File | None:
         """A file of the backup; None if it is missing, and that is accepted."""

@@ -34,7 +34,7 @@ class Exit(IntEnum):
 
 EXIT_HELP = (
     "Exit codes: 0 ok, 1 failure (broker, disk, damaged file), 2 usage (flag, setting, port),"
-    " 3 not found, 4 refused, 5 unreachable (no broker at --admin), 6 faults (found by an audit or a backup)."
+    " 3 not found, 4 refused, 5 unreachable (no broker at --admin), 6 faults (found by an audit or a backup, or restored)."
 )
 
 _EXITS = {

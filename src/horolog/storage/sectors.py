@@ -44,6 +44,30 @@ def read_around(file: File, offset: int, length: int, lose: Lose = _none) -> byt
     return b"".join(pieces)
 
 
+class ReadsAround:
+    """A file of a disk that cannot read some sectors: they are read as zeros, and kept in `gaps` as [from, to).
+
+    DISK_FAILED when there are more than `most` of them: then the disk is broken, and not a file.
+    """
+
+    def __init__(self, file: File, most: int) -> None:
+        self._file = file
+        self._left = most
+        self.gaps: list[tuple[int, int]] = []
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Read the file; sector by sector once a read has failed."""
+        return read_around(self._file, offset, length, self._lose)
+
+    def _lose(self, first: int, stop: int, why: HorologError) -> None:
+        if self._left <= 0:
+            raise why
+        self._left -= 1
+        if self.gaps and self.gaps[-1][1] == first:
+            first = self.gaps.pop()[0]
+        self.gaps.append((first, stop))
+
+
 def reads_elsewhere(file: File, bad: int) -> bool:
     """Whether any of some other sectors can be read, where the one with byte `bad` cannot.
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from horolog.errors import HorologError
 from horolog.limits import MIB, SECTORS_LOST_MAX
-from horolog.storage.api import File, Storage
-from horolog.storage.sectors import Lose, read_around
+from horolog.storage.api import Storage
+from horolog.storage.sectors import SECTOR_BYTES, ReadsAround
 from horolog.units import counted
 
 _PARTS = ("hours", "runs")
@@ -50,25 +49,15 @@ def _files(storage: Storage, path: str) -> Iterator[str]:
 
 def _replaced(storage: Storage, path: str) -> list[int]:
     """Where the bad sectors of a file begin; if there are any, a copy is in its place."""
-    lost: list[int] = []
-
-    def lose(first: int, stop: int, why: HorologError) -> None:
-        del stop
-        lost.append(first)
-        if len(lost) > SECTORS_LOST_MAX:
-            raise why
-
     file = storage.open(path)
     try:
-        for _ in _pieces(file, lose):
-            if lost:
-                break
-        if not lost:
+        source = ReadsAround(file, SECTORS_LOST_MAX)
+        if not any(source.gaps for _ in _pieces(source, file.size())):
             return []
-        lost.clear()
+        source = ReadsAround(file, SECTORS_LOST_MAX)
         copy = storage.open(f"{path}{_COPY}", create=True)
         try:
-            for at, piece in _pieces(file, lose):
+            for at, piece in _pieces(source, file.size()):
                 copy.write(at, piece)
             copy.sync()
         finally:
@@ -77,9 +66,9 @@ def _replaced(storage: Storage, path: str) -> list[int]:
         file.close()
     storage.rename(f"{path}{_COPY}", path)
     storage.sync_dir(path.rpartition("/")[0])
-    return lost
+    return [at for first, stop in source.gaps for at in range(first, stop, SECTOR_BYTES)]
 
 
-def _pieces(file: File, lose: Lose) -> Iterator[tuple[int, bytes]]:
-    for at in range(0, file.size(), _PIECE_BYTES):
-        yield at, read_around(file, at, _PIECE_BYTES, lose)
+def _pieces(source: ReadsAround, size: int) -> Iterator[tuple[int, bytes]]:
+    for at in range(0, size, _PIECE_BYTES):
+        yield at, source.read(at, _PIECE_BYTES)
