@@ -38,7 +38,7 @@ from horolog.storage.api import Storage
 
 _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
-_SWITCH_S = 0.0005
+_SWITCH_S = 0.000_1
 _GATHER_TURNS = 3  # so many times as long as a turn takes do inputs wait while the disk is busy,
 _GATHER_S_MIN, _GATHER_S_MAX = 0.001, 0.01  # within these bounds
 _GATHER_BYTES = 64 * KIB  # of sends that wait for more: a turn costs what 200 small ones do
