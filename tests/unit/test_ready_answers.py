@@ -320,3 +320,17 @@ def test_messages_of_a_batch_are_read_by_what_differs(monkeypatch) -> None:
     assert answer(messages) == b"".join(bytes(answer([message])) for message in messages)
     assert read[:1] == messages[:1], "the others are like the first one"
     assert read[1:] == messages
+
+
+def test_messages_of_one_size_that_are_not_alike_are_soon_read_one_by_one(monkeypatch) -> None:
+    made = [
+        encode_layout(
+            "t", b"body", b"mine\x01%d\x02UNIQ_KEY\x010%d\x02" % (i, i), 0, 0, 1, (bytes(4), 1)
+        )
+        for i in range(9)
+    ]
+    messages = [Delivered(stored, 1, i, 1, "handle") for i, stored in enumerate(made)]
+    moulds, mould = [], deliveries._mould
+    monkeypatch.setattr(deliveries, "_mould", lambda *like: moulds.append(like) or mould(*like))
+    assert answer(messages) == b"".join(bytes(answer([message])) for message in messages)
+    assert len(moulds) == 2

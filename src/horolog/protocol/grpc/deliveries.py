@@ -64,6 +64,7 @@ _FRONT = struct.Struct(">II28xIq8sq8sIqI")
 assert _FRONT.size == layout.HEAD.size
 _UNUSUAL = layout.COMPRESSED | layout.BORN_HOST_V6 | layout.STORE_HOST_V6
 _SEPARATOR = 2
+_MOULDS_MAX = 2  # of a receive: where messages are of one size and not alike, a mould costs more than it gains
 _SHAPED_MAX = 512  # bytes of properties whose meaning is remembered
 _ID_MARK, _DUE_MARK, _BORN_MARK = (
     name.encode() + b"\x01"
@@ -363,18 +364,19 @@ def all_received(topic: bytes, messages: Sequence[Delivered]) -> bytes:
     head = piece(1, topic)
     parts: list[bytes] = []
     mould: _Mould | None = None
-    before = b""  # the message before this one, if there is no mould of it
+    made, before = 0, b""
     for delivered in messages:
-        if mould is not None and (filled := mould.fill(delivered)) is not None:
+        filled = None if mould is None else mould.fill(delivered)
+        if filled is None and made < _MOULDS_MAX and len(before) == len(delivered.layout):
+            made += 1
+            mould = _mould(head, before)
+            filled = None if mould is None else mould.fill(delivered)
+            if filled is None:
+                mould = None
+        before = delivered.layout
+        if filled is not None:
             parts += filled
             continue
-        if before and len(before) == len(delivered.layout):
-            mould = _mould(head, before)
-            if mould is not None and (filled := mould.fill(delivered)) is not None:
-                parts += filled
-                before = b""
-                continue
-        before = delivered.layout
         user, system, body = _quick(delivered) or _whole(delivered)
         system_size = _MESSAGE_SYSTEM + varint(len(system))
         body_size = _MESSAGE_BODY + varint(len(body)) if body else b""
