@@ -83,6 +83,11 @@ def test_output_that_cannot_be_written() -> None:
     assert ended.stderr == "horolog: No space left on device\n"
 
 
+def _hears_interrupts() -> None:
+    """A shell that starts the tests in the background has them ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_while_it_is_imported(tmp_path: Path) -> None:
     """Ctrl-C right after the start ends the process in silence; Python would print where it was."""
     (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
@@ -93,6 +98,7 @@ def test_an_interrupt_while_it_is_imported(tmp_path: Path) -> None:
         text=True,
         timeout=60,
         check=False,
+        preexec_fn=_hears_interrupts,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from horolog.errors import HorologError
 from horolog.limits import BODY_MAX
 from horolog.protocol.commands import Delivered
-from horolog.protocol.grpc import deliveries
+from horolog.protocol.grpc import deliveries, message_fields
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.deliveries import all_received
 from horolog.protocol.grpc.ready import all_acknowledged, all_stored, each_stored, varint
@@ -209,7 +209,7 @@ def test_messages_as_5x_producers_send_them_are_encoded_quickly() -> None:
     }
     made = encode_layout("t", b"body", properties.encode(known), 0, 0, 1, (bytes(4), 1))
     delivered = Delivered(made, 1, 2, 3, "handle")
-    assert deliveries._quick(delivered) == deliveries._whole(delivered)
+    assert message_fields.usual(delivered) == message_fields.any_message(delivered)
 
 
 def test_a_dead_letter_says_whose_it_is_and_how_often_it_was_tried() -> None:
@@ -217,7 +217,7 @@ def test_a_dead_letter_says_whose_it_is_and_how_often_it_was_tried() -> None:
     made = encode_layout("t", b"body", b"UNIQ_KEY\x0101\x02", 0, 0, 1, (bytes(4), 1))
     made = layout.readdressed(made, "%DLQ%g", properties.encode(known), 17, 0)
     delivered = Delivered(made, 0, 2, 1, "handle")
-    assert deliveries._quick(delivered) == deliveries._whole(delivered)
+    assert message_fields.usual(delivered) == message_fields.any_message(delivered)
     topic = pb.Resource(name="%DLQ%g")
     got = pb.ReceiveMessageResponse.FromString(
         all_received(topic.SerializeToString(), [delivered])[5:]
@@ -231,8 +231,8 @@ def test_a_dead_letter_says_whose_it_is_and_how_often_it_was_tried() -> None:
 def test_a_broken_layout_is_never_taken_for_another(at, junk) -> None:
     made = encode_layout("t", b"body", b"UNIQ_KEY\x0101\x02", 0, 0, 1, (bytes(4), 1))
     delivered = Delivered(made[:at] + junk + made[at + len(junk) :], 1, 2, 3, "handle")
-    quick = deliveries._quick(delivered)
-    assert quick is None or quick == deliveries._whole(delivered)
+    quick = message_fields.usual(delivered)
+    assert quick is None or quick == message_fields.any_message(delivered)
 
 
 @pytest.mark.parametrize(
@@ -274,8 +274,11 @@ def answer(messages: list[Delivered]) -> bytes | str:
 
 
 @given(
-    st.permutations(["UNIQ_KEY", "TIMER_DELIVER_MS", "BORN_TIMESTAMP", "TAGS", "mine", "DELAY"]),
-    st.integers(0, 6),
+    st.permutations(
+        ["UNIQ_KEY", "TIMER_DELIVER_MS", "BORN_TIMESTAMP", "TAGS", "mine", "DELAY", "__SHARDINGKEY"]
+    ),
+    st.integers(0, 7),
+    st.sampled_from([0, 7]),
     st.lists(
         st.tuples(
             st.sampled_from(["0A0B", "0A0C", "0A\x020", "\x01\x01\x01\x01", "ÄÄ"]),
@@ -283,21 +286,24 @@ def answer(messages: list[Delivered]) -> bytes | str:
             st.sampled_from(["1700000000123", "17000\x0200123"]),
             st.sampled_from([b"body", b"what"]),
             st.integers(0, 2**41),
+            st.sampled_from(["12", "34", "\x025", "\x01\x01", "ä"]),
         ),
         min_size=2,
         max_size=6,
     ),
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=2),
 )
-def test_a_message_among_others_is_what_it_is_alone(names, count, own, flips) -> None:
+def test_a_message_among_others_is_what_it_is_alone(names, count, half, own, flips) -> None:
     """Those that are made like one before them are read by what differs, and mean the same."""
     messages = []
-    for number, (name, due, made, body, born_ms) in enumerate(own):
+    for number, (name, due, made, body, born_ms, mine) in enumerate(own):
         values = {"UNIQ_KEY": name, "TIMER_DELIVER_MS": due, "BORN_TIMESTAMP": made}
+        values["mine"] = mine
         known = {each: values.get(each, "1") for each in names[:count]}
         stored = bytearray(
             encode_layout("t", body, properties.encode(known), 0, 0, born_ms, (bytes(4), 1))
         )
+        stored[76:84] = half.to_bytes(8, "big")
         for at, value in flips if number == len(own) - 1 else ():
             if at < len(stored):
                 stored[at] = value
@@ -309,13 +315,15 @@ def test_a_message_among_others_is_what_it_is_alone(names, count, own, flips) ->
 
 def test_messages_of_a_batch_are_read_by_what_differs(monkeypatch) -> None:
     made = [
-        encode_layout("t", b"body", b"TAGS\x01a\x02UNIQ_KEY\x010%d\x02" % i, 0, 0, i, (bytes(4), 1))
+        encode_layout(
+            "t", b"body", b"mine\x01%d\x02UNIQ_KEY\x010%d\x02" % (i, i), 0, 0, i, (bytes(4), 1)
+        )
         for i in range(4)
     ]
     messages = [Delivered(stored, 1, i, 1, "handle") for i, stored in enumerate(made)]
     read = []
     monkeypatch.setattr(
-        deliveries, "_quick", lambda one: read.append(one) or deliveries._whole(one)
+        deliveries, "usual", lambda one: read.append(one) or message_fields.any_message(one)
     )
     assert answer(messages) == b"".join(bytes(answer([message])) for message in messages)
     assert read[:1] == messages[:1], "the others are like the first one"
@@ -325,7 +333,7 @@ def test_messages_of_a_batch_are_read_by_what_differs(monkeypatch) -> None:
 def test_messages_of_one_size_that_are_not_alike_are_soon_read_one_by_one(monkeypatch) -> None:
     made = [
         encode_layout(
-            "t", b"body", b"mine\x01%d\x02UNIQ_KEY\x010%d\x02" % (i, i), 0, 0, 1, (bytes(4), 1)
+            "t", b"body", b"TAGS\x01%d\x02UNIQ_KEY\x010%d\x02" % (i, i), 0, 0, 1, (bytes(4), 1)
         )
         for i in range(9)
     ]
@@ -334,3 +342,24 @@ def test_messages_of_one_size_that_are_not_alike_are_soon_read_one_by_one(monkey
     monkeypatch.setattr(deliveries, "_mould", lambda *like: moulds.append(like) or mould(*like))
     assert answer(messages) == b"".join(bytes(answer([message])) for message in messages)
     assert len(moulds) == 2
+
+
+VALUE = st.sampled_from(["12", "34", "\x025", "5\x02", "\x01\x01", "ä"])
+
+
+@given(
+    st.permutations(["UNIQ_KEY", "mine", "TAGS", "yours", "__SHARDINGKEY"]),
+    st.integers(3, 5),
+    st.lists(st.tuples(VALUE, VALUE, VALUE), min_size=3, max_size=8),
+    st.sampled_from([0, 7]),
+)
+def test_values_of_user_properties_are_those_of_each_message(names, count, own, half) -> None:
+    messages = []
+    for number, (mine, yours, group) in enumerate(own):
+        values = {"UNIQ_KEY": f"0{number}", "mine": mine, "yours": yours, "TAGS": "a"}
+        known = {each: values.get(each, group) for each in names[:count]}
+        text = properties.encode(known)
+        stored = bytearray(encode_layout("t", b"body", text, 0, 0, 1, (bytes(4), 1)))
+        stored[76:84] = half.to_bytes(8, "big")
+        messages.append(Delivered(bytes(stored), 1, 2**number, 1, "handle"))
+    assert answer(messages) == b"".join(bytes(answer([message])) for message in messages)

@@ -13,7 +13,7 @@ from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import PRODUCER_TOPICS_MAX
 from horolog.protocol.commands import SendMessages, Sent
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.deliveries import transaction_id
+from horolog.protocol.grpc.message_fields import transaction_id
 from horolog.protocol.grpc.status import OK, common_status, status_of
 from horolog.protocol.grpc.transactions import check_command, transaction_of
 from horolog.protocol.grpc.translate import name_of

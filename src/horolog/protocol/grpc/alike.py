@@ -1,8 +1,9 @@
 """Messages to consumers that are made like one before them: what is the same in both is compared, and not read again.
 
-A batch of a producer has messages of one size, with the same properties in the same order.  They differ in body, id, due
-time, in when and where they were made and stored, and in what the broker says of their place.  Where these stand in a
-stored layout is learned from one message (`learn`); of each next one every other byte is compared with it.
+What a program sends has often messages of one size, with the same properties in the same order.  They differ in body, id,
+due time, values of properties that mean nothing to the broker, in when and where they were made and stored, and in what
+the broker says of their place.  Where these stand in a stored layout is learned from two messages (`learn`); of each next
+one every other byte is compared with the first of them.
 """
 
 from __future__ import annotations
@@ -21,18 +22,22 @@ _ID, _DUE, _MADE = (
     for name in (properties.UNIQ_KEY, properties.TIMER_DELIVER_MS, properties.BORN_TIMESTAMP)
 )
 
+_ECHOED = {name.encode() for name in properties.ECHOED}  # shown among the user's, if not his
+
 
 class Differing(NamedTuple):
     """What a message has of its own.
 
     moments  when and where it was made, and when and where it was stored
     due      digits; b"" if it has no due time
+    user     values of the user's properties that may differ
     """
 
     moments: bytes
     id: bytes
     due: bytes
     body: bytes
+    user: tuple[bytes, ...]
 
 
 class Likeness(NamedTuple):
@@ -40,6 +45,7 @@ class Likeness(NamedTuple):
 
     same  slices, and the bytes that they have
     made  where the producer's own time of making stands, which nobody is told; an empty slice if there is none
+    user  where values of the user's properties stand that may differ
     """
 
     size: int
@@ -48,6 +54,7 @@ class Likeness(NamedTuple):
     id: slice
     due: slice
     made: slice
+    user: tuple[slice, ...]
 
     def read(self, stored: bytes) -> Differing | None:
         """What a message has of its own; None if it is not like it."""
@@ -61,27 +68,53 @@ class Likeness(NamedTuple):
             return None
         if (due and not due.isdigit()) or (made and not made.isdigit()):
             return None
-        return Differing(stored[_MOMENTS], message_id, due, stored[self.body])
+        user: tuple[bytes, ...] = ()
+        if self.user:
+            user = tuple([stored[value] for value in self.user])
+            text = b"".join(user)
+            if _SEPARATOR in text or not text.isascii():
+                return None
+        return Differing(stored[_MOMENTS], message_id, due, stored[self.body], user)
 
 
-def learn(stored: bytes, body: slice) -> Likeness | None:
-    """What messages are like that one, which is a sound layout with a body there; None: of none."""
+def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
+    """What messages are like that one, and perhaps like another one of its size; None: of none.
+
+    stored  a sound layout, with a body there
+    """
     topic_at = body.stop
     at = topic_at + 1 + stored[topic_at] + 2
     message_id, due, made = (_value(stored, at, mark) for mark in (_ID, _DUE, _MADE))
     if message_id.start == message_id.stop or (due.start == due.stop and _DUE in stored[at:]):
         return None
-    kept = slice(
-        _MOMENTS.stop, body.start
-    )  # times tried, where a transaction began, size of the body
+    kept = slice(_MOMENTS.stop, body.start)  # attempts, where a transaction began, size of body
+    user = [value for _, value in user_properties(stored, body) if stored[value] != other[value]]
+    values = [message_id, due, made, *user]
     spans, start = [_MAGIC, _SYS_FLAG, kept], topic_at
-    for value in sorted((message_id, due, made), key=lambda each: each.start):
+    for value in sorted(values, key=lambda each: each.start):
         if value.stop > value.start:
             spans.append(slice(start, value.start))
             start = value.stop
     spans.append(slice(start, len(stored)))
     same = tuple((span, stored[span]) for span in spans)
-    return Likeness(len(stored), same, body, message_id, due, made)
+    return Likeness(len(stored), same, body, message_id, due, made, tuple(user))
+
+
+def user_properties(stored: bytes, body: slice) -> list[tuple[bytes, slice]]:
+    """The user's properties in a layout with a body there: names, and where their values stand; none if one is unclear."""
+    at = body.stop + 1 + stored[body.stop] + 2
+    text = stored[at:]
+    if not text.isascii() or not text.endswith(_SEPARATOR):
+        return []
+    found: dict[bytes, slice] = {}
+    for piece in text[:-1].split(_SEPARATOR):
+        name, ends, _ = piece.partition(b"\x01")
+        if name in found or name in _ECHOED:
+            return []
+        if ends and not properties.is_hidden(name.decode()):
+            found[name] = slice(at + len(name) + 1, at + len(piece))
+        at += len(piece) + 1
+    return list(found.items())
 
 
 def _value(stored: bytes, at: int, mark: bytes) -> slice:

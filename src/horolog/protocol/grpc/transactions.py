@@ -8,7 +8,8 @@ from horolog.errors import ErrorCode, refused
 from horolog.limits import TRANSACTION_RECOVERY_MAX_MS
 from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.deliveries import all_received, transaction_id
+from horolog.protocol.grpc.deliveries import all_received
+from horolog.protocol.grpc.message_fields import transaction_id
 from horolog.protocol.grpc.status import OK
 from horolog.protocol.http2.calls import PREFIX_BYTES
 from horolog.protocol.rocketmq import properties

@@ -1,0 +1,296 @@
+"""Messages to consumers: the fields that protobuf would write of a stored layout, as bytes.
+
+There are two ways to the same bytes.  `any_message` decodes layout and properties and asks for every one.  `usual` is for
+messages that differ from others before in no property but their id, due time and the time when they were made: what the
+rest of the properties means is looked up (`_shape`).  It takes IPv4 hosts, bodies as they are, and properties in which
+none of the three stands twice; everything else it leaves to `any_message`.
+"""
+
+from __future__ import annotations
+
+import struct
+from binascii import hexlify
+from functools import lru_cache
+from hashlib import md5
+from typing import NamedTuple
+
+from horolog.protocol.commands import Delivered
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.ready import NUMBER, TEXT, piece, varint
+from horolog.protocol.rocketmq import bodies, layout, properties
+
+_HOST_CACHED_MAX = 64  # bytes of a name that a producer gives itself; longer ones are not kept
+_DUE_DIGITS = 15  # of milliseconds up to the year 9999
+ID, _DIGEST = (bytes((field << 3 | TEXT,)) for field in (3, 4))
+_MD5 = bytes((1 << 3 | NUMBER, pb.MD5, 2 << 3 | TEXT, 32))  # and 32 hexadecimal digits
+DIGEST_MD5 = _DIGEST + varint(len(_MD5) + 32) + _MD5
+IDENTITY = bytes((5 << 3 | NUMBER, pb.IDENTITY))
+_GZIP = bytes((5 << 3 | NUMBER, pb.GZIP))
+_NORMAL, _FIFO, DELAY = (bytes((6 << 3 | NUMBER, kind)) for kind in (pb.NORMAL, pb.FIFO, pb.DELAY))
+_BORN, _BORN_HOST, _STORED, _STORE_HOST, DUE, _HANDLE = (
+    varint(field << 3 | TEXT) for field in (7, 8, 9, 10, 11, 12)
+)
+_QUEUE, _OFFSET, _ATTEMPT = (varint(field << 3 | NUMBER) for field in (13, 14, 16))
+_DELAYS = frozenset(name.encode() for name in properties.DELAYS - {properties.TIMER_DELIVER_MS})
+_TRANSACTION_ID = properties.TRANSACTION_ID.encode()  # shown of what the layout says
+_HIDDEN = frozenset(name.encode() for name in properties.HIDDEN - properties.ECHOED) | {
+    _TRANSACTION_ID
+}
+_HIDDEN_PREFIX = properties.HIDDEN_PREFIX.encode()
+_P_ID, _P_TAGS, _P_KEYS, _P_DUE, _P_GROUP, _P_TRACE, _P_BORN_HOST, _P_DEAD_TOPIC, _P_DEAD_ID = (
+    name.encode()
+    for name in (
+        properties.UNIQ_KEY,
+        properties.TAGS,
+        properties.KEYS,
+        properties.TIMER_DELIVER_MS,
+        properties.SHARDING_KEY,
+        properties.TRACE_CONTEXT,
+        properties.BORN_HOST,
+        properties.DLQ_ORIGIN_TOPIC,
+        properties.DLQ_ORIGIN_MESSAGE_ID,
+    )
+)
+_NANOS = [b"\x10" + varint(ms * 1_000_000) if ms else b"" for ms in range(1_000)]
+
+
+_FRONT = struct.Struct(">II28xIq8sq8sIqI")
+assert _FRONT.size == layout.HEAD.size
+_UNUSUAL = layout.COMPRESSED | layout.BORN_HOST_V6 | layout.STORE_HOST_V6
+_SEPARATOR = 2
+_SHAPED_MAX = 512  # bytes of properties whose meaning is remembered
+_ID_MARK, _DUE_MARK, _BORN_MARK = (
+    name.encode() + b"\x01"
+    for name in (properties.UNIQ_KEY, properties.TIMER_DELIVER_MS, properties.BORN_TIMESTAMP)
+)
+
+
+@lru_cache(maxsize=4_096)
+def _seconds(seconds: int) -> bytes:
+    return b"\x08" + varint(seconds) if seconds else b""
+
+
+def moment(ms: int) -> bytes:
+    """A Timestamp, after its length."""
+    content = _seconds(ms // 1_000) + _NANOS[ms % 1_000]
+    return varint(len(content)) + content
+
+
+def _host_text(host: tuple[bytes, int]) -> bytes:
+    ip, port = host
+    text = ".".join(map(str, ip)) if len(ip) == 4 else ip.hex(":", 2)
+    return f"{text}:{port}".encode()
+
+
+@lru_cache(maxsize=4_096)
+def _born(ms: int, text: bytes | None, host: tuple[bytes, int]) -> bytes:
+    """When and where it was made: of a batch mostly the same."""
+    text = text or _host_text(host)
+    return b"".join((_BORN, moment(ms), _BORN_HOST, varint(len(text)), text))
+
+
+@lru_cache(maxsize=4_096)
+def _stored(ms: int, host: tuple[bytes, int]) -> bytes:
+    """When and where it was stored: the same for all that were in one turn."""
+    text = _host_text(host)
+    return b"".join((_STORED, moment(ms), _STORE_HOST, varint(len(text)), text))
+
+
+@lru_cache(maxsize=1_024)
+def _born_quickly(ms: int, text: bytes | None, packed: bytes) -> bytes:
+    host = packed[:4], int.from_bytes(packed[4:], "big")
+    return _born.__wrapped__(ms, text, host)
+
+
+@lru_cache(maxsize=1_024)
+def _stored_quickly(ms: int, packed: bytes) -> bytes:
+    return _stored.__wrapped__(ms, (packed[:4], int.from_bytes(packed[4:], "big")))
+
+
+def _split(stored: bytes) -> dict[bytes, bytes]:
+    """Stored properties as `properties.decode` reads them, still as bytes."""
+    if not stored.isascii():
+        stored = stored.decode("utf-8", "replace").encode()
+    pieces = [piece.split(b"\x01", 1) for piece in stored.split(b"\x02") if b"\x01" in piece]
+    return dict(pieces)
+
+
+def digest_of(body: bytes) -> bytes:
+    """MD5 of a body, as consumers compare it."""
+    return hexlify(md5(body, usedforsecurity=False).digest()).upper()
+
+
+@lru_cache(maxsize=256)
+def _queue(queue: int) -> bytes:
+    return (_QUEUE + varint(queue) if queue else b"") + _OFFSET
+
+
+@lru_cache(maxsize=256)
+def _attempt(attempt: int) -> bytes:
+    return _ATTEMPT + varint(attempt)
+
+
+def place_of(delivered: Delivered, tried: int) -> bytes:
+    """Receipt handle, queue, queue offset and attempt, of a message that was `tried` so often as another one."""
+    _, queue, offset, attempt, text = delivered
+    attempt += tried
+    handle = text.encode()
+    at = varint(offset)
+    return b"".join((_HANDLE, varint(len(handle)), handle, _queue(queue), at, _attempt(attempt)))
+
+
+class _Shape(NamedTuple):
+    """What properties say of a message, but for its id, and when it was made and is due.
+
+    user   those that its producer gave it, as fields of the message
+    front  tag and keys, as fields of the system properties
+    kind   the message type, if there is no due time
+    host   where it was made, as its producer names itself
+    back   group, trace, and whose dead letter it is, as fields of the system properties
+    """
+
+    user: bytes
+    front: bytes
+    kind: bytes
+    host: bytes | None
+    back: bytes
+
+
+def _shape_of(known: dict[bytes, bytes]) -> _Shape:
+    get = known.get
+    user = []
+    for name, value in known.items():
+        if name not in _HIDDEN and not name.startswith(_HIDDEN_PREFIX):
+            user.append(piece(2, piece(1, name) + piece(2, value)))
+    front = []
+    if (tag := get(_P_TAGS)) is not None:
+        front.append(piece(1, tag))
+    if (keys := get(_P_KEYS)) is not None:
+        front += [piece(2, key) for key in keys.split(b" ")]
+    group, trace = get(_P_GROUP), get(_P_TRACE)
+    kind = _NORMAL if group is None else _FIFO
+    if not _DELAYS.isdisjoint(known):
+        kind = DELAY
+    back = piece(17, group) if group is not None else b""
+    if trace is not None:
+        back += piece(18, trace)
+    if (of := get(_P_DEAD_TOPIC)) is not None:
+        back += piece(20, piece(1, of) + piece(2, get(_P_DEAD_ID, b"")))
+    return _Shape(b"".join(user), b"".join(front), kind, get(_P_BORN_HOST), back)
+
+
+@lru_cache(maxsize=1_024)
+def _shape(stored: bytes) -> _Shape | None:
+    """What properties say, without id, due time, and the time when it was made; None if one of these is left."""
+    known = _split(stored)
+    return None if _P_ID in known or _P_DUE in known else _shape_of(known)
+
+
+def user_fields(shape: _Shape, half: int) -> bytes:
+    """Properties that consumers are shown, as fields; `half` is where a transaction began, 0: there was none."""
+    return shape.user + began_field(half)
+
+
+def began_field(half: int) -> bytes:
+    """The property that says where a transaction began, as a field."""
+    if not half:
+        return b""
+    return piece(2, piece(1, _TRANSACTION_ID) + piece(2, transaction_id(half).encode()))
+
+
+def transaction_id(position: int) -> str:
+    """What a producer is told, and tells again: where its half message stands."""
+    return f"{position:016X}"
+
+
+def _cut(stored: bytes, mark: bytes) -> tuple[bytes, bytes]:
+    """Properties without the first one of a name, and its value; b"" if it is not there as it should be."""
+    before, found, after = stored.partition(mark)
+    if not found or (before and before[-1] != _SEPARATOR):
+        return stored, b""
+    value, ends, after = after.partition(b"\x02")
+    return (before + after, value) if ends else (stored, b"")
+
+
+class Usual(NamedTuple):
+    """What was read of a message of the usual kind.
+
+    moments  when and where it was made and stored, as fields
+    tried    how often it was tried as another message
+    half     where a transaction began; 0: there was none
+    """
+
+    shape: _Shape
+    message_id: bytes
+    moments: bytes
+    due: bytes
+    body: slice
+    tried: int
+    half: int
+
+
+def read_usual(stored: bytes) -> Usual | None:
+    """Read a message of the usual kind; None if it is another."""
+    if len(stored) < layout.HEAD.size:
+        return None
+    size, magic, flag, born_ms, born_host, store_ms, store_host, tried, half, body_size = (
+        _FRONT.unpack_from(stored)
+    )
+    end = layout.HEAD.size + body_size
+    if flag & _UNUSUAL or magic != layout.MAGIC or size != len(stored) or size < end + 3:
+        return None
+    at = end + 3 + stored[end]
+    if int.from_bytes(stored[at - 2 : at], "big") != size - at or at > size:
+        return None
+    rest, message_id = _cut(stored[at:], _ID_MARK)
+    rest, due = _cut(rest, _DUE_MARK)
+    rest, _ = _cut(rest, _BORN_MARK)
+    if not message_id or not message_id.isascii() or len(rest) > _SHAPED_MAX:
+        return None
+    if due and not (due.isdigit() and len(due) <= _DUE_DIGITS):
+        return None
+    shape = _shape(rest)
+    if shape is None:
+        return None
+    moments = _born_quickly(born_ms, shape.host, born_host) + _stored_quickly(store_ms, store_host)
+    return Usual(shape, message_id, moments, due, slice(layout.HEAD.size, end), tried, half)
+
+
+def usual(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
+    """User properties as fields, system properties, and body of a message of the usual kind; None if it is another."""
+    stored = delivered.layout
+    read = read_usual(stored)
+    if read is None:
+        return None
+    shape, message_id, moments, due, at, tried, half = read
+    body = stored[at]
+    system = (
+        shape.front, ID, varint(len(message_id)), message_id,
+        DIGEST_MD5, digest_of(body), IDENTITY, DELAY if due else shape.kind, moments,
+        DUE + moment(int(due)) if due else b"", place_of(delivered, tried), shape.back,
+    )  # fmt: skip
+    return user_fields(shape, half), b"".join(system), body
+
+
+def any_message(delivered: Delivered) -> tuple[bytes, bytes, bytes]:
+    """The same of any message; MESSAGE_CORRUPTED if it is no layout."""
+    stored = layout.decode(delivered.layout)
+    known = _split(stored.properties)
+    shape = _shape_of(known)
+    due, text, message_id = known.get(_P_DUE), shape.host, known.get(_P_ID)
+    born = _born if text is None or len(text) <= _HOST_CACHED_MAX else _born.__wrapped__
+    body, gzip = bodies.for_5x(stored.body, stored.sys_flag)
+    system = (
+        shape.front,
+        piece(3, message_id) if message_id else b"",
+        DIGEST_MD5,
+        digest_of(body),
+        _GZIP if gzip else IDENTITY,
+        DELAY if due else shape.kind,
+        born(stored.born_ms, text, stored.born_host),
+        _stored(stored.store_ms, stored.store_host),
+        DUE + moment(int(due)) if due and len(due) <= _DUE_DIGITS and due.isdigit() else b"",
+        place_of(delivered, stored.reconsume_times),
+        shape.back,
+    )
+    return user_fields(shape, stored.prepared_offset), b"".join(system), body
