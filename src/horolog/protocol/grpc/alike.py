@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from horolog.protocol.grpc.message_fields import BORN_MARK, DUE_MARK, ID_MARK
 from horolog.protocol.rocketmq import layout, properties
 
 _SEPARATOR = b"\x02"
@@ -17,11 +18,6 @@ _MAGIC = slice(0, 8)  # and the size
 _SYS_FLAG = slice(layout.SYS_FLAG_AT, layout.SYS_FLAG_AT + 4)
 _MOMENTS = slice(_SYS_FLAG.stop, layout.RECONSUME_TIMES_AT)
 assert _MOMENTS.stop - _MOMENTS.start == 32
-_ID, _DUE, _MADE = (
-    name.encode() + b"\x01"
-    for name in (properties.UNIQ_KEY, properties.TIMER_DELIVER_MS, properties.BORN_TIMESTAMP)
-)
-
 _ECHOED = {name.encode() for name in properties.ECHOED}  # shown among the user's, if not his
 
 
@@ -43,9 +39,10 @@ class Differing(NamedTuple):
 class Likeness(NamedTuple):
     """Where a stored layout has what may differ, and what the rest of it is.
 
-    same  slices, and the bytes that they have
-    made  where the producer's own time of making stands, which nobody is told; an empty slice if there is none
-    user  where values of the user's properties stand that may differ
+    same   slices, and the bytes that they have
+    made   where the producer's own time of making stands, which nobody is told; an empty slice if there is none
+    user   where values of the user's properties stand that may differ
+    shown  names of all of the user's properties, and where their values stand; none if one is unclear
     """
 
     size: int
@@ -55,6 +52,7 @@ class Likeness(NamedTuple):
     due: slice
     made: slice
     user: tuple[slice, ...]
+    shown: tuple[tuple[bytes, slice], ...]
 
     def read(self, stored: bytes) -> Differing | None:
         """What a message has of its own; None if it is not like it."""
@@ -84,11 +82,12 @@ def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
     """
     topic_at = body.stop
     at = topic_at + 1 + stored[topic_at] + 2
-    message_id, due, made = (_value(stored, at, mark) for mark in (_ID, _DUE, _MADE))
-    if message_id.start == message_id.stop or (due.start == due.stop and _DUE in stored[at:]):
+    message_id, due, made = (_value(stored, at, mark) for mark in (ID_MARK, DUE_MARK, BORN_MARK))
+    if message_id.start == message_id.stop or (due.start == due.stop and DUE_MARK in stored[at:]):
         return None
     kept = slice(_MOMENTS.stop, body.start)  # attempts, where a transaction began, size of body
-    user = [value for _, value in user_properties(stored, body) if stored[value] != other[value]]
+    shown = _user_properties(stored, at)
+    user = tuple([value for _, value in shown if stored[value] != other[value]])
     values = [message_id, due, made, *user]
     spans, start = [_MAGIC, _SYS_FLAG, kept], topic_at
     for value in sorted(values, key=lambda each: each.start):
@@ -97,24 +96,23 @@ def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
             start = value.stop
     spans.append(slice(start, len(stored)))
     same = tuple((span, stored[span]) for span in spans)
-    return Likeness(len(stored), same, body, message_id, due, made, tuple(user))
+    return Likeness(len(stored), same, body, message_id, due, made, user, shown)
 
 
-def user_properties(stored: bytes, body: slice) -> list[tuple[bytes, slice]]:
-    """The user's properties in a layout with a body there: names, and where their values stand; none if one is unclear."""
-    at = body.stop + 1 + stored[body.stop] + 2
+def _user_properties(stored: bytes, at: int) -> tuple[tuple[bytes, slice], ...]:
+    """The user's of the properties that begin there: names, and where their values stand; none if one is unclear."""
     text = stored[at:]
     if not text.isascii() or not text.endswith(_SEPARATOR):
-        return []
+        return ()
     found: dict[bytes, slice] = {}
     for piece in text[:-1].split(_SEPARATOR):
         name, ends, _ = piece.partition(b"\x01")
         if name in found or name in _ECHOED:
-            return []
+            return ()
         if ends and not properties.is_hidden(name.decode()):
             found[name] = slice(at + len(name) + 1, at + len(piece))
         at += len(piece) + 1
-    return list(found.items())
+    return tuple(found.items())
 
 
 def _value(stored: bytes, at: int, mark: bytes) -> slice:

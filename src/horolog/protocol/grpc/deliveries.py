@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from horolog.protocol.commands import Delivered
-from horolog.protocol.grpc.alike import Differing, Likeness, learn, user_properties
+from horolog.protocol.grpc.alike import Differing, Likeness, learn
 from horolog.protocol.grpc.message_fields import (
     DELAY,
     DIGEST_MD5,
@@ -94,7 +94,7 @@ def _around(stored: bytes, likeness: Likeness, like: Usual) -> tuple[list[bytes]
     if not likeness.user:
         return [], like.shape.user
     between, last = [], b""
-    for name, value in user_properties(stored, like.body):
+    for name, value in likeness.shown:
         size = value.stop - value.start
         named = piece(1, name) + _PROPERTY_VALUE + varint(size)
         last += b"".join((_USER_PROPERTY, varint(len(named) + size), named))

@@ -59,7 +59,7 @@ assert _FRONT.size == layout.HEAD.size
 _UNUSUAL = layout.COMPRESSED | layout.BORN_HOST_V6 | layout.STORE_HOST_V6
 _SEPARATOR = 2
 _SHAPED_MAX = 512  # bytes of properties whose meaning is remembered
-_ID_MARK, _DUE_MARK, _BORN_MARK = (
+ID_MARK, DUE_MARK, BORN_MARK = (
     name.encode() + b"\x01"
     for name in (properties.UNIQ_KEY, properties.TIMER_DELIVER_MS, properties.BORN_TIMESTAMP)
 )
@@ -242,9 +242,9 @@ def read_usual(stored: bytes) -> Usual | None:
     at = end + 3 + stored[end]
     if int.from_bytes(stored[at - 2 : at], "big") != size - at or at > size:
         return None
-    rest, message_id = _cut(stored[at:], _ID_MARK)
-    rest, due = _cut(rest, _DUE_MARK)
-    rest, _ = _cut(rest, _BORN_MARK)
+    rest, message_id = _cut(stored[at:], ID_MARK)
+    rest, due = _cut(rest, DUE_MARK)
+    rest, _ = _cut(rest, BORN_MARK)
     if not message_id or not message_id.isascii() or len(rest) > _SHAPED_MAX:
         return None
     if due and not (due.isdigit() and len(due) <= _DUE_DIGITS):
