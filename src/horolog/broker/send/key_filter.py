@@ -1,22 +1,23 @@
 """Which keys may have been seen lately: bit tables that say "no" for certain and "perhaps" otherwise.
 
-A look into the key index costs some 10 µs, and nearly every message that is sent is new.  So every key sets three
-bits of one 64-bit word; a key that lacks one of its bits was not seen.  Keys go into the newest table.  When that
-has been in use for the time a key must be remembered, or has taken a key for every 16 of its bits, a new one is
-begun, 8 times as large if it was full; a table goes when its last key is old enough.  So there are two tables
-most of the time, and some more while sends become many.
+A turn that looks into the key index pays some 200 µs, and nearly every message that is sent is new.  So every key
+sets six bits, three of each of two 64-bit words side by side; a key that lacks one of its bits was not seen.  Keys go
+into the newest table.  When that has been in use for the time a key must be remembered, or has taken a key for
+every 32 of its bits, a new one is begun, 4 times as large if it was full; a table goes when its last key is old
+enough.  So there are two tables most of the time, and some more while sends become many.
 
 =====================  ==========  ==============================
 sends, for 120 s       memory      new keys "perhaps" there before
 =====================  ==========  ==============================
-up to 1 000 a second   512 KiB     0.9 %
-up to 8 700            4 MiB       0.9 %
-50 000                 32 MiB      0.5 %
-100 000                32 MiB      2.4 %
+up to 500 a second     512 KiB     0.01 %
+up to 2 000            2 MiB       0.01 %
+up to 8 700            8 MiB       0.02 %
+30 000                 32 MiB      0.01 %
+50 000                 32 MiB      0.08 %
+100 000                32 MiB      1.1 %
 =====================  ==========  ==============================
 
-More than 130 000 sends a second for two minutes fill the largest tables: then more keys are looked up, and
-nothing else changes.
+More than that fills the largest tables: then more keys are looked up, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -24,18 +25,20 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-_SIZES = (1 << 18, 1 << 21, 1 << 24)  # bytes of a table
-_BITS_A_KEY = 16
+_SIZES = (1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes of a table
+_BITS_A_KEY = 32
 _FEW = 16  # keys for which plain Python is faster than numpy
 _ONE, _SIX_BITS = np.uint64(1), np.uint64(63)
-_SECOND, _THIRD = np.uint64(6), np.uint64(12)  # where the other two bits of a key are chosen
+_SECOND, _THIRD = np.uint64(6), np.uint64(12)  # where the other two bits of a word are chosen
+_WORDS = np.array([[0], [18]], np.uint64)  # and where those of either word
+_SIDE_BY_SIDE = np.array([[0], [1]])
 
 
 class _Table:
     def __init__(self, size: int, mono_ms: int) -> None:
         self.size = size
         self.words = np.zeros(size // 8, np.uint64)
-        self.shift = 64 - (size // 8).bit_length() + 1
+        self.shift = 64 - (size // 16).bit_length() + 1
         self.few = self.words.data  # the same words, for plain Python
         self.begun_ms = mono_ms
         self.ended_ms = mono_ms
@@ -62,14 +65,16 @@ class KeyFilter:
         self._tables[-1].count += len(keys)
         if len(keys) <= _FEW:
             return self._add_few(keys)
-        bits = _ONE << (keys & _SIX_BITS)
-        bits |= _ONE << (keys >> _SECOND & _SIX_BITS)
-        bits |= _ONE << (keys >> _THIRD & _SIX_BITS)
+        choice = keys >> _WORDS
+        bits = _ONE << (choice & _SIX_BITS)
+        bits |= _ONE << (choice >> _SECOND & _SIX_BITS)
+        bits |= _ONE << (choice >> _THIRD & _SIX_BITS)
         maybe = np.zeros(len(keys), np.bool_)
         for table in self._tables:
-            places = (keys >> np.uint64(table.shift)).astype(np.int64)
+            places = ((keys >> np.uint64(table.shift)).astype(np.int64) << 1) + _SIDE_BY_SIDE
             words = table.words[places]
-            maybe |= words & bits == bits
+            first, second = words & bits == bits
+            maybe |= first & second
         table.words[places] = words | bits
         while bool((lost := table.words[places] & bits != bits).any()):  # two keys share a word
             places, bits = places[lost], bits[lost]
@@ -79,13 +84,17 @@ class KeyFilter:
     def _add_few(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         maybe = []
         for i, key in enumerate(keys.tolist()):
-            bits = 1 << (key & 63) | 1 << (key >> 6 & 63) | 1 << (key >> 12 & 63)
+            first = 1 << (key & 63) | 1 << (key >> 6 & 63) | 1 << (key >> 12 & 63)
+            second = 1 << (key >> 18 & 63) | 1 << (key >> 24 & 63) | 1 << (key >> 30 & 63)
             for table in self._tables:
-                if table.few[key >> table.shift] & bits == bits:
+                words, at = table.few, key >> table.shift << 1
+                if words[at] & first == first and words[at + 1] & second == second:
                     maybe.append(i)
                     break
             newest = self._tables[-1]
-            newest.few[key >> newest.shift] |= bits
+            words, at = newest.few, key >> newest.shift << 1
+            words[at] |= first
+            words[at + 1] |= second
         return np.array(maybe, np.int64)
 
     def _turn(self, mono_ms: int) -> None:
