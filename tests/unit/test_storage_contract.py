@@ -33,6 +33,9 @@ def test_write_read_and_holes(storage) -> None:
     file.write(0, memoryview(b"abc"))
     file.write(13, bytearray(b"!"))
     assert bytes(file.view()) == b"abc" + bytes(7) + b"xyz!"
+    file.begin_write_back(0, 13)
+    file.begin_write_back(4_096, 4_096)  # beyond the end
+    assert bytes(file.view()) == b"abc" + bytes(7) + b"xyz!"
     file.sync()
     file.close()
     file.close()

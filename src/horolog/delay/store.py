@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import Damaged, Repair, quarantine_problem
-from horolog.delay.entry import ENTRY, is_readable
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, is_readable
 from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.far.buffer import FarBuffer
@@ -103,6 +104,13 @@ class DelayStore:
     def on_disk(self) -> list[int]:
         """Hours that have a directory."""
         return self.near.on_disk()
+
+    def unsynced(self) -> Iterator[tuple[str, int]]:
+        """Files that the next checkpoint will sync: their paths and lengths in bytes."""
+        for files in chain(self.hours.values(), self.far.buffers):
+            if files.unsynced:
+                yield files.records_path, files.log_bytes
+                yield files.index_path, files.count * ENTRY_BYTES
 
     # --- filing -------------------------------------------------------------------------------
 

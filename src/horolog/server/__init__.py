@@ -5,6 +5,7 @@ loop                                turns: commands in (`inputs`, `ticket`), eff
 not_taken                           what was leased for callers who have gone
 group_commit, jobs, threads         writes and syncs; work in threads
 checkpointing, backups              who wants a checkpoint, and who keeps its files
+write_back                          what a checkpoint will sync goes to the disk before
 simulated_time                      a clock that is moved
 running                             what doors and admin API need of all this
 door, link                          a listening port and its connections; `ports`, `tls`, `shares`, `untaken` guard them

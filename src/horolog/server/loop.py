@@ -34,6 +34,7 @@ from horolog.server.jobs import Jobs
 from horolog.server.meters import Meters
 from horolog.server.running import OffloadMaker
 from horolog.server.ticket import Ticket
+from horolog.server.write_back import WriteBack
 from horolog.storage.api import Storage
 
 _log = logging.getLogger("horolog")
@@ -94,6 +95,7 @@ class Engine:
         self.checkpointing = Checkpointing(
             self.broker, self.storage, self._checkpoint_jobs, self._soon, self._fail
         )
+        self._write_back = WriteBack(self.broker.shard.delay, self.storage, self._checkpoint_jobs)
         for line in self.report:
             _log.info("%s", line)
         self._turn()
@@ -217,6 +219,7 @@ class Engine:
         # First, so that the commands which answers bring wait for the end of this write, and have no turn before.
         self.log.gather(effects.writes, effects.end)
         self.log.write()
+        self._write_back.look(effects.end)
         self._answer(effects.prompt)
         for problem in effects.problems:
             _log.error("problem %s", problem)

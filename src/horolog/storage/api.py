@@ -48,6 +48,13 @@ class File(Protocol):
         """Cut (or zero-extend) to `size` bytes.  Not durable before `sync`."""
         ...
 
+    def begin_write_back(self, offset: int, length: int) -> None:
+        """Have the system begin to write these bytes to the disk, so that a later `sync` is short.
+
+        Promises nothing: where it cannot be asked for, nothing happens.
+        """
+        ...
+
     def sync(self) -> None:
         """Return when content and length are durable."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -25,6 +26,10 @@ _CODES = {
 }
 _NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # by this file system
 _ZEROS = 1 << 20  # bytes written at once where space cannot be reserved otherwise
+_WRITE = 2  # SYNC_FILE_RANGE_WRITE, of Linux's fcntl.h: begin, and wait for nothing
+_sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)
+if _sync_file_range is not None:
+    _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 @contextmanager
@@ -135,6 +140,11 @@ class DiskFile:
         """Cut (or zero-extend) to `size` bytes."""
         with _translated("truncate", self._path):
             os.ftruncate(self._fd, size)
+
+    def begin_write_back(self, offset: int, length: int) -> None:
+        """Have the system begin to write these bytes; where it cannot (outside Linux), nothing happens."""
+        if _sync_file_range is not None:
+            _sync_file_range(self._fd, offset, length, _WRITE)  # what fails is told by `sync`
 
     def sync(self) -> None:
         """Return when content and length are durable (fdatasync covers a changed length)."""

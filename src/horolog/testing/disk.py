@@ -99,6 +99,10 @@ class FaultyFile:
         self._disk.effect("truncate", self._path)
         self._inode.resize(size)
 
+    def begin_write_back(self, offset: int, length: int) -> None:
+        """Change nothing: what is not synced is in doubt in any case."""
+        self._check()
+
     def sync(self) -> None:
         """Make content and length durable; a sync that fails leaves both in doubt."""
         self._check()

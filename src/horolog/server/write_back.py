@@ -1,0 +1,70 @@
+"""Writing back early what a checkpoint will sync: the system begins while the files grow, not all at once at the end.
+
+What was filed since the last checkpoint, 64 MiB under load, otherwise goes to the disk when the checkpoint syncs it; and a
+sync of the log that falls into that time waits for all of it, 15 to 30 ms on a disk that else takes 0.3.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from horolog.delay.store import DelayStore
+from horolog.errors import HorologError
+from horolog.limits import KIB, MIB
+from horolog.server.jobs import Jobs
+from horolog.storage.api import Storage
+
+_log = logging.getLogger("horolog")
+_EVERY_BYTES = 4 * MIB  # of the log
+_PIECE_BYTES = 256 * KIB  # of a file; what is less costs more than it gains
+_PAGE = 4 * KIB  # what is not full yet would be written twice
+
+
+class WriteBack:
+    """Has the system begin to write the files of near hours and far buffers, whenever the log has grown by 4 MiB.
+
+    jobs  whose thread asks for it: the system may let it wait for the disk
+    """
+
+    def __init__(self, delay: DelayStore, storage: Storage, jobs: Jobs) -> None:
+        self._delay = delay
+        self._storage = storage
+        self._jobs = jobs
+        self._is_busy = False
+        self._looked_at = 0  # log position
+        self._begun: dict[str, int] = {}  # bytes, by path; files without news are forgotten
+
+    def look(self, log_end: int) -> None:
+        """After each turn: begin with what has come since the last time, if that is much."""
+        if log_end - self._looked_at < _EVERY_BYTES or self._is_busy:
+            return
+        self._looked_at = log_end
+        former, self._begun = self._begun, {}
+        pieces = []
+        for path, size in self._delay.unsynced():
+            first, stop = former.get(path, 0), size - size % _PAGE
+            if stop - first >= _PIECE_BYTES:
+                pieces.append((path, first, stop - first))
+                first = stop
+            self._begun[path] = first
+        if pieces:
+            self._is_busy = True
+            self._jobs.submit(lambda: self._begin(pieces), self._done)
+
+    def _begin(self, pieces: list[tuple[str, int, int]]) -> None:
+        for path, first, length in pieces:
+            try:
+                file = self._storage.open(path)
+            except FileNotFoundError:
+                continue  # its hour was over meanwhile
+            try:
+                file.begin_write_back(first, length)
+            finally:
+                file.close()
+
+    def _done(self, error: BaseException | None) -> None:
+        self._is_busy = False
+        if isinstance(error, HorologError):
+            _log.debug("write-back not begun: %s", error)  # the checkpoint tells what is wrong
+        elif error is not None:
+            raise error
