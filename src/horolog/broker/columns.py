@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.log.record import HEAD_BYTES
-from horolog.log.stored import MESSAGE, put_stored, stored
+from horolog.log.stored import MESSAGE, MESSAGE_BYTES, put_stored, stored
 from horolog.log.unaligned import get, put
 from horolog.protocol.rocketmq import layout
+
+# `MESSAGE` with its head as plain bytes, which numpy copies whole
+_HEADED = np.dtype([("head", f"V{HEAD_BYTES}"), ("stored", f"V{MESSAGE_BYTES - HEAD_BYTES}")])
 
 
 def queue_ids(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -91,7 +94,7 @@ def place(
             raw, at, base=base, queue_offset=queue_offset, store_ms=store_ms, store_host=store_host
         )
         return
-    rows["head"] = heads
+    rows.view(_HEADED)["head"] = heads.view(_HEADED["head"])
     fields["queue_id"] = queues
     fields["queue_offset"] = queue_offset
     fields["position"] = at + base

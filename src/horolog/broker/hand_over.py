@@ -20,6 +20,7 @@ from horolog.broker.queue_units import visible_units
 from horolog.broker.shard import Shard
 from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
+from horolog.log import whole_rows
 from horolog.log.control_records import encode_hand_over, origins_of
 from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind, heads_of
 from horolog.wheel.wheel import Taken, stretches
@@ -89,7 +90,7 @@ def _read(shard: Shard, taken: Taken, budget: int) -> tuple[_Part, int, Taken]:
 
 def _ready(parts: list[_Part], joined: _Joined) -> Ready:
     refs = np.concatenate([part.refs for part in parts])
-    entries = np.concatenate([part.entries for part in parts])
+    entries = whole_rows.joined([part.entries for part in parts])
     return Ready(refs, entries, joined.heads, joined.body, joined.offsets)
 
 
@@ -101,7 +102,7 @@ def _without(parts: list[_Part], is_late: npt.NDArray[np.bool_]) -> list[_Part]:
         first += len(part.refs)
         if bool(stays.any()):
             records = [record for record, stay in zip(part.records, stays, strict=True) if stay]
-            kept.append(_Part(part.hour, part.refs[stays], part.entries[stays], records))
+            kept.append(_Part(part.hour, part.refs[stays], part.entries.compress(stays), records))
     return kept
 
 

@@ -41,7 +41,7 @@ def visible_units(
     for topic, queue_id, rows in groups:
         if topic.settings.multi_tag:
             _mark(body, at[rows], heads, rows)
-        units.append((topic, queue_id, units_of(heads[rows], at[rows] + base)))
+        units.append((topic, queue_id, units_of(heads.take(rows), at[rows] + base)))
     return units
 
 
@@ -52,7 +52,7 @@ def _mark(body: bytearray, at: _Column, heads: npt.NDArray[Any], rows: _Column) 
     for start, end in zip((at + HEAD_BYTES).tolist(), ends.tolist(), strict=True):
         text = properties.value_of(layout.properties_of(view[start:end]), properties.TAGS)
         codes.append(bits_of(split_tags(text or "")))
-    marked = heads[rows]
+    marked = heads.take(rows)
     marked["tags"] = np.array(codes, np.uint32).view(np.int32)
     marked["flags"] |= MANY_TAGS
     heads[rows] = marked

@@ -188,7 +188,7 @@ class EntryFiles:
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
         """ENTRY rows (a contiguous copy), not verified."""
-        return self._column()[rows]
+        return self._column().take(rows)
 
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
         """The bytes of these entries' records, not verified."""

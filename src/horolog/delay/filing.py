@@ -20,6 +20,7 @@ from horolog.delay.near.store import NearStore
 from horolog.delay.source import Rows, refs_of
 from horolog.errors import NO_ROOM, HorologError
 from horolog.limits import HOUR_MS, NEAR_HOURS
+from horolog.log.whole_rows import joined
 
 _NEVER_MS = 1 << 62
 
@@ -84,7 +85,7 @@ def _together(parts: list[Unfiled]) -> Unfiled:
     if len(parts) == 1:
         return parts[0]
     return Unfiled(
-        np.concatenate([part.heads for part in parts]),
+        joined([part.heads for part in parts]),
         np.concatenate([part.origins for part in parts]),
         memoryview(b"".join([part.records for part in parts])),
         parts[0].append_ms,
@@ -126,7 +127,7 @@ def file_by_due_time(
         left = np.arange(len(heads)) if order is None else order
         left = np.sort(left[cuts[len(refs) - 1] :])
         bodies = b"".join([slices[i] for i in left.tolist()])
-        rest = Unfiled(heads[left], origins[left], memoryview(bodies), append_ms)
+        rest = Unfiled(heads.take(left), origins[left], memoryview(bodies), append_ms)
     found = np.concatenate(refs)
     filed = Filed(filing.due_ms[: len(found)], filing.origin[: len(found)], found)
     return filed, rest, sources

@@ -217,7 +217,7 @@ class DelayStore:
         if not bool(good.all()):
             self.quarantine(refs[~good], entries[~good])
             records = [r for r, ok in zip(records, good.tolist(), strict=True) if ok]
-            refs, entries = refs[good], entries[good]
+            refs, entries = refs[good], entries.compress(good)
         return refs, entries, records
 
     def intact(
@@ -279,7 +279,7 @@ class DelayStore:
         same = readable & (entries["topic"] == topic) & (entries["key"] == np.uint64(key))
         if due_ms is not None:
             same &= entries["due_ms"] == due_ms
-        refs, entries = refs[same], entries[same]
+        refs, entries = refs[same], entries.compress(same)
         ordered: npt.NDArray[np.int64] = refs[np.lexsort((entries["row"], entries["origin"]))]
         return ordered
 

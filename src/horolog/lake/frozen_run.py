@@ -97,7 +97,7 @@ class FrozenRun:
             rows = rows[self.waits[rows - self.first]]
             entries = self.run.entries(rows)
             good = is_readable(entries)
-            records = self.run.records(entries[good])
+            records = self.run.records(entries.compress(good))
             crcs = record_crcs(records, entries["origin"][good], entries["row"][good])
             good[good] = crcs == entries["crc"][good]
             spans += [self._span_of(row) for row in rows[~good].tolist()]

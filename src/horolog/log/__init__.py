@@ -4,7 +4,7 @@ record, control_records, half_records   the layouts of records; `controls` says 
 frame, segment                          what is written and synced as one; the files it stands in
 commit_log                              positions, frames, and records read back
 frame_reader, frame_index, queue_runs   one record from its log position, the messages beside it in its frame
-stored, unaligned, record_check         many records at once, as columns
+stored, unaligned, record_check         many records at once, as columns; `whole_rows` copies rows
 scan, resync, frame_watch               the tail at a start, and what is damaged
 salvage                                 what cannot be read is given up, when somebody asks for it
 recovery                                the table that decides what a start does

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.queue_unit import NO_UNITS, UNIT, UNIT_BYTES, UnitsPlace, seal, unseal
+from horolog.log.whole_rows import copied, joined
 from horolog.storage.api import File, Storage
 from horolog.storage.sectors import read_around
 
@@ -111,7 +112,7 @@ class ConsumeQueue:
         assert unit.dtype == UNIT
         assert len(unit) == 1
         if offset >= self._written:
-            rows = np.concatenate(self._tail)
+            rows = copied(joined(self._tail))
             rows[offset - self._written] = unit[0]
             self._tail = [rows]
             return True
@@ -131,7 +132,7 @@ class ConsumeQueue:
         """Write what is in memory; False if the disk is full, and then it stays in memory."""
         if not self._tail:
             return True
-        rows = self._tail[0] if len(self._tail) == 1 else np.concatenate(self._tail)
+        rows = joined(self._tail)
         try:
             while len(rows):
                 first = self._written - self._written % QUEUE_FILE_UNITS
@@ -178,7 +179,7 @@ class ConsumeQueue:
                 f"queue offset {offset} is older than the retention; the queue begins at {self.first}",
             )
         if offset >= self._written:
-            rows = self._tail[0] if len(self._tail) == 1 else np.concatenate(self._tail)
+            rows = joined(self._tail)
             self._tail = [rows]
             return rows[offset - self._written : offset - self._written + count]
         first = offset - offset % QUEUE_FILE_UNITS

@@ -107,7 +107,7 @@ class PendingReader(DataSourceReader):
                 mask &= due >= self._window.from_ms
             if self._window.to_ms is not None:
                 mask &= due < self._window.to_ms
-            entries = rows.entries[mask]
+            entries = rows.entries.compress(mask)
             columns = {
                 "origin": pa.array(rows.origin[mask]),
                 "origin_row": pa.array(rows.origin_row[mask]),
@@ -177,7 +177,7 @@ class LoadReader(DataSourceReader):
         if isinstance(partition, FilePart):
             for rows in read_pending(files_of(self._plan.root), partition.part):
                 waits = rows.state == EntryState.WAITING
-                entries = rows.entries[waits]
+                entries = rows.entries.compress(waits)
                 self._add(
                     sums, entries["topic"], entries["due_ms"], np.ones(len(entries), np.int64)
                 )

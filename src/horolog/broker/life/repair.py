@@ -121,7 +121,7 @@ class Rebuilding:
         if not self._queues or not len(rows):
             return
         raw = np.frombuffer(body, np.uint8)
-        starts, sub = at[rows], heads[rows]
+        starts, sub = at[rows], heads.take(rows)
         numbers = queue_offsets(raw, starts)
         known = np.isin(sub["topic"], list(self._shard.topics.by_id))
         starts, sub, numbers = starts[known], sub[known], numbers[known]

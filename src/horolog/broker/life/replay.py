@@ -141,13 +141,13 @@ class Replay:
         if not len(rows):
             return []
         raw = np.frombuffer(body, np.uint8)
-        starts, sub = at[rows], heads[rows]
+        starts, sub = at[rows], heads.take(rows)
         found = []
         numbers = queue_offsets(raw, starts)
         for topic, queue_id, chosen in self._shard.topics.by_queue(
             sub["topic"], queue_ids(raw, starts)
         ):
-            units = units_of(sub[chosen], starts[chosen] + base)
+            units = units_of(sub.take(chosen), starts[chosen] + base)
             if self._salvage:
                 self._salvage.fill(topic.id, queue_id, int(numbers[chosen][0]))
             expected = topic.queues[queue_id].length + np.arange(len(chosen))

@@ -66,7 +66,7 @@ def move(
 ) -> Moved:
     """Move messages that wait, the earliest first; what cannot be read is quarantined, and not counted."""
     order = np.lexsort((entries["row"], entries["origin"], entries["due_ms"]))
-    refs, entries, records = shard.delay.verified(refs[order], entries[order])
+    refs, entries, records = shard.delay.verified(refs[order], entries.take(order))
     lanes = lanes_of(records)
     limit = shard.log.frame_bytes_max
     frame = _Frame(shard, wall_ms)

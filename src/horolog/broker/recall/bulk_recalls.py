@@ -249,7 +249,7 @@ class BulkRecalls:
         tag, operation = task.command.tag, task.operation
         if tag and not isinstance(source, Hour):
             meant[meant] = source.tags_of(entries[meant]) == tags_code(tag)
-        rows, entries = rows[meant], entries[meant]
+        rows, entries = rows[meant], entries.compress(meant)
         refs = refs_of(source.source_id, rows)
         if not (tag or operation) or not len(rows):
             return _Match(refs, entries), 0
@@ -260,7 +260,7 @@ class BulkRecalls:
         for i in np.flatnonzero(good).tolist():
             is_meant = not tag or has_tag(records[i], tag)
             good[i] = is_meant and not (operation and was_moved_by(records[i], operation))
-        return _Match(refs[good], entries[good]), len(rows)
+        return _Match(refs[good], entries.compress(good)), len(rows)
 
     def _first(self, task: _Task, source: _Source) -> int:
         """The row of a source to go on with; −1: none."""

@@ -66,7 +66,7 @@ def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> 
         same[i] = properties.holds(stored, properties.UNIQ_KEY, message_id)
     lanes = lanes_of(records)
     if not bool(same.all()):
-        refs, entries, lanes = refs[same], entries[same], lanes[same]
+        refs, entries, lanes = refs[same], entries.compress(same), lanes[same]
     return Copies(topic, key, message_id, due_ms, refs, entries, shard.delay.states(refs), lanes)
 
 
@@ -121,7 +121,11 @@ def recall(shard: Shard, command: Recall) -> Decided:
             return Decided(_delivered(copies, ""))
         why = why_not_found(shard, copies)
         return Decided(_answer(copies, RecallStatus.NOT_FOUND, why))
-    refs, gone, lanes = copies.refs[waiting], copies.entries[waiting], copies.lanes[waiting]
+    refs, gone, lanes = (
+        copies.refs[waiting],
+        copies.entries.compress(waiting),
+        copies.lanes[waiting],
+    )
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
     origins = origins_of(gone["origin"], gone["row"])
     record = encode_recall(copies.topic.id, copies.key, copies.due_ms, origins, lanes)

@@ -124,4 +124,6 @@ def unfiled_of(
     starts = at[rows]
     ends = starts + heads["size"][rows]
     records = b"".join([view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
-    return Unfiled(heads[rows], (starts + base).astype(np.uint64), memoryview(records), append_ms)
+    return Unfiled(
+        heads.take(rows), (starts + base).astype(np.uint64), memoryview(records), append_ms
+    )

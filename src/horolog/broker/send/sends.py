@@ -239,7 +239,7 @@ class Sends:
         offsets, origins = np.full((2, count), -1, np.int64)
         if len(new):
             records = b"".join([turn.record(row) for row in new.tolist()])
-            chosen = _Turn(records, turn.at, turn.heads[new], turn.queues[new])
+            chosen = _Turn(records, turn.at, turn.heads.take(new), turn.queues[new])
             offsets[new], origins[new] = self._append(chosen, wall_ms)
         queues, due = turn.queues.copy(), turn.heads["due_ms"].copy()
         queues[list(refused)] = -1

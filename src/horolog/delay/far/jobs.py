@@ -93,10 +93,10 @@ class FlushJob:
         try:
             # What was cut off is damaged: the rows are made again, and records when they are due
             whole, _ = whole_view(index, ENTRY_BYTES * self.count)
-            entries = np.frombuffer(whole, ENTRY, self.count)[self.rows]
+            entries = np.frombuffer(whole, ENTRY, self.count).take(self.rows)
             good = is_readable(entries)
             self.damaged = self.rows[~good].tolist()
-            entries = entries[good]
+            entries = entries.compress(good)
             view, _ = whole_view(log, self.buffer.log_bytes)
             if len(entries):
                 name = run_name(self.file_id)

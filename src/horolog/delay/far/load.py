@@ -54,7 +54,7 @@ class RowLoad:
             self.problem = quarantine_problem(source)
         waits = good & (entries["due_ms"] >= self._first_ms) & (entries["due_ms"] < self._stop_ms)
         waits &= source.states_at(rows) == EntryState.WAITING
-        self._pieces.append(loaded(source.source_id, entries[waits], rows[waits]))
+        self._pieces.append(loaded(source.source_id, entries.compress(waits), rows[waits]))
 
     def pieces(self) -> list[Loaded]:
         """What waits."""

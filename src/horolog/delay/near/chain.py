@@ -39,7 +39,7 @@ class ChainLoad:
             entries = self._hour.entries(index)
             good = self._are_mine(entries)
             self._sound = self._sound and bool(good.all())
-            self._pieces.append(self._waiting(entries[good], index[good]))
+            self._pieces.append(self._waiting(entries.compress(good), index[good]))
         ended = self._next < 0 or not self._sound or self._walked > self._expected
         return len(found), ended
 
@@ -56,7 +56,7 @@ class ChainLoad:
 
     def _waiting(self, entries: npt.NDArray[Any], index: npt.NDArray[np.int64]) -> Loaded:
         waits = self._hour.states[index] == EntryState.WAITING
-        return loaded(self._hour.source_id, entries[waits], index[waits])
+        return loaded(self._hour.source_id, entries.compress(waits), index[waits])
 
     def _scan(self) -> None:
         """Read the whole index; what cannot be read or rebuilt of this second is quarantined."""
@@ -70,7 +70,7 @@ class ChainLoad:
         for first, entries in hour.scan():
             rows = np.flatnonzero(self._are_mine(entries))
             readable += len(rows)
-            self._pieces.append(self._waiting(entries[rows], rows + first))
+            self._pieces.append(self._waiting(entries.take(rows), rows + first))
         if readable == self._expected:
             return
         if hour.quarantine_unreadable(self.second % SECONDS, bad) or hour.quarantined:

@@ -27,6 +27,7 @@ from horolog.delay.state import (
 )
 from horolog.log.record import TAGS_AT
 from horolog.log.unaligned import get
+from horolog.log.whole_rows import copied
 from horolog.storage.api import Storage
 
 
@@ -186,7 +187,7 @@ class Hour(EntryFiles):
             states = self.states[first : first + len(entries)]
             good = is_readable(entries)
             states[~good & (states == EntryState.WAITING)] = EntryState.QUARANTINED
-            mine = entries[good & (states & EntryState.SETTLED_BITS == EntryState.WAITING)]
+            mine = entries.compress(good & (states & EntryState.SETTLED_BITS == EntryState.WAITING))
             seconds = mine["due_ms"] // 1000 - self.hour * SECONDS
             self.heads["waiting"] += np.bincount(seconds, minlength=SECONDS).astype(np.uint32)
             self._count_topics(topic_counts(mine["topic"]), 1)
@@ -242,7 +243,7 @@ class Hour(EntryFiles):
             self.log_bytes,
             self.handed_over,
             self.recalled,
-            self.heads.copy(),
+            copied(self.heads),
             dict(self.by_topic),
             self.states[: self.count].copy(),
         )

@@ -17,6 +17,7 @@ from horolog.delay.run.format import RunInfo, damaged, run_path
 from horolog.delay.run.reader import Run
 from horolog.delay.run.writer import RunWriter, is_sorted, sort_key
 from horolog.errors import HorologError
+from horolog.log.whole_rows import joined
 from horolog.storage.api import Storage
 
 SLICE_ROWS = 65_536
@@ -56,7 +57,7 @@ def flush(
     writer = RunWriter(storage, directory, name, log_id=log_id, rows=len(order))
     try:
         for at in range(0, len(order), PIECE_ROWS):
-            piece = entries[order[at : at + PIECE_ROWS]]
+            piece = entries.take(order[at : at + PIECE_ROWS])
             writer.add(piece, read(piece))
         return writer.finish()
     except HorologError:
@@ -67,7 +68,9 @@ def flush(
 def _order(entries: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """The places of ENTRY rows by (due ms, origin, row); equal ones as they stand."""
     order = np.argsort(entries["due_ms"], kind="stable")
-    if is_sorted(entries[order]):  # rows in the order of the log, or of runs that follow each other
+    if is_sorted(
+        entries.take(order)
+    ):  # rows in the order of the log, or of runs that follow each other
         return order
     return np.lexsort((entries["row"], entries["origin"], entries["due_ms"]))
 
@@ -137,7 +140,7 @@ class _Source:
         """
         while len(self.entries) < max(1, self.step // 2) and self.at < self.part.stop:
             stop = min(self.part.stop, self.at + self.step)
-            self.entries = np.concatenate([self.entries, _kept(self.part, self.at, stop)])
+            self.entries = joined([self.entries, _kept(self.part, self.at, stop)])
             self.at = stop
         return len(self.entries) > 0
 
@@ -153,7 +156,7 @@ def _kept(part: Part, first: int, stop: int) -> npt.NDArray[Any]:
     entries, rows, _ = part.run.readable(first, stop)
     if part.gone is None:
         return entries
-    kept: npt.NDArray[Any] = entries[~part.gone[rows - part.first]]
+    kept: npt.NDArray[Any] = entries.compress(~part.gone[rows - part.first])
     return kept
 
 
@@ -213,10 +216,10 @@ def _slices(
         ]
         bound = min(ends) if ends else None
         taken = [sources[i].take(bound) for i in left]
-        entries = np.concatenate(taken)
+        entries = joined(taken)
         of_part = np.repeat(left, [len(each) for each in taken])
         order = _order(entries)
-        yield entries[order], of_part[order]
+        yield entries.take(order), of_part[order]
         left = [i for i in left if sources[i].fill()]
 
 

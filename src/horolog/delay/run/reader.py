@@ -34,6 +34,7 @@ from horolog.delay.run.keys import KeyGroups, Rows
 from horolog.delay.run.search import RowSearch
 from horolog.errors import Problem
 from horolog.limits import HOUR_MS, MIB
+from horolog.log.whole_rows import copied
 from horolog.storage.api import Storage
 
 __all__ = ["Run", "RunInfo"]
@@ -132,11 +133,11 @@ class Run:
 
     def entries(self, index: Rows) -> npt.NDArray[Any]:
         """ENTRY rows of these row numbers (a contiguous copy), as they are on the disk: not verified."""
-        return self._index[index]
+        return self._index.take(index)
 
     def slice(self, first: int, stop: int) -> npt.NDArray[Any]:
         """ENTRY rows [first, stop) (a copy), as they are on the disk: not verified."""
-        return self._index[first:stop].copy()
+        return copied(self._index[first:stop])
 
     def readable(self, first: int, stop: int) -> tuple[npt.NDArray[Any], Rows, int]:
         """The rows of [first, stop) whose sum is right, their row numbers, and how many are damaged."""
@@ -147,7 +148,7 @@ class Run:
         bad = np.flatnonzero(~good)
         self._report(first + bad)
         kept = np.flatnonzero(good)
-        return entries[kept], first + kept, len(bad)
+        return entries.take(kept), first + kept, len(bad)
 
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
         """The bytes of these entries' records, as they are on the disk: not verified."""

@@ -101,14 +101,14 @@ class RowSearch:
         below: npt.NDArray[np.bool_] = due < keys[0]
         ties = np.flatnonzero(due == keys[0])
         if len(ties):
-            entries = self._index[rows[ties]]
+            entries = self._index.take(rows[ties])
             origins, origin_rows = keys[1][ties], keys[2][ties]
             same = entries["origin"] == origins
             below[ties] = (entries["origin"] < origins) | (same & (entries["row"] < origin_rows))
         return below
 
     def _are_readable(self, rows: Rows) -> npt.NDArray[np.bool_]:
-        return is_readable(self._index[np.clip(rows, 0, self.rows - 1)])
+        return is_readable(self._index.take(np.clip(rows, 0, self.rows - 1)))
 
     def _rows_from_verified(self, keys: Columns, low: Rows, high: Rows) -> Rows:
         """`rows_from` within [low, high), stepping over damaged rows."""

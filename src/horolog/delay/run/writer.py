@@ -35,6 +35,7 @@ from horolog.delay.run.format import (
 )
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS, MIB
+from horolog.log.whole_rows import copied
 from horolog.storage.api import Storage
 
 WRITE_BYTES = 2 * MIB  # of records joined at once: joining holds the interpreter, about 1 ms
@@ -156,7 +157,7 @@ class RunWriter:
         assert self._last <= sort_key(entries[0])
         assert int(entries["due_ms"][-1]) < _DUE_MAX_MS
         self._last = sort_key(entries[-1])
-        placed = entries.astype(ENTRY, copy=True)
+        placed = copied(entries)
         ends = self._record_bytes + np.cumsum(placed["size"], dtype=np.int64)
         placed["position"] = self._records_at + ends - placed["size"]
         placed["previous"] = 0

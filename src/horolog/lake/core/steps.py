@@ -108,7 +108,7 @@ def note_recalled(lake: Lake, store: DelayStore, refs: npt.NDArray[np.int64]) ->
     for source, _, rows in store.by_source(refs):
         if isinstance(source, FarRun) and source.frozen:
             entries = source.entries(rows)
-            entries = entries[entries["due_ms"] >= offload.from_ms]
+            entries = entries.compress(entries["due_ms"] >= offload.from_ms)
             gone = np.empty(len(entries), GONE)
             gone["number"], gone["topic"] = offload.offload_id, entries["topic"]
             gone["position"], gone["row"] = entries["origin"], entries["row"]
