@@ -68,9 +68,7 @@ def flush(
 def _order(entries: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """The places of ENTRY rows by (due ms, origin, row); equal ones as they stand."""
     order = np.argsort(entries["due_ms"], kind="stable")
-    if is_sorted(
-        entries.take(order)
-    ):  # rows in the order of the log, or of runs that follow each other
+    if is_sorted(entries.take(order)):  # rows as in the log, or of runs that follow each other
         return order
     return np.lexsort((entries["row"], entries["origin"], entries["due_ms"]))
 
