@@ -131,7 +131,7 @@ def test_unsynced_are_the_files_that_the_next_checkpoint_syncs(world) -> None:
     found = dict(delay.unsynced())
     assert found
     assert {path: world.disk.open(path).size() for path in found} == found
-    near, far = delay.near.capture(), delay.far
-    synced = {*near[2], *(path for each in far.buffers for path in each.sync_paths())}
-    assert synced == set(found)
-    assert not [path for path, _ in delay.unsynced() if path in near[2]]
+    _, _, near = delay.near.capture()
+    far = [path for buffer in delay.far.buffers for path in buffer.sync_paths()]
+    assert {*near, *far} == set(found)
+    assert not [path for path, _ in delay.unsynced() if path in near]

@@ -12,12 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.log.record import HEAD_BYTES
-from horolog.log.stored import MESSAGE, MESSAGE_BYTES, put_stored, stored
+from horolog.log.stored import MESSAGE, put_stored, stored
 from horolog.log.unaligned import get, put
 from horolog.protocol.rocketmq import layout
-
-# `MESSAGE` with its head as plain bytes, which numpy copies whole
-_HEADED = np.dtype([("head", f"V{HEAD_BYTES}"), ("stored", f"V{MESSAGE_BYTES - HEAD_BYTES}")])
 
 
 def queue_ids(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -85,16 +82,15 @@ def place(
     store_host: bytes,
 ) -> None:
     """Write heads and queues into message records, and what `stamp` writes: of IPv4 hosts with one copy."""
+    put(raw, at, heads)
     rows = get(raw, at, MESSAGE)
     fields = rows["stored"]
     if bool((fields["sys_flag"] & (layout.BORN_HOST_V6 | layout.STORE_HOST_V6)).any()):
-        put(raw, at, heads)
         put_stored(raw, at + HEAD_BYTES, "queue_id", queues)
         stamp(
             raw, at, base=base, queue_offset=queue_offset, store_ms=store_ms, store_host=store_host
         )
         return
-    rows.view(_HEADED)["head"] = heads.view(_HEADED["head"])
     fields["queue_id"] = queues
     fields["queue_offset"] = queue_offset
     fields["position"] = at + base

@@ -30,7 +30,8 @@ _BITS_A_KEY = 32
 _FEW = 16  # keys for which plain Python is faster than numpy
 _ONE, _SIX_BITS = np.uint64(1), np.uint64(63)
 _SECOND, _THIRD = np.uint64(6), np.uint64(12)  # where the other two bits of a word are chosen
-_WORDS = np.array([[0], [18]], np.uint64)  # and where those of either word
+_SECOND_WORD = 18  # and where those of the second word are
+_WORDS = np.array([[0], [_SECOND_WORD]], np.uint64)
 _SIDE_BY_SIDE = np.array([[0], [1]])
 
 
@@ -84,8 +85,7 @@ class KeyFilter:
     def _add_few(self, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         maybe = []
         for i, key in enumerate(keys.tolist()):
-            first = 1 << (key & 63) | 1 << (key >> 6 & 63) | 1 << (key >> 12 & 63)
-            second = 1 << (key >> 18 & 63) | 1 << (key >> 24 & 63) | 1 << (key >> 30 & 63)
+            first, second = _bits(key), _bits(key >> _SECOND_WORD)
             for table in self._tables:
                 words, at = table.few, key >> table.shift << 1
                 if words[at] & first == first and words[at + 1] & second == second:
@@ -110,3 +110,8 @@ class KeyFilter:
         self._tables = [
             table for table in self._tables if table.ended_ms + self._keep_ms > mono_ms
         ] + [_Table(size, mono_ms)]
+
+
+def _bits(choice: int) -> int:
+    """The bits of a word that are chosen so."""
+    return 1 << (choice & 63) | 1 << (choice >> 6 & 63) | 1 << (choice >> 12 & 63)
