@@ -71,7 +71,7 @@ def received(new: NewMessage, **more: object) -> pb.Message:
     """What a consumer would see of a record."""
     fields = {"queue_id": 3, "queue_offset": 9, "attempt": 2, "receipt_handle": "r", **more}
     delivered = Delivered(new.record[RECORD_HEAD_BYTES:], **fields)
-    raw = deliveries.all_received(TOPIC.SerializeToString(), [delivered])
+    raw = deliveries.received(TOPIC.SerializeToString(), delivered)
     return pb.ReceiveMessageResponse.FromString(raw[5:]).message
 
 
@@ -175,7 +175,7 @@ def test_an_odd_due_time_of_another_protocol_is_tolerated(due) -> None:
 
 def test_a_broken_layout_is_a_refusal() -> None:
     with pytest.raises(HorologError) as caught:
-        deliveries.all_received(b"", [Delivered(b"\0" * 100, 0, 0, 1, "r")])
+        deliveries.received(b"", Delivered(b"\0" * 100, 0, 0, 1, "r"))
     assert caught.value.code is ErrorCode.MESSAGE_CORRUPTED
 
 

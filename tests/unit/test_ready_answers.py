@@ -17,7 +17,7 @@ from horolog.limits import BODY_MAX
 from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import deliveries, message_fields
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.deliveries import all_received
+from horolog.protocol.grpc.deliveries import Deliveries
 from horolog.protocol.grpc.ready import all_acknowledged, all_stored, each_stored, varint
 from horolog.protocol.grpc.status import OK
 from horolog.protocol.http2.calls import framed
@@ -86,7 +86,7 @@ def by_protobuf(topic: pb.Resource, delivered: Delivered) -> pb.Message:
 
 def received(topic: pb.Resource, *delivered: Delivered) -> list[pb.Message]:
     """What a client reads of an answer."""
-    raw, found = all_received(topic.SerializeToString(), delivered), []
+    raw, found = Deliveries().all_received(topic.SerializeToString(), delivered), []
     while raw:
         end = 5 + int.from_bytes(raw[:5], "big")
         found.append(pb.ReceiveMessageResponse.FromString(raw[5:end]).message)
@@ -220,7 +220,7 @@ def test_a_dead_letter_says_whose_it_is_and_how_often_it_was_tried() -> None:
     assert message_fields.usual(delivered) == message_fields.any_message(delivered)
     topic = pb.Resource(name="%DLQ%g")
     got = pb.ReceiveMessageResponse.FromString(
-        all_received(topic.SerializeToString(), [delivered])[5:]
+        deliveries.received(topic.SerializeToString(), delivered)[5:]
     ).message
     assert got == by_protobuf(topic, delivered)
     assert got.system_properties.delivery_attempt == 18
@@ -265,10 +265,10 @@ def test_numbers() -> None:
     assert varint(-1) == b"\xff" * 9 + b"\x01"
 
 
-def answer(messages: list[Delivered]) -> bytes | str:
-    """The answer to a receive, or why there is none."""
+def answer(messages: list[Delivered], made: Deliveries | None = None) -> bytes | str:
+    """The answer to a receive, or why there is none; `made` has answered others before."""
     try:
-        return all_received(b"", messages)
+        return (made or Deliveries()).all_received(b"", messages)
     except HorologError as error:
         return error.message
 
@@ -309,8 +309,11 @@ def test_a_message_among_others_is_what_it_is_alone(names, count, half, own, fli
                 stored[at] = value
         messages.append(Delivered(bytes(stored), 1, 2**number, 1, "handle"))
     alone = [answer([message]) for message in messages]
-    wrong = [why for why in alone if isinstance(why, str)]
-    assert answer(messages) == (wrong[0] if wrong else b"".join(map(bytes, alone)))
+    kept = Deliveries()
+    for order in (1, -1):  # and the second time by what was learned the first time
+        wrong = [why for why in alone[::order] if isinstance(why, str)]
+        found = wrong[0] if wrong else b"".join(map(bytes, alone[::order]))
+        assert answer(messages[::order], kept) == found
 
 
 def test_messages_of_a_batch_are_read_by_what_differs(monkeypatch) -> None:
@@ -344,6 +347,22 @@ def test_messages_of_one_size_that_are_not_alike_are_soon_read_one_by_one(monkey
     assert len(moulds) == 2
 
 
+def test_what_was_learned_for_one_receive_serves_the_next_ones(monkeypatch) -> None:
+    moulds, mould = [], deliveries._mould
+    monkeypatch.setattr(deliveries, "_mould", lambda *like: moulds.append(like) or mould(*like))
+    monkeypatch.setattr(deliveries, "_KEPT_MAX", 4)
+    kept = Deliveries()
+    for size in (1, 2, 1, 2, 3, 4, 5, 1):
+        made = [
+            encode_layout("t", b"b" * size, b"UNIQ_KEY\x010%d\x02" % i, 0, 0, 1, (bytes(4), 1))
+            for i in range(3)
+        ]
+        messages = [Delivered(stored, 1, i, 1, "handle") for i, stored in enumerate(made)]
+        assert answer(messages, kept) == b"".join(bytes(answer([each])) for each in messages)
+        assert len(kept._moulds) <= 4
+    assert len(moulds) == 6, "the fifth size makes room, and the first one is learned again"
+
+
 VALUE = st.sampled_from(["12", "34", "\x025", "5\x02", "\x01\x01", "ä"])
 
 
@@ -362,4 +381,6 @@ def test_values_of_user_properties_are_those_of_each_message(names, count, own, 
         stored = bytearray(encode_layout("t", b"body", text, 0, 0, 1, (bytes(4), 1)))
         stored[76:84] = half.to_bytes(8, "big")
         messages.append(Delivered(bytes(stored), 1, 2**number, 1, "handle"))
-    assert answer(messages) == b"".join(bytes(answer([message])) for message in messages)
+    kept = Deliveries()
+    for each in (messages, messages[::-1]):
+        assert answer(each, kept) == b"".join(bytes(answer([message])) for message in each)

@@ -61,7 +61,8 @@ def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -
             some = _following(progress, ask, first, min(count, limit - len(picked)))
             size = sum(map(len, some))
             if some and chosen.size + size < ask.room:
-                picked += [Picked(ask.queue_id, at, 1, rec) for at, rec in enumerate(some, first)]
+                named, queue = tuple.__new__, ask.queue_id  # takes half as long as Picked does
+                picked += [named(Picked, (queue, at, 1, rec)) for at, rec in enumerate(some, first)]
                 chosen.size += size
                 chosen.upto += len(some)
                 continue

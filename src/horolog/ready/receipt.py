@@ -22,7 +22,9 @@ from zlib_ng.zlib_ng import crc32
 from horolog.errors import ErrorCode, HorologError, refused
 
 _VERSION = 1
-_FIELDS = struct.Struct("<BIIIIIIQq")
+_FRONT = struct.Struct("<BIII")  # what handles of one place begin with
+_OWN = struct.Struct("<IIIQq")
+_FIELDS = struct.Struct(_FRONT.format + _OWN.format[1:])
 _CRC = struct.Struct("<I")
 _BYTES = _FIELDS.size + _CRC.size
 _WHOLE = struct.Struct(_FIELDS.format + "I")
@@ -55,10 +57,12 @@ def encode_receipts(
     place: tuple[int, int, int], epoch: int, expires_ms: int, grants: Iterable[tuple[int, int, int]]
 ) -> list[str]:
     """The texts of grants that were made together in a (group, topic, queue); a grant is (offset, attempt, grant id)."""
+    front = _FRONT.pack(_VERSION, *place)
+    so_far, pack, check = crc32(front), _OWN.pack, _CRC.pack
     pieces: list[bytes] = []
     for offset, attempt, grant in grants:
-        packed = _FIELDS.pack(_VERSION, *place, attempt, grant, epoch, offset, expires_ms)
-        pieces += (packed, _CRC.pack(crc32(packed)))
+        own = pack(attempt, grant, epoch, offset, expires_ms)
+        pieces += (front, own, check(crc32(own, so_far)))
     text = urlsafe_b64encode(b"".join(pieces)).decode()
     return [text[at : at + _CHARACTERS] for at in range(0, len(text), _CHARACTERS)]
 

@@ -24,7 +24,7 @@ from horolog.protocol.commands import (
     Sent,
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.deliveries import all_received
+from horolog.protocol.grpc.deliveries import Deliveries
 from horolog.protocol.grpc.quick_acks import QuickAck
 from horolog.protocol.grpc.ready import all_acknowledged
 from horolog.protocol.grpc.settings import check_polling
@@ -55,6 +55,7 @@ class ConsumerCalls:
     def __init__(self, engine: Engine, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
+        self._deliveries = Deliveries()
 
     def receive(self, request: pb.ReceiveMessageRequest, call: Call) -> None:
         """Status, then messages, then the delivery time; answered before the caller's deadline."""
@@ -111,7 +112,7 @@ class ConsumerCalls:
         end = framed(pb.ReceiveMessageResponse(delivery_timestamp=stamp).SerializeToString())
         if not given.messages:
             return _NOTHING + end
-        messages = all_received(topic.SerializeToString(), given.messages)
+        messages = self._deliveries.all_received(topic.SerializeToString(), given.messages)
         return b"".join((_FOUND, messages, end))
 
     def ack(self, request: pb.AckMessageRequest, call: Call) -> None:

@@ -215,14 +215,15 @@ class Receives:
             for offset in leases:
                 self.renewals.hold((*place, offset), command.client_id, now)
         grants = [
-            (p.offset, p.attempt, grant_id & 0xFFFFFFFF)
-            for p, grant_id in zip(chosen.picked, grant_ids, strict=True)
+            (offset, attempt, grant_id & 0xFFFFFFFF)
+            for (_, offset, attempt, _), grant_id in zip(chosen.picked, grant_ids, strict=True)
         ]
         self.records.append(encode_grant(*place, progress.next, duration, granted_rows(grants)))
         handles = encode_receipts(place, ready.epoch, now.wall_ms + duration, grants)
+        named = tuple.__new__  # takes half as long as Delivered does
         return [
-            Delivered(p.record[HEAD_BYTES:], queue_id, p.offset, p.attempt, handle)
-            for p, handle in zip(chosen.picked, handles, strict=True)
+            named(Delivered, (record[HEAD_BYTES:], queue_id, offset, attempt, handle))
+            for (_, offset, attempt, record), handle in zip(chosen.picked, handles, strict=True)
         ]
 
     def _revoke(self, place: tuple[int, int, int], progress: QueueProgress, chosen: Chosen) -> None:

@@ -8,71 +8,63 @@ one every other byte is compared with the first of them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import struct
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from horolog.protocol.grpc.message_fields import BORN_MARK, DUE_MARK, ID_MARK
 from horolog.protocol.rocketmq import layout, properties
 
 _SEPARATOR = b"\x02"
-_MAGIC = slice(0, 8)  # and the size
-_SYS_FLAG = slice(layout.SYS_FLAG_AT, layout.SYS_FLAG_AT + 4)
-_MOMENTS = slice(_SYS_FLAG.stop, layout.RECONSUME_TIMES_AT)
+_UNASKED = slice(8, layout.SYS_FLAG_AT)  # after magic and size: what the broker says of the place
+_MOMENTS = slice(layout.SYS_FLAG_AT + 4, layout.RECONSUME_TIMES_AT)
 assert _MOMENTS.stop - _MOMENTS.start == 32
 _ECHOED = {name.encode() for name in properties.ECHOED}  # shown among the user's, if not his
+_MOMENTS_PIECE, _BODY_PIECE, _VALUES_PIECE = 3, 5, 7  # of a cut; other values follow the first
 
-
-class Differing(NamedTuple):
-    """What a message has of its own.
-
-    moments  when and where it was made, and when and where it was stored
-    due      digits; b"" if it has no due time
-    user     values of the user's properties that may differ
-    """
-
-    moments: bytes
-    id: bytes
-    due: bytes
-    body: bytes
-    user: tuple[bytes, ...]
+# What a message has of its own: when and where it was made, and when and where it was stored; its id; its due time in
+# digits, b"" if it has none; its body; and those values of the user's properties that may differ.
+Differing: TypeAlias = tuple[bytes, bytes, bytes, bytes, tuple[bytes, ...]]
 
 
 class Likeness(NamedTuple):
     """Where a stored layout has what may differ, and what the rest of it is.
 
-    same   slices, and the bytes that they have
-    made   where the producer's own time of making stands, which nobody is told; an empty slice if there is none
-    user   where values of the user's properties stand that may differ
-    shown  names of all of the user's properties, and where their values stand; none if one is unclear
+    cut    cuts a layout of that size into pieces: what is the same, and what may differ, in turns
+    same   every other piece, from the first one on
+    names  which pieces are id, due time, and the producer's own time of making, which nobody is told
+    user   which are those values of the user's properties that may differ
+    shown  names of all of the user's properties, where their values stand, and whether they may differ; none if one
+           is unclear
     """
 
     size: int
-    same: tuple[tuple[slice, bytes], ...]
-    body: slice
-    id: slice
-    due: slice
-    made: slice
-    user: tuple[slice, ...]
-    shown: tuple[tuple[bytes, slice], ...]
+    cut: Callable[[bytes], tuple[bytes, ...]]
+    same: tuple[bytes, ...]
+    names: tuple[int, int, int]
+    user: tuple[int, ...]
+    shown: tuple[tuple[bytes, slice, bool], ...]
 
     def read(self, stored: bytes) -> Differing | None:
         """What a message has of its own; None if it is not like it."""
         if len(stored) != self.size:
             return None
-        for part, content in self.same:
-            if stored[part] != content:
-                return None
-        message_id, due, made = stored[self.id], stored[self.due], stored[self.made]
+        pieces = self.cut(stored)
+        if pieces[::2] != self.same:
+            return None
+        id_at, due_at, made_at = self.names
+        message_id, due, made = pieces[id_at], pieces[due_at], pieces[made_at]
         if _SEPARATOR in message_id or not message_id.isascii():
             return None
         if (due and not due.isdigit()) or (made and not made.isdigit()):
             return None
         user: tuple[bytes, ...] = ()
         if self.user:
-            user = tuple([stored[value] for value in self.user])
+            user = tuple([pieces[at] for at in self.user])
             text = b"".join(user)
             if _SEPARATOR in text or not text.isascii():
                 return None
-        return Differing(stored[_MOMENTS], message_id, due, stored[self.body], user)
+        return pieces[_MOMENTS_PIECE], message_id, due, pieces[_BODY_PIECE], user
 
 
 def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
@@ -85,18 +77,31 @@ def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
     message_id, due, made = (_value(stored, at, mark) for mark in (ID_MARK, DUE_MARK, BORN_MARK))
     if message_id.start == message_id.stop or (due.start == due.stop and DUE_MARK in stored[at:]):
         return None
-    kept = slice(_MOMENTS.stop, body.start)  # attempts, where a transaction began, size of body
-    shown = _user_properties(stored, at)
-    user = tuple([value for _, value in shown if stored[value] != other[value]])
-    values = [message_id, due, made, *user]
-    spans, start = [_MAGIC, _SYS_FLAG, kept], topic_at
-    for value in sorted(values, key=lambda each: each.start):
-        if value.stop > value.start:
-            spans.append(slice(start, value.start))
-            start = value.stop
-    spans.append(slice(start, len(stored)))
-    same = tuple((span, stored[span]) for span in spans)
-    return Likeness(len(stored), same, body, message_id, due, made, user, shown)
+    properties_shown = _user_properties(stored, at)
+    shown = tuple(
+        [(name, value, stored[value] != other[value]) for name, value in properties_shown]
+    )
+    differing = [value for _, value, differs in shown if differs]
+    values = [value for value in (message_id, due, made) if value.stop > value.start]
+    values = sorted((*values, *differing), key=lambda each: each.start)
+    cut = _cut(len(stored), [_UNASKED, _MOMENTS, body, *values])
+    which = {value.start: _VALUES_PIECE + 2 * i for i, value in enumerate(values)}
+    # What is not there is the piece that stands after all of them, which is empty.
+    nothing = _VALUES_PIECE + 2 * len(values)
+    id_at, due_at, made_at = (which.get(value.start, nothing) for value in (message_id, due, made))
+    same = cut(stored)[::2]
+    user = tuple([which[value.start] for value in differing])
+    return Likeness(len(stored), cut, same, (id_at, due_at, made_at), user, shown)
+
+
+def _cut(size: int, differing: list[slice]) -> Callable[[bytes], tuple[bytes, ...]]:
+    """Cuts so many bytes into what stands before each of these, that itself, what is left at the end, and nothing."""
+    widths, start = [], 0
+    for each in differing:
+        widths += [each.start - start, each.stop - each.start]
+        start = each.stop
+    widths += [size - start, 0]
+    return struct.Struct("".join([f"{width}s" for width in widths])).unpack
 
 
 def _user_properties(stored: bytes, at: int) -> tuple[tuple[bytes, slice], ...]:

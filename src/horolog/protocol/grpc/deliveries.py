@@ -1,7 +1,8 @@
 """Messages to consumers, as bytes: what protobuf would write of their stored layout (see `ready`).
 
-The fields of a message are made by itself (`message_fields`), or like those of another one of the same receive: a mould
-is made of one that has the size of the next, and fills in what messages that are alike have of their own (`alike`).
+The fields of a message are made by itself (`message_fields`), or like those of another one: a mould is made of one that
+has the topic and the size of the next, fills in what messages that are alike have of their own (`alike`), and is kept
+for the receives to come.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from horolog.protocol.commands import Delivered
-from horolog.protocol.grpc.alike import Differing, Likeness, learn
+from horolog.protocol.grpc.alike import Likeness, learn
 from horolog.protocol.grpc.message_fields import (
     DELAY,
     DIGEST_MD5,
@@ -22,6 +23,7 @@ from horolog.protocol.grpc.message_fields import (
     began_field,
     digest_of,
     moment,
+    moments_of,
     place_of,
     read_usual,
     user_fields,
@@ -32,7 +34,9 @@ from horolog.protocol.http2.calls import PREFIX_BYTES
 
 _RESPONSE_MESSAGE = _USER_PROPERTY = _PROPERTY_VALUE = bytes((2 << 3 | TEXT,))
 _MESSAGE_SYSTEM, _MESSAGE_BODY = (bytes((field << 3 | TEXT,)) for field in (3, 4))
-_MOULDS_MAX = 2  # of a receive: where messages are of one size and not alike, a mould costs more than it gains
+_MOULDS_MAX = 2  # made for a receive: where messages are of one size and not alike, a mould costs more than it gains
+_KEPT_MAX = 256  # moulds that are kept for the next receives
+_MOMENTS_MAX = 256  # that a mould remembers
 
 
 class _Mould:
@@ -57,24 +61,27 @@ class _Mould:
 
     def fill(self, delivered: Delivered) -> Sequence[bytes] | None:
         """The pieces of the framed answer; None if it is not like that."""
-        own = self._likeness.read(delivered.layout)
+        stored = delivered.layout
+        own = self._likeness.read(stored)
         if own is None:
             return None
-        moments = self._moments.get(own.moments) or self._moments_of(own, delivered.layout)
-        due = DUE + moment(int(own.due)) if own.due else b""
+        made, message_id, due, body, user = own
+        moments = self._moments.get(made) or self._moments_of(made)
+        if due:
+            due = DUE + moment(int(due))
         place = place_of(delivered, self._like.tried)
         size = self._fixed + len(moments) + len(due) + len(place)
         front, inside = self._fronts.get(size) or self._front(size)
-        if own.user:
-            pairs = zip(self._between, own.user, strict=True)
+        if user:
+            pairs = zip(self._between, user, strict=True)
             front = b"".join((front, *chain.from_iterable(pairs)))
-        digest = digest_of(own.body)
-        return front, inside, own.id, DIGEST_MD5, digest, moments, due, place, self._end, own.body
+        digest = digest_of(body)
+        return front, inside, message_id, DIGEST_MD5, digest, moments, due, place, self._end, body
 
-    def _moments_of(self, own: Differing, stored: bytes) -> bytes:
-        read = read_usual(stored)
-        assert read is not None, "it is like one that was read"
-        found = self._moments[own.moments] = self._kind + read.moments
+    def _moments_of(self, made: bytes) -> bytes:
+        if len(self._moments) >= _MOMENTS_MAX:
+            self._moments.clear()
+        found = self._moments[made] = self._kind + moments_of(made, self._like.shape.host)
         return found
 
     def _front(self, system: int) -> tuple[bytes, bytes]:
@@ -94,11 +101,11 @@ def _around(stored: bytes, likeness: Likeness, like: Usual) -> tuple[list[bytes]
     if not likeness.user:
         return [], like.shape.user
     between, last = [], b""
-    for name, value in likeness.shown:
+    for name, value, differs in likeness.shown:
         size = value.stop - value.start
         named = piece(1, name) + _PROPERTY_VALUE + varint(size)
         last += b"".join((_USER_PROPERTY, varint(len(named) + size), named))
-        if value in likeness.user:
+        if differs:
             between.append(last)
             last = b""
         else:
@@ -113,32 +120,53 @@ def _mould(head: bytes, like: bytes, other: bytes) -> _Mould | None:
     return None if read is None or likeness is None else _Mould(head, likeness, read, like)
 
 
-def all_received(topic: bytes, messages: Sequence[Delivered]) -> bytes:
-    """A framed ReceiveMessageResponse for each message, as a 5.x consumer sees it.
+class Deliveries:
+    """Makes the answers to receives; knows the moulds of topics and sizes that came before."""
 
-    topic  the Resource as the client named it, serialised
-    """
-    head = piece(1, topic)
-    parts: list[bytes] = []
-    mould: _Mould | None = None
-    made, before = 0, b""
-    for delivered in messages:
-        filled = None if mould is None else mould.fill(delivered)
-        if filled is None and made < _MOULDS_MAX and len(before) == len(delivered.layout):
-            made += 1
-            mould = _mould(head, before, delivered.layout)
+    def __init__(self) -> None:
+        self._moulds: dict[tuple[bytes, int], _Mould] = {}
+
+    def all_received(self, topic: bytes, messages: Sequence[Delivered]) -> bytes:
+        """A framed ReceiveMessageResponse for each message, as a 5.x consumer sees it.
+
+        topic  the Resource as the client named it, serialised
+        """
+        head = piece(1, topic)
+        parts: list[bytes] = []
+        made, before = 0, b""
+        for delivered in messages:
+            stored = delivered.layout
+            mould = self._moulds.get((head, len(stored)))
             filled = None if mould is None else mould.fill(delivered)
-            if filled is None:
-                mould = None
-        before = delivered.layout
-        if filled is not None:
-            parts += filled
-            continue
-        user, system, body = usual(delivered) or any_message(delivered)
-        system_size = _MESSAGE_SYSTEM + varint(len(system))
-        body_size = _MESSAGE_BODY + varint(len(body)) if body else b""
-        size = len(head) + len(user) + len(system_size) + len(system) + len(body_size) + len(body)
-        start = _RESPONSE_MESSAGE + varint(size)
-        prefix = (len(start) + size).to_bytes(PREFIX_BYTES, "big")
-        parts += (prefix, start, head, user, system_size, system, body_size, body)
-    return b"".join(parts)
+            if filled is None and made < _MOULDS_MAX and len(before) == len(stored):
+                made += 1
+                filled = self._learned(head, before, delivered)
+            before = stored
+            parts += filled or _pieces(head, delivered)
+        return b"".join(parts)
+
+    def _learned(self, head: bytes, like: bytes, other: Delivered) -> Sequence[bytes] | None:
+        """The pieces of an answer that is like another one of its size; None if it is not."""
+        mould = _mould(head, like, other.layout)
+        filled = None if mould is None else mould.fill(other)
+        if mould is not None and filled is not None:
+            if len(self._moulds) >= _KEPT_MAX:
+                self._moulds.clear()
+            self._moulds[head, len(like)] = mould
+        return filled
+
+
+def received(topic: bytes, delivered: Delivered) -> bytes:
+    """The framed ReceiveMessageResponse for one message."""
+    return b"".join(_pieces(piece(1, topic), delivered))
+
+
+def _pieces(head: bytes, delivered: Delivered) -> Sequence[bytes]:
+    """The pieces of a framed answer, made without a mould."""
+    user, system, body = usual(delivered) or any_message(delivered)
+    system_size = _MESSAGE_SYSTEM + varint(len(system))
+    body_size = _MESSAGE_BODY + varint(len(body)) if body else b""
+    size = len(head) + len(user) + len(system_size) + len(system) + len(body_size) + len(body)
+    start = _RESPONSE_MESSAGE + varint(size)
+    prefix = (len(start) + size).to_bytes(PREFIX_BYTES, "big")
+    return prefix, start, head, user, system_size, system, body_size, body

@@ -54,8 +54,9 @@ _P_ID, _P_TAGS, _P_KEYS, _P_DUE, _P_GROUP, _P_TRACE, _P_BORN_HOST, _P_DEAD_TOPIC
 _NANOS = [b"\x10" + varint(ms * 1_000_000) if ms else b"" for ms in range(1_000)]
 
 
-_FRONT = struct.Struct(">II28xIq8sq8sIqI")
+_FRONT = struct.Struct(">II28xI32sIqI")
 assert _FRONT.size == layout.HEAD.size
+_MOMENTS = struct.Struct(">q8sq8s")
 _UNUSUAL = layout.COMPRESSED | layout.BORN_HOST_V6 | layout.STORE_HOST_V6
 _SEPARATOR = 2
 _SHAPED_MAX = 512  # bytes of properties whose meaning is remembered
@@ -105,6 +106,15 @@ def _born_quickly(ms: int, text: bytes | None, packed: bytes) -> bytes:
 @lru_cache(maxsize=1_024)
 def _stored_quickly(ms: int, packed: bytes) -> bytes:
     return _stored.__wrapped__(ms, (packed[:4], int.from_bytes(packed[4:], "big")))
+
+
+def moments_of(packed: bytes, host: bytes | None) -> bytes:
+    """When and where a message was made and stored, as fields, of the bytes that say it in a layout with IPv4 hosts.
+
+    host  where it was made, as its producer names itself; None: it does not
+    """
+    born_ms, born_host, store_ms, store_host = _MOMENTS.unpack(packed)
+    return _born_quickly(born_ms, host, born_host) + _stored_quickly(store_ms, store_host)
 
 
 def _split(stored: bytes) -> dict[bytes, bytes]:
@@ -233,9 +243,7 @@ def read_usual(stored: bytes) -> Usual | None:
     """Read a message of the usual kind; None if it is another."""
     if len(stored) < layout.HEAD.size:
         return None
-    size, magic, flag, born_ms, born_host, store_ms, store_host, tried, half, body_size = (
-        _FRONT.unpack_from(stored)
-    )
+    size, magic, flag, made, tried, half, body_size = _FRONT.unpack_from(stored)
     end = layout.HEAD.size + body_size
     if flag & _UNUSUAL or magic != layout.MAGIC or size != len(stored) or size < end + 3:
         return None
@@ -252,7 +260,7 @@ def read_usual(stored: bytes) -> Usual | None:
     shape = _shape(rest)
     if shape is None:
         return None
-    moments = _born_quickly(born_ms, shape.host, born_host) + _stored_quickly(store_ms, store_host)
+    moments = moments_of(made, shape.host)
     return Usual(shape, message_id, moments, due, slice(layout.HEAD.size, end), tried, half)
 
 

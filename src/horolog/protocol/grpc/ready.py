@@ -36,8 +36,13 @@ def varint(value: int) -> bytes:
     """A number, seven bits a byte, the lowest first; a negative one as 64 bits of its two's complement."""
     if 0 <= value < _SMALL_COUNT:
         return _SMALL[value]
-    if 1 << 14 <= value < 1 << 21:
+    if 0 <= value < 1 << 14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if 0 <= value < 1 << 21:
         return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
+    if 0 <= value < 1 << 28:
+        low, middle = value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80
+        return bytes((low, middle, value >> 14 & 0x7F | 0x80, value >> 21))
     return _varint(value)
 
 

@@ -8,7 +8,7 @@ from horolog.errors import ErrorCode, refused
 from horolog.limits import TRANSACTION_RECOVERY_MAX_MS
 from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.deliveries import all_received
+from horolog.protocol.grpc.deliveries import received
 from horolog.protocol.grpc.message_fields import transaction_id
 from horolog.protocol.grpc.status import OK
 from horolog.protocol.http2.calls import PREFIX_BYTES
@@ -48,7 +48,7 @@ def check_command(check: TransactionCheck) -> pb.TelemetryCommand:
     """What a producer is asked."""
     topic = pb.Resource(name=check.topic)
     delivered = Delivered(check.layout, queue_id_of(check.layout), check.number, 1, "")
-    framed = all_received(topic.SerializeToString(), [delivered])
+    framed = received(topic.SerializeToString(), delivered)
     message = pb.ReceiveMessageResponse.FromString(framed[PREFIX_BYTES:]).message
     message.system_properties.message_type = pb.TRANSACTION
     for field in ("receipt_handle", "delivery_attempt"):
