@@ -173,6 +173,73 @@ def test_a_scheduled_message_comes_when_it_is_due_and_can_be_recalled(tmp_path: 
         assert late.remark.startswith("ALREADY_DELIVERED")
 
 
+def test_a_message_that_cancels_another_one_is_never_stored(tmp_path: Path) -> None:
+    """As RocketMQ's timers: by id and due time, to the second; SEND_OK whatever was found."""
+
+    def send(name: str, due_ms: int, **more: str) -> Frame:
+        named = {"UNIQ_KEY": name, "TIMER_DELIVER_MS": str(due_ms), **more}
+        return client.done(Code.SEND_MESSAGE_V2, sending(properties=named), name.encode())
+
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        due_ms = (door.engine.clock.wall_ms() // 1_000 + 60) * 1_000
+        for number in range(6):
+            send(f"ID{number}", due_ms)
+        cancelled = send("D0", due_ms, TIMER_DEL_UNIQKEY="ID0")
+        assert cancelled.fields["msgId"] == "0"
+        assert "recallHandle" not in cancelled.fields
+        send("D1", due_ms, TIMER_DEL_UNIQKEY="orders+ID1")
+        send("D2", due_ms - 999, TIMER_DEL_UNIQKEY="ID2")
+        send("D3", due_ms - 1_000, TIMER_DEL_UNIQKEY="ID3")  # in another second
+        send("D4", due_ms, TIMER_DEL_UNIQKEY="nobody")
+        send("D5", due_ms, TIMER_DEL_UNIQKEY="")
+        send("D6", due_ms, TIMER_DEL_UNIQKEY="ID0")  # again
+        now = {"UNIQ_KEY": "N", "TIMER_DEL_UNIQKEY": "ID4"}
+        client.done(Code.SEND_MESSAGE_V2, sending(properties=now), b"no due time: a message")
+        level = {"UNIQ_KEY": "L", "TIMER_DEL_UNIQKEY": "ID4", "DELAY": "1"}
+        client.done(Code.SEND_MESSAGE_V2, sending(properties=level), b"a level: a message")
+        left_ms = due_ms - door.engine.clock.wall_ms()
+        door.advance(left_ms - 10_000)
+        late = {"UNIQ_KEY": "R", "TIMER_DELAY_SEC": "10", "TIMER_DEL_UNIQKEY": "ID5"}
+        client.done(Code.SEND_MESSAGE_V2, sending(properties=late), b"relative")
+        door.advance(20_000)
+        pulled = bodies(client.done(Code.PULL_MESSAGE, pulling()))
+        assert pulled == [b"no due time: a message", b"a level: a message", b"ID3", b"ID4"]
+        unknown = sending("nowhere", properties={**late, "UNIQ_KEY": "U"})
+        assert client.call(Code.SEND_MESSAGE_V2, unknown, b"x").code == Status.TOPIC_NOT_EXIST
+
+
+def test_sends_that_cancel_come_among_others(tmp_path: Path) -> None:
+    """Many at once, so they are read by what they have in common; and never in a batch."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders")
+        due_ms = door.engine.clock.wall_ms() + 60_000
+
+        def sends(names: list[str], **more: str) -> list[Frame]:
+            requests = []
+            for number, name in enumerate(names):
+                named = {"UNIQ_KEY": name, "TIMER_DELIVER_MS": str(due_ms)}
+                named |= {key: value % number for key, value in more.items()}
+                fields = sending(properties=named)
+                requests.append(
+                    client.request(Code.SEND_MESSAGE_V2, fields, name.encode(), opaque=number)
+                )
+            client.send(*requests)
+            return [client.answer(number) for number in range(len(names))]
+
+        for _ in range(3):
+            assert not any(a.code for a in sends([f"ID{n}" for n in range(100)]))
+            found = sends([f"D{n}" for n in range(100)], TIMER_DEL_UNIQKEY="ID%d")
+            assert {(a.code, a.fields["msgId"]) for a in found} == {(0, "0")}
+        both = {"UNIQ_KEY": "B", "TIMER_DELIVER_MS": str(due_ms), "TIMER_DEL_UNIQKEY": "ID1"}
+        body = batch((b"one", stored(both)))
+        refused = client.call(Code.SEND_BATCH_MESSAGE, sending(m=True), body)
+        assert refused.code == Status.INVALID_PARAMETER
+        assert "TIMER_DEL_UNIQKEY" in refused.remark
+        door.advance(60_000)
+        assert client.call(Code.PULL_MESSAGE, pulling()).code == Status.PULL_NOT_FOUND
+
+
 def test_a_level_delays(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         door.create("orders")

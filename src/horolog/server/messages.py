@@ -26,6 +26,7 @@ from horolog.protocol.commands import (
     Recalled,
     RecalledMany,
     RecallMany,
+    RecallStatus,
     Reschedule,
     Rescheduled,
 )
@@ -64,6 +65,22 @@ async def recall(engine: Submits, command: Recall) -> Recalled:
     """The truth about one message; IN_TIER if it may be in a tier that cannot be read."""
     found: Recalled = await _decided(engine, command)
     return found
+
+
+async def recall_within_second(engine: Submits, command: Recall) -> list[Recalled]:
+    """The same of every message with that id that is due in the same second, as RocketMQ's timers count them.
+
+    Such a second ends with a full one, which belongs to it.
+    """
+    exact = await recall(engine, command)
+    if exact.status is not RecallStatus.NOT_FOUND:
+        return [exact]
+    if not command.message_id:
+        return []
+    second = -(-command.due_ms // 1_000)
+    known = await find(engine, FindMessages(command.topic, command.message_id))
+    dues = {each.due_ms for each in known if each.due_ms and -(-each.due_ms // 1_000) == second}
+    return [await recall(engine, replace(command, due_ms=due_ms)) for due_ms in sorted(dues)]
 
 
 async def reschedule(engine: Submits, command: Reschedule) -> Rescheduled:

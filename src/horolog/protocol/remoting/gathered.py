@@ -19,6 +19,8 @@ from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_
 from horolog.protocol.send_commands import NewRecords, SendMessages, Sent
 
 REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+NOT_STORED = {"msgId": "0", "queueId": "0", "queueOffset": "0", **REGION}
+"""The answer to a send that was taken, and is kept nowhere."""
 
 
 class Site(NamedTuple):

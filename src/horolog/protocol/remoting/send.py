@@ -28,12 +28,31 @@ from horolog.protocol.remoting.request import integer
 from horolog.protocol.remoting.send_header import Shared, names_of, shared_by
 from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.remoting.shapes import Shapes
-from horolog.protocol.remoting.wanted import Wanted, Ways, half_message, is_half, of_half
+from horolog.protocol.remoting.wanted import (
+    Wanted,
+    Ways,
+    cancelled_by,
+    half_message,
+    is_half,
+    of_half,
+)
 from horolog.protocol.rocketmq.message import check_body
 from horolog.protocol.rocketmq.record_columns import Host, Messages
 
 _MANY = 96  # messages of batches that are quicker read as rows of bytes
 _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
+
+
+class Cancel(NamedTuple):
+    """A message that is sent to cancel another one, and is never stored (TIMER_DEL_UNIQKEY).
+
+    due_ms  of the one that is meant; below 0: so many milliseconds from now
+    """
+
+    frame: Frame
+    topic: str
+    message_id: str
+    due_ms: int
 
 
 class _Where(NamedTuple):
@@ -58,7 +77,9 @@ class _Gathering:
         site: Site,
         new_ids: Callable[[int], list[bytes]],
         shapes: Shapes,
+        cancels: list[Cancel] | None,
     ) -> None:
+        self._cancels = cancels
         self.refused: list[tuple[Frame, HorologError]] = []
         self._full: list[Building] = []
         self._building: dict[str, Building] = {}
@@ -122,6 +143,11 @@ class _Gathering:
             return
         self._settle()
         check_body(frame.body)
+        if self._cancels is not None and not again:
+            cancelled = cancelled_by(text, self._levels)
+            if cancelled is not None:
+                self._cancels.append(Cancel(frame, shared.topic, *cancelled))
+                return
         ways = self._ways((shared.real,))
         wanted = Wanted.of((text,), ways._replace(takes_halves=True) if again else ways)
         items = Items((shared.flag,), (frame.body,), (text,))
@@ -227,6 +253,7 @@ def gather(
     site: Site,
     new_ids: Callable[[int], list[bytes]],
     shapes: Shapes,
+    cancels: list[Cancel] | None = None,
 ) -> tuple[list[Gathered], list[tuple[Frame, HorologError]]]:
     """Commands for sends that came together, one for each topic, and the frames that are refused.
 
@@ -234,8 +261,9 @@ def gather(
     born_host  4 bytes of IPv4 (zeros if it is not known) and port of the client
     new_ids    gives ids for so many messages whose clients gave them none; never the same twice
     shapes     what was learned of the connection's messages
+    cancels    where sends that cancel another message are put; None: they are refused
     """
-    gathering = _Gathering(born_host, site, new_ids, shapes)
+    gathering = _Gathering(born_host, site, new_ids, shapes, cancels)
     for each in frames:
         if not isinstance(each, Alike):
             gathering.take(each)

@@ -29,7 +29,7 @@ from typing import Any
 from horolog.limits import SHAPE_NAMES_MAX, SHAPE_TEXT_MAX, SHAPES_MAX
 from horolog.protocol.remoting.wanted import Wanted, Ways
 from horolog.protocol.rocketmq.delays import PLAIN_DELAYS, plain_dues
-from horolog.protocol.rocketmq.properties import IN_REGION, REGION
+from horolog.protocol.rocketmq.properties import CANCELS, IN_REGION, REGION
 
 _LEARN_AFTER = 64  # messages that no shape has matched
 _LEARN_AFTER_MAX = 65_536
@@ -37,6 +37,7 @@ _OF_USE = 1_024  # messages that a shape must have matched to have been worth it
 _ID, _TAGS, _KEYS, _GROUP = b"UNIQ_KEY", b"TAGS", b"KEYS", b"__SHARDINGKEY"
 _FULL_WAY = frozenset(
     {b"POP_CK", b"TRAN_MSG", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"REPLY_TO_CLIENT"}
+    | {CANCELS.encode()}
 )
 _VALUE = rb"[^\x00-\x02]*"
 _CAUGHT = {

@@ -9,13 +9,14 @@ from horolog.errors import HorologError, refused
 from horolog.limits import STORED_PROPERTIES_MAX
 from horolog.protocol.rocketmq.delays import Levels, due_of, ended, without
 from horolog.protocol.rocketmq.message import check_id, check_stored_size
-from horolog.protocol.rocketmq.properties import IN_REGION, REGION
+from horolog.protocol.rocketmq.properties import CANCELS, IN_REGION, REGION
 
 _ID, _KEYS, _TAGS = b"\x02UNIQ_KEY\x01", b"\x02KEYS\x01", b"\x02TAGS\x01"
 _GROUP = b"\x02__SHARDINGKEY\x01"
 assert len(_ID) == 10
 _ASKS, _CLUSTER = b"\x02REPLY_TO_CLIENT\x01", b"\x02CLUSTER\x01"
 _POP, _HALF = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01true"
+_CANCELS = f"\x02{CANCELS}\x01".encode()
 _REGION = f"\x02{REGION}\x01".encode()
 
 
@@ -72,7 +73,13 @@ def _read(
         raise half_message()
     due_ms = lane = 0
     if b"DEL" in marked:  # every property that delays has these letters
+        cancels = _CANCELS in marked
         due_ms, lane, marked = due_of(marked, ways.levels, real)
+        if due_ms and cancels and not lane:
+            raise refused(
+                CANCELS,
+                "a message that cancels another one cannot stand among others; send it alone",
+            )
     if len(marked) - 1 > STORED_PROPERTIES_MAX:
         check_stored_size(len(marked) - 1)
     tag, group = _last(marked, _TAGS), _last(marked, _GROUP)
@@ -87,6 +94,22 @@ def _last(marked: bytes, mark: bytes) -> bytes:
     at += len(mark)
     end = marked.find(b"\x02", at)
     return marked[at:end] if end >= 0 else marked[at:]
+
+
+def cancelled_by(stored: bytes, levels: Levels) -> tuple[str, int] | None:
+    """The id of the message that one with these properties cancels, and when both are due; None: it cancels none.
+
+    Due is said as in a head: below 0, so many milliseconds from now.  The id may follow the topic and a plus sign.  One
+    that is delayed by a level cancels nothing, as in RocketMQ.
+    """
+    marked = b"\x02" + stored
+    if _CANCELS not in marked:
+        return None
+    due = due_of(marked, levels, b"")
+    if not due.due_ms or due.lane:
+        return None
+    named = _last(marked, _CANCELS).decode("utf-8", "replace")
+    return named.rpartition("+")[2], due.due_ms
 
 
 def half_message() -> HorologError:

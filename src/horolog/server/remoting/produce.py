@@ -1,4 +1,4 @@
-"""Sends of 4.x clients, and recalls.
+"""Sends of 4.x clients, and recalls: by a handle, or by a message that is sent to cancel another one.
 
 All sends that came in one piece are one command for each topic (`protocol.remoting.send`), and sends of one shape that
 came by several connections at once are one command too: what a command costs is shared by them, and each frame has its
@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import Recall, RecallStatus, Sent
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.gathered import Gathered
+from horolog.protocol.remoting.gathered import NOT_STORED, Gathered
 from horolog.protocol.remoting.header_shapes import HeaderShape
 from horolog.protocol.remoting.request import Answer, integer, text
-from horolog.protocol.remoting.send import gather, gather_alike
+from horolog.protocol.remoting.send import Cancel, gather, gather_alike
 from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.remoting.shapes import Shapes
@@ -54,7 +54,7 @@ class ProduceCodes:
     def __init__(self, node: Node, transactions: TransactionCodes) -> None:
         self._node = node
         self._transactions = transactions
-        self._making: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._shapes = Shapes()  # of messages that come by several connections
 
     def handlers(self) -> dict[Code, Handler]:
@@ -125,10 +125,11 @@ class ProduceCodes:
 
     def take(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
         """Store the messages of all sends that came in one chunk of a connection."""
-        peer = link.peer
+        peer = (link.peer.host, link.peer.port)
+        cancels: list[Cancel] = []
         try:
             found, refused = gather(
-                frames, (peer.host, peer.port), self._node.site, self._node.new_ids, link.shapes
+                frames, peer, self._node.site, self._node.new_ids, link.shapes, cancels
             )
         except Exception as error:  # noqa: BLE001 - our own mistake: nobody else would tell the callers
             _fail_all(link, frames, error)
@@ -142,6 +143,8 @@ class ProduceCodes:
             if isinstance(gathered.command, SendHalf):
                 self._transactions.produces(link, gathered.command)
             self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
+        for cancel in cancels:  # what came before it is asked before it
+            self._start(self._cancel(link, cancel))
 
     def _send_retries(self, link: RemotingLink, gathered: Gathered) -> None:
         """Each has its own number of attempts, and may be a dead letter."""
@@ -160,9 +163,7 @@ class ProduceCodes:
             if result.code is ErrorCode.TOPIC_NOT_FOUND and self._node.makes(
                 gathered.command.topic
             ):
-                task = asyncio.ensure_future(self._make_and_send(link, gathered))
-                self._making.add(task)
-                task.add_done_callback(self._making.discard)
+                self._start(self._make_and_send(link, gathered))
                 return
             for frame, _ in gathered.requests:
                 link.fail(frame, result)
@@ -177,6 +178,11 @@ class ProduceCodes:
                 link.fail(frame, answer)
             else:
                 link.answer(frame, answer)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # --- topics that are not there ----------------------------------------------------------------
 
@@ -201,6 +207,20 @@ class ProduceCodes:
         await self._node.make(topic, queues)
 
     # --- recall -----------------------------------------------------------------------------------
+
+    async def _cancel(self, link: RemotingLink, cancel: Cancel) -> None:
+        """Recall what a message is sent to cancel; it is well whatever was found, as with RocketMQ, and names no place."""
+        due_ms = cancel.due_ms
+        if due_ms < 0:
+            due_ms = self._node.engine.clock.wall_ms() - due_ms
+        try:
+            await messages.recall_within_second(
+                self._node.engine, Recall(cancel.topic, cancel.message_id, due_ms)
+            )
+        except Exception as error:  # noqa: BLE001 - as in `take`
+            link.fail(cancel.frame, error)
+        else:
+            link.answer(cancel.frame, Answer(fields=NOT_STORED))
 
     async def recall(self, request: Request) -> Answer:
         """Cancel a scheduled message by the handle of its send."""

@@ -16,7 +16,7 @@ from horolog.protocol.commands import Sent
 from horolog.protocol.grpc.translate import Peer
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import FrameFault
-from horolog.protocol.remoting.gathered import REGION, Gathered
+from horolog.protocol.remoting.gathered import NOT_STORED, Gathered
 from horolog.protocol.remoting.request import Answer, text
 from horolog.protocol.remoting.send import gather
 from horolog.protocol.rocketmq import properties
@@ -145,4 +145,4 @@ def _not_passed(why: str) -> Answer:
 
 
 def _not_kept() -> Answer:
-    return Answer(fields={"msgId": "0", "queueId": "0", "queueOffset": "0", **REGION})
+    return Answer(fields=NOT_STORED)
