@@ -162,9 +162,9 @@ LINK_REQUESTS_MAX = 4_096  # of one connection, but for polls: a quarter of what
 BYTES_UNDER_WAY_MAX = 64 * MIB  # of requests without an answer; above it nothing is read
 UNFINISHED_BYTES_MAX = (
     256 * MIB
-)  # of 4.x frames that have come in part; then who adds to them is cut off
+)  # of requests that have come in part; then who adds to them is cut off
 UNFINISHED_SMALL = 8 * KIB  # always has room: at most 160 MiB on all connections
-UNFINISHED_FRAME_MS = MINUTE_MS  # for one frame to come; the largest, through a slow tunnel
+UNFINISHED_FRAME_MS = MINUTE_MS  # for one request to come; the largest, through a slow tunnel
 KV_BYTES_MAX = MIB  # of the name server's table of values: it is written whole
 UNTAKEN_BYTES_MAX = 16 * MIB  # of answers that a 4.x client has not read; then it gets no more
 UNTAKEN_SMALL = 4 * KIB  # an answer that always has room: LINK_REQUESTS_MAX of them are 16 MiB

@@ -160,9 +160,9 @@ class Intake:
         if change <= 0:
             return ""
         if self._unfinished > self._unfinished_max:
-            return "too many bytes of unfinished frames are held already"
+            return "too many bytes of unfinished requests are held already"
         if share.unfinished > share.bounds.unfinished:
-            return f"too many bytes of unfinished frames of {share.key} are held already"
+            return f"too many bytes of unfinished requests of {share.key} are held already"
         return ""
 
     def check_invariants(self) -> None:

@@ -6,10 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from horolog.limits import UNTAKEN_SMALL
-from horolog.protocol.http2.calls import Asked, Calls, Dropped, Opened, Said, SaidAll
+from horolog.limits import UNFINISHED_FRAME_MS, UNFINISHED_SMALL, UNTAKEN_SMALL
+from horolog.protocol.http2.calls import (
+    DEADLINE_EXCEEDED,
+    Asked,
+    Calls,
+    Dropped,
+    Opened,
+    Said,
+    SaidAll,
+)
 from horolog.protocol.http2.events import Done, Limits
-from horolog.protocol.http2.faults import Code
+from horolog.protocol.http2.faults import Code, ConnectionFault
 from horolog.server.call import Call
 from horolog.server.link import Link, Links
 
@@ -55,6 +63,7 @@ class Http2Link(Link):
         self._service = service
         self._open: dict[int, Call] = {}
         self.calls = Calls(service.streaming, limits)
+        self._held = 0  # bytes of what has not come to its end that count
         self.pinged_ms = 0  # 0: it was heard since
         self._pong: asyncio.TimerHandle | None = None
 
@@ -67,9 +76,12 @@ class Http2Link(Link):
         """The peer has gone: nobody waits for its answers."""
         if self._pong is not None:
             self._pong.cancel()
-        self.calls.http.abort(Code.NO_ERROR)
+        self.calls.abort()
         for stream in list(self._open):
             self._drop(stream)
+        if self.share is not None:
+            self._door.holds(self, -self._held)
+            self._held = 0
 
     @property
     def untaken(self) -> int:
@@ -110,6 +122,17 @@ class Http2Link(Link):
                 self._service.said_all(known)
         if asked:
             self._ask(asked, size)
+        self._hold()
+
+    def _hold(self) -> None:
+        """Count what is held of requests that have not ended; too much of all peers together ends this connection."""
+        held = self.calls.held
+        held = held if held > UNFINISHED_SMALL else 0
+        if held != self._held:
+            change, self._held = held - self._held, held
+            if why := self._door.holds(self, change):
+                self._door.fault(self, ConnectionFault(Code.ENHANCE_YOUR_CALM, why))
+                self.calls.abort(Code.ENHANCE_YOUR_CALM, why)
 
     def _ask(self, asked: list[tuple[Call, bytes]], size: int) -> None:
         self._door.took(self, size, len(asked))
@@ -193,7 +216,14 @@ class Http2Link(Link):
     # --- the door's looks ---------------------------------------------------------------------------
 
     def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
-        """Ask a quiet peer whether it lives, and give one up that does not answer."""
+        """Ask a quiet peer whether it lives, and give up one that does not answer, or a request that does not end."""
+        overdue = () if self._stopped else self.calls.overdue(now_ms - UNFINISHED_FRAME_MS)
+        for stream in overdue:
+            why = f"the request has not come to its end within {UNFINISHED_FRAME_MS} ms"
+            self.calls.fail(stream, DEADLINE_EXCEEDED, why)
+            self.give_up(stream)
+        if overdue:
+            self._hold()
         if self.pinged_ms:
             if now_ms - self.pinged_ms >= unanswered_ms:
                 self._transport.abort()
@@ -214,5 +244,5 @@ class Http2Link(Link):
 
     def close(self) -> None:
         """End the connection."""
-        self.calls.http.abort(Code.NO_ERROR)
+        self.calls.abort()
         self.flush()

@@ -83,12 +83,18 @@ CallEvent = Asked | Opened | Said | SaidAll | Dropped | Done | Pong
 
 
 class _Request:
-    """A request that has not ended."""
+    """A request that has not ended.
 
-    __slots__ = ("content", "head", "streaming")
+    head_bytes  of its fields
+    since_ms    when the message that has not come to its end began; 0: none has, and only a streaming call may wait
+    """
 
-    def __init__(self, head: RequestHead, *, streaming: bool) -> None:
+    __slots__ = ("content", "head", "head_bytes", "since_ms", "streaming")
+
+    def __init__(self, head: RequestHead, now_ms: int, *, streaming: bool) -> None:
         self.head = head
+        self.head_bytes = sum([len(name) + len(value) for name, value in head.fields.items()])
+        self.since_ms = 0 if streaming else now_ms
         self.streaming = streaming
         self.content = bytearray()
 
@@ -112,12 +118,15 @@ class Calls:
         self.http = Connection(limits)
         self._streaming = streaming
         self._requests: dict[int, _Request] = {}
-        self._unfinished = 0  # bytes in `_requests`
+        self._unfinished = 0  # bytes of messages in `_requests`
+        self._head_bytes = 0  # and of their fields
+        self._now_ms = 1
         self._broken: set[int] = set()  # refused with these events: that they are gone is known
 
     def receive(self, chunk: bytes, now_ms: int) -> list[CallEvent]:
         """Take bytes of the peer; gives what they ask for.  `now_ms` is monotonic."""
         found: list[CallEvent] = []
+        self._now_ms = max(1, now_ms)
         for event in self.http.receive(chunk, now_ms):
             if type(event) is Whole:
                 self._take_whole(event, found)
@@ -162,7 +171,8 @@ class Calls:
         if ended:
             found.append(SaidAll(stream))
             return
-        self._requests[stream] = _Request(head, streaming=streaming)
+        request = self._requests[stream] = _Request(head, self._now_ms, streaming=streaming)
+        self._head_bytes += request.head_bytes
 
     def _refuse(self, stream: int, status: bytes, *more: hpack.Field) -> None:
         self.http.out.end(stream, hpack.encode([(b":status", status), *more]))
@@ -205,6 +215,7 @@ class Calls:
     ) -> None:
         self._gather(request, content)
         held = request.content
+        request.since_ms = request.since_ms or self._now_ms
         while len(held) >= PREFIX_BYTES and len(held) - PREFIX_BYTES >= (size := _size_of(held)):
             message = bytes(held[PREFIX_BYTES : PREFIX_BYTES + size])
             compressed = held[0]
@@ -213,6 +224,9 @@ class Calls:
             found.append(
                 Said(stream, _uncompressed(request.head, message) if compressed else message)
             )
+            request.since_ms = self._now_ms
+        if not held:
+            request.since_ms = 0
         if ended:
             if held:
                 raise _Broken(INTERNAL, "the request ends within a message")
@@ -237,6 +251,7 @@ class Calls:
         request = self._requests.pop(stream, None)
         if request is not None:
             self._unfinished -= len(request.content)
+            self._head_bytes -= request.head_bytes
 
     def _take_other(self, event: Event, found: list[CallEvent]) -> None:
         if isinstance(event, Gone):
@@ -245,6 +260,15 @@ class Calls:
                 found.append(Dropped(event.stream))
         elif isinstance(event, Done | Pong):
             found.append(event)
+
+    @property
+    def held(self) -> int:
+        """Bytes of what has not come to its end: messages, fields of their requests, and frames."""
+        return self._unfinished + self._head_bytes + self.http.held
+
+    def overdue(self, before_ms: int) -> list[int]:
+        """Streams on which a message began before that, and has not come to its end."""
+        return [stream for stream, each in self._requests.items() if 0 < each.since_ms < before_ms]
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -285,12 +309,21 @@ class Calls:
         if self.http.is_open(stream):
             self.http.out.reset(stream, Code.CANCEL)
 
+    def abort(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
+        """End the connection; nothing is kept of its requests."""
+        self.http.abort(code, why)
+        self._requests.clear()
+        self._unfinished = self._head_bytes = 0
+
     def check_invariants(self) -> None:
         """What must hold between the fields."""
         self.http.check_invariants()
         assert self._unfinished == sum(len(each.content) for each in self._requests.values())
         assert 0 <= self._unfinished <= _UNFINISHED_MAX
+        assert self._head_bytes == sum(each.head_bytes for each in self._requests.values())
         assert all(self.http.is_open(stream) for stream in self._requests)
+        for each in self._requests.values():
+            assert bool(each.since_ms) is (bool(each.content) or not each.streaming)
 
 
 def framed(message: bytes) -> bytes:

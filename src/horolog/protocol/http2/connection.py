@@ -388,6 +388,11 @@ class Connection:
         """Bytes of answers that wait for the peer's windows."""
         return self.out.queued
 
+    @property
+    def held(self) -> int:
+        """Bytes of a frame, or of a header block, that has not come to its end."""
+        return len(self._buffer) + self._block.held
+
     def is_open(self, stream: int) -> bool:
         """Whether somebody waits for an answer on it."""
         return stream in self._streams

@@ -57,6 +57,11 @@ class HeaderBlock:
         self.drop()
         return block
 
+    @property
+    def held(self) -> int:
+        """Bytes of the pieces."""
+        return sum(map(len, self._pieces)) if self.stream else 0
+
     def drop(self) -> None:
         """Forget the pieces."""
         self.stream = 0
