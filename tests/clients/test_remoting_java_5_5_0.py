@@ -51,3 +51,20 @@ class TestJava550(Conformance, JavaScenarios, DeadLetterScenarios):
         self.exactly(driver, list(fields), name)
         with pytest.raises(Refused, match="NOT_FOUND"):
             driver.ask("recall", **recall)
+
+    def test_a_message_that_cancels_another_one(self, driver: Driver, still: BrokerProcess) -> None:
+        """As RocketMQ's own example of timers does it."""
+        self.producer(driver, still, "cancels")
+        name = self.push(driver, still, "cancels")
+        at_ms = still.now_ms() + 20_000
+        orders = [{"body": body, "setDeliverTimeMs": at_ms} for body in ("paid", "unpaid")]
+        paid, _ = self.send(driver, "cancels", orders)
+        cancel = {
+            "body": "x",
+            "setDeliverTimeMs": at_ms,
+            "reserved": {"TIMER_DEL_UNIQKEY": paid["id"]},
+        }
+        (answer,) = self.send(driver, "cancels", [cancel])
+        assert answer["status"] == "SEND_OK"
+        still.advance(20_000)
+        self.exactly(driver, ["unpaid"], name)
