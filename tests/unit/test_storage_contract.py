@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import read_file, replace_file
-from horolog.storage.disk import DirectoryLock, Disk
+from horolog.storage.disk import Disk
+from horolog.storage.lock import DirectoryLock
 from horolog.testing.disk import FaultyDisk, Killed
 from horolog.testing.inode import SECTOR
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from horolog.backup.manifest import MANIFEST_NAME, Manifest, read_manifest, write_manifest
 from horolog.errors import ErrorCode, HorologError
-from horolog.storage.disk import DirectoryLock, Disk
+from horolog.storage.disk import Disk
+from horolog.storage.lock import DirectoryLock
 
 FIELD = "directory"  # as the admin API calls it
 

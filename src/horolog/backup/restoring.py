@@ -27,7 +27,8 @@ from horolog.backup.pieces import read_pieces, write_pieces
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.storage.api import File, Storage, read_file, replace_file
-from horolog.storage.disk import DirectoryLock, Disk
+from horolog.storage.disk import Disk
+from horolog.storage.lock import DirectoryLock
 from horolog.storage.sectors import ReadsAround
 
 BACKUP = "BACKUP"

@@ -17,6 +17,7 @@ from horolog.errors import ErrorCode, HorologError, first_line
 from horolog.log.checkpoint import newest_checkpoint
 from horolog.log.segment import bases_on_disk, segment_name
 from horolog.storage.api import Storage
+from horolog.storage.lock import gone
 
 
 def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologError | None:
@@ -26,12 +27,7 @@ def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologE
     if isinstance(error, AssertionError):
         return None  # also of a cut file it would say too little; the traceback says where
     if isinstance(error, FileNotFoundError):
-        path = str(error.filename or error)
-        return HorologError(
-            ErrorCode.DISK_FAILED,
-            f"{path} is gone: was it, or the data directory, moved while the broker ran?",
-            field=path,
-        )
+        return gone(str(error.filename or error))
     if isinstance(error, OSError):
         return HorologError(
             ErrorCode.DISK_FAILED, first_line(error), field=str(error.filename or "")

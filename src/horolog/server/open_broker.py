@@ -26,7 +26,8 @@ from horolog.server.loop import Engine
 from horolog.server.simulated_time import clock_was
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.crash_note import BUS_ERROR, LAST_NAME, NAME, CrashNote
-from horolog.storage.disk import DirectoryLock, Disk
+from horolog.storage.disk import Disk
+from horolog.storage.lock import DirectoryLock
 from horolog.storage.meta import FORMAT, SHARD, Meta, check_format, encode_meta, parse_meta
 
 _OWN_NAMES = ("lock", "meta.tmp", NAME, LAST_NAME, SHARD)  # what may be there before `meta` is
@@ -87,7 +88,7 @@ async def open_engine(
     """
     lock = DirectoryLock(data_dir)
     try:
-        storage = Disk(data_dir)
+        storage = Disk(data_dir, check=lock.check)
         report = _how_it_ended(storage, note)
         meta = open_meta(storage, clock, segment_bytes)
         now: Clock = SystemClock()

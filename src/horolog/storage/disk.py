@@ -1,21 +1,20 @@
-"""The real disk: files of one directory tree, and the lock that makes it one broker's own."""
+"""The real disk: files of one directory tree."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from horolog.errors import ErrorCode, HorologError, refused
+from horolog.errors import ErrorCode, HorologError
 from horolog.storage.descriptors import opened
 
-_CODES = {
+CODES = {  # the rest is DISK_FAILED
     errno.ENOSPC: ErrorCode.DISK_FULL,
     errno.EDQUOT: ErrorCode.DISK_FULL,
     errno.EROFS: ErrorCode.DIRECTORY_READ_ONLY,
@@ -42,24 +41,25 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         if path.is_symlink():
-            raise _failure(operation, path, error) from error
+            raise failure(operation, path, error) from error
         raise
     except OSError as error:
-        raise _failure(operation, path, error) from error
+        raise failure(operation, path, error) from error
 
 
-def _failure(operation: str, path: Path, error: OSError) -> HorologError:
-    code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
+def failure(operation: str, path: Path, error: OSError) -> HorologError:
+    """What the system says about an operation on a file, as the error of its kind."""
+    code = CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
     if operation.startswith("sync") and code is not ErrorCode.TOO_MANY_FILES:
         # Also for want of space: what was written may be lost already.
         code = ErrorCode.DISK_FAILED
-    why = f"{error.strerror}{_whose(path) if isinstance(error, PermissionError) else ''}"
+    why = f"{error.strerror}{whose(path) if isinstance(error, PermissionError) else ''}"
     if isinstance(error, FileNotFoundError):
         why += f"; it is a link to {os.readlink(path)}"
     return HorologError(code, f"{operation} {path}: {why}", field=str(path))
 
 
-def _whose(path: Path) -> str:
+def whose(path: Path) -> str:
     """Whose the file is that we may not use, and what to do; "" if that is not why."""
     try:
         owner = path.stat().st_uid
@@ -120,7 +120,7 @@ class DiskFile:
                 content = memoryview(content)[written:]
                 written = os.pwrite(self._fd, content, offset)
         except OSError as error:
-            raise _failure("write", self._path, error) from error
+            raise failure("write", self._path, error) from error
 
     def allocate(self, size: int) -> None:
         """Make the file at least `size` bytes long with its space reserved."""
@@ -169,18 +169,32 @@ class Disk:
     """A directory of the real disk (`storage.api.Storage`).
 
     read_only  files are opened for reading only: another's directory, or a medium that cannot be written to
+    check      called before anything is opened or changed by its path; raises if that would happen in another
+               directory than the one of the files that are open (`storage.lock`)
     """
 
-    def __init__(self, root: Path, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        read_only: bool = False,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self._root = root
         self._read_only = read_only
+        self._check = check
 
     def _at(self, path: str) -> Path:
         return self._root / path
 
+    def _own(self, path: str) -> Path:
+        """The same for what is opened or changed."""
+        self._check()
+        return self._root / path
+
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for reading and writing."""
-        return DiskFile(self._at(path), create=create, read_only=self._read_only)
+        return DiskFile(self._own(path), create=create, read_only=self._read_only)
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory of that name exists."""
@@ -201,25 +215,25 @@ class Disk:
     def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
         with _translated("make directory", self._at(path)):
-            self._at(path).mkdir(parents=True, exist_ok=True)
+            self._own(path).mkdir(parents=True, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         """Atomically give `source` the name `target`."""
         with _translated("rename", self._at(source)):
-            os.replace(self._at(source), self._at(target))
+            os.replace(self._own(source), self._at(target))
 
     def remove(self, path: str) -> None:
         """Remove a file, or the directory in its place; a missing one is fine."""
         with _translated("remove", self._at(path)):
             try:
-                self._at(path).unlink(missing_ok=True)
+                self._own(path).unlink(missing_ok=True)
             except IsADirectoryError:
                 self.remove_dir(path)
 
     def remove_dir(self, path: str) -> None:
         """Remove a directory with everything in it, or the file in its place; a missing one is fine."""
         with _translated("remove", self._at(path)):
-            if self._at(path).is_dir():
+            if self._own(path).is_dir():
                 opened(lambda: shutil.rmtree(self._at(path)))
             else:
                 self._at(path).unlink(missing_ok=True)
@@ -228,7 +242,7 @@ class Disk:
         """Return when the names in that directory are durable."""
         with _translated("sync directory", self._at(path)):
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            fd = opened(lambda: os.open(self._at(path), flags))
+            fd = opened(lambda: os.open(self._own(path), flags))
             try:
                 os.fsync(fd)
             finally:
@@ -239,56 +253,3 @@ class Disk:
         with _translated("statvfs", self._root):
             found = os.statvfs(self._root)
             return found.f_bavail * found.f_frsize
-
-
-def _unusable(directory: Path, error: OSError) -> HorologError:
-    code = _CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
-    path = Path(error.filename or directory)  # the directory, one above it, or its lock
-    why = f"{error.strerror}{_whose(path) if isinstance(error, PermissionError) else ''}"
-    return refused("--data-dir", f"{path}: {why}", code=code)
-
-
-class DirectoryLock:
-    """The lock of a data directory, held as long as the process lives or until `release`.
-
-    Makes the directory if it is missing.  DIRECTORY_IN_USE names the process that holds it.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._fd = -1
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise refused(
-                "--data-dir", f"{directory} is not a directory", code=ErrorCode.DIRECTORY_FOREIGN
-            ) from error
-        except OSError as error:
-            raise _unusable(directory, error) from error
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                self.release()
-                raise _unusable(directory, error) from error
-            holder = (
-                os.pread(self._fd, 32, 0).decode("ascii", "replace").strip() or "another process"
-            )
-            os.close(self._fd)
-            self._fd = -1
-            raise refused(
-                "--data-dir",
-                f"{directory} is in use by process {holder}",
-                code=ErrorCode.DIRECTORY_IN_USE,
-            ) from error
-        try:
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
-        except OSError:
-            pass  # a full disk: the lock holds all the same, only its holder is not named
-
-    def release(self) -> None:
-        """Let the next process have it."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)

@@ -23,7 +23,7 @@ from horolog.log.checkpoint import Checkpoint, checkpoint_name
 from horolog.log.record import Kind
 from horolog.log.segment import segment_name
 from horolog.storage.api import Storage, read_file
-from horolog.storage.disk import DirectoryLock
+from horolog.storage.lock import DirectoryLock
 from horolog.storage.meta import SHARD, check_format, parse_meta
 from horolog.verify.adoptions import AdoptionCheck
 from horolog.verify.balance import Balance

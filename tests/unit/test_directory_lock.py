@@ -1,0 +1,169 @@
+"""A data directory has one broker, and that broker one data directory, whatever is moved or removed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import KIB
+from horolog.protocol.commands import CreateTopic, MessageType, SendMessages, TopicType
+from horolog.protocol.rocketmq.message import encode
+from horolog.server.loop import Engine
+from horolog.server.open_broker import open_engine
+from horolog.storage.disk import Disk
+from horolog.storage.lock import DirectoryLock
+
+
+def test_a_directory_whose_lock_file_was_removed_is_still_in_use(tmp_path: Path) -> None:
+    """Two brokers served it, both acknowledged, and each wrote over what the other one had."""
+    lock = DirectoryLock(tmp_path)
+    (tmp_path / "lock").unlink()
+    with pytest.raises(HorologError, match=f"^--data-dir: {tmp_path} is in use by another") as held:
+        DirectoryLock(tmp_path)
+    assert held.value.code is ErrorCode.DIRECTORY_IN_USE
+    assert not (tmp_path / "lock").exists(), "who is refused changes nothing"
+    lock.release()
+    DirectoryLock(tmp_path).release()
+
+
+def test_a_directory_of_a_broker_that_locks_only_the_file_is_in_use(tmp_path: Path) -> None:
+    with open(tmp_path / "lock", "w+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(HorologError, match="is in use by another process"):
+            DirectoryLock(tmp_path)
+    DirectoryLock(tmp_path).release()
+
+
+@pytest.mark.parametrize("code", [errno.EBADF, errno.ENOTSUP, errno.ENOLCK])
+def test_where_a_directory_cannot_be_locked_the_file_is(tmp_path, monkeypatch, code) -> None:
+    """As on NFS."""
+    flock = fcntl.flock
+
+    def only_files(fd: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(code, os.strerror(code))
+        flock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", only_files)
+    lock = DirectoryLock(tmp_path)
+    with pytest.raises(HorologError, match=f"is in use by process {os.getpid()}$"):
+        DirectoryLock(tmp_path)
+    lock.check()
+    lock.release()
+    DirectoryLock(tmp_path).release()
+
+
+def test_who_is_refused_holds_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    before = os.listdir("/dev/fd")
+    with pytest.raises(HorologError, match="Is a directory"):
+        DirectoryLock(tmp_path)
+    assert os.listdir("/dev/fd") == before
+    (tmp_path / "lock").rmdir()
+    DirectoryLock(tmp_path).release()
+
+
+def moved(home: Path) -> None:
+    home.rename(home.with_name("elsewhere"))
+
+
+def replaced(home: Path) -> None:
+    moved(home)
+    shutil.copytree(home.with_name("elsewhere"), home)
+
+
+def unlocked(home: Path) -> None:
+    (home / "lock").unlink()
+
+
+def locked_anew(home: Path) -> None:
+    (home / "lock").rename(home / "lock.old")  # so that the new one cannot have its inode
+    (home / "lock").touch()
+
+
+GONE = "{home}(/lock)? is gone: was it, or the data directory, moved while the broker ran"
+ANOTHER = "{home}(/lock)? is another one now: was it, or the data directory, replaced while"
+CHANGES = [(moved, GONE), (replaced, ANOTHER), (unlocked, GONE), (locked_anew, ANOTHER)]
+
+
+@pytest.mark.parametrize(("change", "says"), CHANGES)
+def test_nothing_is_opened_in_what_stands_in_the_place_of_the_locked_directory(
+    tmp_path: Path, change: Callable[[Path], None], says: str
+) -> None:
+    home = tmp_path / "home"
+    lock = DirectoryLock(home)
+    disk = Disk(home, check=lock.check)
+    disk.make_dir("below")
+    disk.open("below/here", create=True).close()
+    change(home)
+    left = sorted(tmp_path.rglob("*"))
+    for ask in (
+        lambda: disk.open("below/here"),
+        lambda: disk.open("new", create=True),
+        lambda: disk.make_dir("new"),
+        lambda: disk.rename("below/here", "new"),
+        lambda: disk.remove("below/here"),
+        lambda: disk.remove_dir("below"),
+        lambda: disk.sync_dir("below"),
+    ):
+        with pytest.raises(HorologError, match=says.format(home=home)) as e:
+            ask()
+        assert e.value.code is ErrorCode.DISK_FAILED
+        assert e.value.fatal
+    assert sorted(tmp_path.rglob("*")) == left
+    lock.release()
+
+
+async def send(engine: Engine, message_id: str) -> None:
+    body = encode(topic="t", body=bytes(4 * KIB), message_id=message_id, type=MessageType.NORMAL)
+    await engine.submit(SendMessages("t", [body]))
+
+
+@pytest.mark.parametrize(("change", "says"), CHANGES)
+@pytest.mark.parametrize("ends_with", ["a segment", "a checkpoint"])
+def test_a_broker_ends_whose_directory_is_another_one_and_has_all_that_it_acknowledged(
+    tmp_path: Path, change: Callable[[Path], None], says: str, ends_with: str
+) -> None:
+    """It went on: what it had open was in the one directory, and what it opened then in the other."""
+    home = tmp_path / "home"
+    sent = 0
+
+    async def run() -> None:
+        nonlocal sent
+        engine = await open_engine(home, segment_bytes=64 * KIB)
+        try:
+            await engine.submit(CreateTopic("t", TopicType.NORMAL, 1))
+            await send(engine, f"m{sent}")
+            sent += 1
+            change(home)
+            while not engine.failed.done() and sent < 100:
+                with suppress(HorologError):  # which is told that the broker has failed
+                    await send(engine, f"m{sent}")
+                    sent += 1
+                if ends_with == "a checkpoint":
+                    engine.broker.checkpoints.want()
+            with pytest.raises(HorologError, match=says.format(home=home)):
+                await engine.failed
+        finally:
+            await engine.stop()
+
+    async def count(directory: Path) -> int:
+        engine = await open_engine(directory)
+        found = engine.broker.shard.topics.by_name["t"].queues[0].length
+        await engine.stop()
+        return found
+
+    asyncio.run(run())
+    assert 0 < sent < 60
+    held = home.with_name("elsewhere") if change in (moved, replaced) else home
+    assert asyncio.run(count(held)) >= sent
