@@ -255,6 +255,7 @@ HOUR_KEEP_MS = (
     3 * HOUR_MS
 )  # a finished hour stays this long, so that a late recall is told the truth
 QUEUE_FILE_UNITS = 262_144  # 20-byte units per consume queue file: 5 MiB
+QUEUE_FILES_OPEN_MAX = 1_024  # of all queues, or half of the reserve of descriptors
 REPAIR_ROWS_MAX = (
     1_024  # damaged index entries that are rebuilt at once: 0.5 s in an hour of a million messages
 )

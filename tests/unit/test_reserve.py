@@ -6,17 +6,22 @@ import asyncio
 import errno
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import Settings
+from horolog.broker.topics import Topics
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import FILES_RESERVE_MAX, FILES_RESERVE_MIN, HOUR_MS, MIB
+from horolog.limits import FILES_RESERVE_MAX, FILES_RESERVE_MIN, HOUR_MS, MIB, QUEUE_FILES_OPEN_MAX
+from horolog.log.queue_unit import UNIT
 from horolog.protocol.commands import (
     CountBy,
     CountPending,
@@ -29,7 +34,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.loop import Engine
-from horolog.storage.descriptors import Reserve, hard_limit, reserve_of
+from horolog.storage.descriptors import Reserve, hard_limit, queue_files_max, reserve_of
 from horolog.storage.disk import Disk
 from horolog.testing.disk import FaultyDisk
 
@@ -159,3 +164,61 @@ def test_messages_wait_in_memory_for_files_that_cannot_be_opened() -> None:
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.usefixtures("_limits")
+def test_many_queues_have_few_files_open(tmp_path: Path) -> None:
+    """Each kept its own until the end: at a checkpoint of 480 queues there was no descriptor for anything else."""
+    disk = Disk(tmp_path)
+    topics = Topics(disk, "queues")
+    most = topics.open_queues.most = 64
+    queues = topics.put(1, "t", TopicType.NORMAL, 480).queues
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    before = len(os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + most + 8, hard))
+    for round_, queue in product(range(2), queues):
+        units = np.zeros(3, UNIT)
+        units["position"] = 3 * queues.index(queue) + np.arange(3)
+        queue.append(units)
+        assert queue.flush(), (round_, "no descriptor, so it stayed in memory")
+        queue.check_invariants()
+    for at, queue in enumerate(queues):
+        assert queue.read(3, 3)["position"].tolist() == [3 * at, 3 * at + 1, 3 * at + 2]
+        assert len(os.listdir("/dev/fd")) <= before + most + 1
+        queue.check_invariants()
+    for queue in queues:
+        queue.close()
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_queue_in_use_keeps_its_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path)
+    topics = Topics(disk, "queues")
+    topics.open_queues.most = 8
+    busy, *others = topics.put(1, "t", TopicType.NORMAL, 40).queues
+    busy.append(np.zeros(3, UNIT))
+    busy.flush()
+    opened = []
+    monkeypatch.setattr(os, "open", partial(noted, opened, os.open))
+    for queue in others:
+        for each in (queue, busy):
+            each.append(np.zeros(3, UNIT))
+            assert each.flush()
+            assert len(each.read(0, 3)) == 3
+    assert not [path for path in opened if "00001-00000" in str(path)]
+    for queue in (busy, *others):
+        queue.close()
+
+
+@pytest.mark.parametrize(("hard", "most"), [(128, 32), (256, 32), (2_048, 256), (1 << 20, 1_024)])
+def test_open_files_of_queues_leave_half_of_the_reserve(monkeypatch, hard: int, most: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _what: (hard, hard))
+    assert queue_files_max() == most
+    assert most <= min(reserve_of(hard) // 2, QUEUE_FILES_OPEN_MAX)
+
+
+def noted(opened: list[object], opening: Callable[..., int], path: object, *rest: int) -> int:
+    opened.append(path)
+    return opening(path, *rest)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import QUEUES_MAX
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
+from horolog.log.open_queues import OpenQueues
 from horolog.protocol.rocketmq.late_policy import LatePolicy
 from horolog.protocol.topic_commands import (
     PERM_NAMES,
@@ -124,6 +125,7 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
         self.changed: dict[ConsumeQueue, None] = {}  # queues that have something to sync
+        self.open_queues = OpenQueues()
         self.last = 0  # the highest id that was ever given
         self.dropped: dict[int, Dropped] = {}  # deleted ones of which the log may have messages
         self.late: dict[int, LatePolicy] = {}  # by id, of topics that have one
@@ -169,7 +171,7 @@ class Topics:
         while len(topic.queues) < queues:
             queue_id = len(topic.queues)
             directory = f"{self._directory}/{queue_dir_name(topic_id, queue_id)}"
-            queue = ConsumeQueue(self._storage, directory, self.changed)
+            queue = ConsumeQueue(self._storage, directory, self.changed, self.open_queues)
             topic.queues.append(queue)
             topic.tails.append(0)
             self._queues.append(queue)

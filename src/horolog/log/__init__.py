@@ -10,5 +10,6 @@ salvage                                 what cannot be read is given up, when so
 recovery                                the table that decides what a start does
 checkpoint                              the state of a shard at one log position
 consume_queue, queue_unit               which message has which queue offset; a unit in memory and in a file
+open_queues                             which queues have a file open
 key_index, key_chunk, key_tail, key_rows  from message ids and keys to log positions; `key_merge` sorts and searches
 """

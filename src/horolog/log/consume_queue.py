@@ -6,6 +6,8 @@ queue offset.
 Units are appended in memory when their frame is committed and written in bulk; a disk that is full only makes
 the part in memory grow until space returns.  Synced before a checkpoint names the length.
 
+A queue has at most one file open, and all of them together a bounded number: there may be thousands of queues.
+
 Retention moves `first`, the lowest queue offset whose message the log still has; files wholly below it are
 removed once no kept checkpoint needs them.  A unit of size 0 is a *hole*: its message was lost to damage, and
 nothing stands in its place.
@@ -20,6 +22,7 @@ import numpy.typing as npt
 
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
+from horolog.log.open_queues import OpenQueues
 from horolog.log.queue_unit import NO_UNITS, UNIT, UNIT_BYTES, UnitsPlace, seal, unseal
 from horolog.log.whole_rows import copied, joined
 from horolog.storage.api import File, Storage
@@ -60,6 +63,7 @@ class ConsumeQueue:
         "_dirty",
         "_file",
         "_file_first",
+        "_open_queues",
         "_storage",
         "_tail",
         "_written",
@@ -74,8 +78,13 @@ class ConsumeQueue:
         storage: Storage,
         directory: str,
         changed: dict[ConsumeQueue, None] | None = None,
+        open_queues: OpenQueues | None = None,
     ) -> None:
-        """An empty queue.  One that has something to sync puts itself into `changed`, which queues share."""
+        """An empty queue.  Queues share what follows.
+
+        changed      those that have something to sync
+        open_queues  those that have a file open
+        """
         self.first = 0
         self.files_from = 0  # first offset of the oldest file
         self._storage = storage
@@ -86,6 +95,7 @@ class ConsumeQueue:
         self._written = 0
         self._dirty: set[int] = set()
         self._changed = {} if changed is None else changed
+        self._open_queues = OpenQueues() if open_queues is None else open_queues
         self.length = 0
         self.rotten: set[int] = set()
 
@@ -104,6 +114,8 @@ class ConsumeQueue:
         assert 0 <= self._written <= self.length, (self._written, self.length)
         assert self in self._changed or not (self._tail or self._dirty), "it would not be synced"
         in_memory = sum(len(units) for units in self._tail)
+        assert len(self._open_queues) <= self._open_queues.most
+        assert (self in self._open_queues) == (self._file is not None), "it would not be closed"
         assert in_memory == self.length - self._written, (in_memory, self.length, self._written)
 
     def replace(self, offset: int, unit: npt.NDArray[Any]) -> bool:
@@ -157,12 +169,19 @@ class ConsumeQueue:
     def _open(self, first: int, *, create: bool = False) -> File:
         if self._file is None or self._file_first != first:
             self.close()
-            if create:
-                self._storage.make_dir(self._directory)
-            path = f"{self._directory}/{queue_file_name(first)}"
-            self._file = self._storage.open(path, create=create)
+            self._file = self._opened(f"{self._directory}/{queue_file_name(first)}", create)
             self._file_first = first
+        self._open_queues.used(self)
         return self._file
+
+    def _opened(self, path: str, create: bool) -> File:
+        try:
+            return self._storage.open(path)
+        except FileNotFoundError:
+            if not create:
+                raise
+        self._storage.make_dir(self._directory)
+        return self._storage.open(path, create=True)
 
     def read(self, offset: int, count: int) -> npt.NDArray[Any]:
         """UNIT rows from `offset`, at most `count`, fewer at the end of a file or of the queue.
@@ -330,7 +349,8 @@ class ConsumeQueue:
         self._storage.sync_dir(self._directory)
 
     def close(self) -> None:
-        """Close the open file."""
+        """Close the open file; the next use opens it again."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            self._open_queues.closed(self)
+            file.close()

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from horolog.errors import ErrorCode, refused
-from horolog.limits import FILES_MIN, FILES_RESERVE_MAX, FILES_RESERVE_MIN
+from horolog.limits import FILES_MIN, FILES_RESERVE_MAX, FILES_RESERVE_MIN, QUEUE_FILES_OPEN_MAX
 
 _Result = TypeVar("_Result")
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
@@ -56,6 +56,11 @@ def room_for(connections: int) -> int:
     hard = hard_limit()
     in_use = len(os.listdir("/dev/fd"))
     return max(_LEAST, min(connections, hard - reserve_of(hard) - in_use - FILES_RESERVE_MIN // 2))
+
+
+def queue_files_max() -> int:
+    """How many consume queues may have a file open at a time: half of the reserve is for hours, runs and the log."""
+    return min(reserve_of(hard_limit()) // 2, QUEUE_FILES_OPEN_MAX)
 
 
 def give_up_output() -> None:
