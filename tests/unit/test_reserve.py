@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import mmap
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import pytest
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import Settings
 from horolog.broker.topics import Topics
-from horolog.clock import SystemClock
+from horolog.clock import SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import FILES_RESERVE_MAX, FILES_RESERVE_MIN, HOUR_MS, MIB, QUEUE_FILES_OPEN_MAX
 from horolog.log.queue_unit import UNIT
@@ -34,8 +35,10 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.loop import Engine
+from horolog.server.open_broker import open_engine
 from horolog.storage.descriptors import Reserve, hard_limit, queue_files_max, reserve_of
 from horolog.storage.disk import Disk
+from horolog.storage.mapped import Mapped
 from horolog.testing.disk import FaultyDisk
 
 
@@ -164,6 +167,76 @@ def test_messages_wait_in_memory_for_files_that_cannot_be_opened() -> None:
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.mark.usefixtures("_limits")
+def test_a_file_that_cannot_be_mapped_is_read(tmp_path: Path) -> None:
+    """Also what is written over an end that a full disk had left there."""
+    file = Disk(tmp_path).open("a", create=True)
+    views = Mapped(file)
+    file.write(0, b"abcdef")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
+    with all_taken():
+        with pytest.raises(HorologError, match=r"^map .*/a: Too many open files$") as refused:
+            views.mapped(4)
+        assert refused.value.code is ErrorCode.TOO_MANY_FILES
+        assert bytes(views.view(4)) == b"abcd"
+        file.write(4, b"xyz")
+        assert bytes(views.view(7)) == b"abcdxyz"
+    file.write(7, b"!")
+    assert bytes(views.mapped(8)) == b"abcdxyz!"
+    views.drop()
+    file.close()
+
+
+def test_a_file_for_which_there_is_no_mapping_is_no_failed_disk(tmp_path, monkeypatch) -> None:
+    file = Disk(tmp_path).open("a", create=True)
+    file.write(0, b"abcdef")
+
+    def none_left(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(mmap, "mmap", none_left)
+    with pytest.raises(HorologError, match=r"^map .*/a: Cannot allocate memory$") as refused:
+        file.view()
+    assert not refused.value.fatal
+    file.close()
+
+
+@pytest.mark.usefixtures("_limits")
+def test_messages_are_filed_and_handed_over_when_nothing_can_be_mapped(tmp_path: Path) -> None:
+    """It ended the broker: "failed map …/delay.idx: Too many open files"."""
+
+    async def run() -> None:
+        engine = await open_engine(tmp_path, clock="simulated")
+        await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
+        due_ms = engine.clock.wall_ms() + HOUR_MS
+
+        async def send(name: str) -> None:
+            message = encode(
+                topic="t", body=b"x", message_id=name, type=MessageType.DELAY, due_ms=due_ms
+            )
+            await engine.submit(SendMessages("t", [message]))
+
+        await send("before")
+        await engine.until_quiet()
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
+        with all_taken():
+            for i in range(3):
+                await send(f"meanwhile{i}")
+            assert await engine.submit(CountPending("t", due_ms, due_ms + 1))
+            assert isinstance(engine.clock, SimulatedClock)
+            engine.clock.advance(HOUR_MS)
+            await engine.until_quiet()
+            assert (await engine.submit(DescribeTopic("t"))).pending == 0
+        assert engine.broker.shard.topics.by_name["t"].queues[0].length == 4
+        assert await engine.checkpoint()
+        assert not engine.failed.done()
+        await engine.stop()
+
+    asyncio.run(run())
 
 
 @pytest.mark.usefixtures("_limits")

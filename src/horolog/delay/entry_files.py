@@ -27,6 +27,7 @@ from horolog.delay.entry import (
 from horolog.delay.entry_keys import KeyRuns
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState, check_event
+from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import File, Storage
 from horolog.storage.mapped import Mapped
 
@@ -192,7 +193,17 @@ class EntryFiles:
 
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
         """The bytes of these entries' records, not verified."""
-        return records_of(self._log_view.view(self.log_bytes), entries)
+        try:
+            return records_of(self._log_view.mapped(self.log_bytes), entries)
+        except HorologError as error:
+            if error.code is not ErrorCode.TOO_MANY_FILES:
+                raise
+        spans = zip(entries["position"].tolist(), entries["size"].tolist(), strict=True)
+        return [memoryview(self._log.read(at, self._within(at, size))) for at, size in spans]
+
+    def _within(self, at: int, size: int) -> int:
+        """How much of a record there is at most: entries that are damaged say anything."""
+        return max(0, min(size, self.log_bytes - at))
 
     def scan(self, chunk: int = _READ_ROWS) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """All entries in order, for repair and inspection: (first row, ENTRY rows)."""

@@ -8,7 +8,7 @@ Paths are relative to the root of the storage, with "/" between parts.  Contract
 * bytes between the old end and a write past it read as zeros.
 * what has the name of a file and is a directory cannot be opened (DISK_FAILED); both can be removed by that name.
 * any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no space, or
-  TOO_MANY_FILES when there is no descriptor for a file: it was not opened, and nothing is changed.
+  TOO_MANY_FILES when there is no descriptor for a file: it was not opened or mapped, and nothing is changed.
 * a sync that fails is DISK_FAILED whatever the reason, and must not be tried again: the kernel may have dropped
   what it could not write, and a second sync would say that all is well.
 """
@@ -33,6 +33,7 @@ class File(Protocol):
         """Read-only view of the whole file as it is now; take a new one after the file has grown.
 
         The bytes may be mapped: the view must be released (dropped) before `truncate` or `close` matter.
+        TOO_MANY_FILES if they cannot be; `read` can.
         """
         ...
 

@@ -53,6 +53,8 @@ def failure(operation: str, path: Path, error: OSError) -> HorologError:
     if operation.startswith("sync") and code is not ErrorCode.TOO_MANY_FILES:
         # Also for want of space: what was written may be lost already.
         code = ErrorCode.DISK_FAILED
+    if operation == "map" and error.errno == errno.ENOMEM:
+        code = ErrorCode.TOO_MANY_FILES  # or too many mappings
     why = f"{error.strerror}{whose(path) if isinstance(error, PermissionError) else ''}"
     if isinstance(error, FileNotFoundError):
         why += f"; it is a link to {os.readlink(path)}"

@@ -1,13 +1,16 @@
-"""Mapped files that are cut while the broker runs.
+"""Mapped files that are cut while the broker runs, or that cannot be mapped.
 
 A page that is mapped and no longer there would end the process, so the size is looked at before each use.  What was
 cut off reads as zeros.  They do not verify: who reads them takes them for damage, and says so.
+
+To map a file takes a descriptor (TOO_MANY_FILES); where there is none, not even of the reserve, it is read.
 """
 
 from __future__ import annotations
 
 import mmap
 
+from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import File
 
 
@@ -34,7 +37,18 @@ class Mapped:
         self._cut_at = -1  # the size of a file that was cut: the view is a copy then
 
     def view(self, size: int) -> memoryview:
-        """At least the first `size` bytes, which were all written."""
+        """At least the first `size` bytes, which were all written; a copy of them if the file cannot be mapped."""
+        try:
+            return self.mapped(size)
+        except HorologError as error:
+            if error.code is not ErrorCode.TOO_MANY_FILES:
+                raise
+        # No more than asked for: what lies after it may still be written again, and the copy would not show it.
+        self._view, self._cut_at = memoryview(self._file.read(0, size).ljust(size, b"\0")), -1
+        return self._view
+
+    def mapped(self, size: int) -> memoryview:
+        """The same for a file that is too long to be copied.  TOO_MANY_FILES if it cannot be mapped: read a part of it."""
         there = self._file.size()
         if there >= size:
             if len(self._view) < size or self._cut_at >= 0:
