@@ -149,6 +149,7 @@ INPUTS_MAX = (
     16_384  # commands that wait for a turn: eight turns; acks and recalls have as many again
 )
 INPUTS_BYTES_MAX = 64 * MIB  # of messages in them: a second of the disk
+LOG_WAITING_BYTES_MAX = MIB  # of lines for stderr that nobody reads; then they are dropped
 
 # --- clients ----------------------------------------------------------------------------------
 STREAMS_MAX = 1_000  # calls of one connection at a time: the usual limit of HTTP/2 servers

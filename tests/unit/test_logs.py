@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import pytest
 
-from horolog.server.logs import configure_logs
+from horolog.limits import LOG_WAITING_BYTES_MAX
+from horolog.server.log_writer import LineWriter
+from horolog.server.logs import JsonFormatter, LineFormatter, configure_logs
 
 log = logging.getLogger("horolog.test")
 
@@ -95,3 +98,52 @@ def test_what_nobody_caught_is_an_event_too(configure: Configure) -> None:
     assert (first["logger"], first["fields"]) == ("horolog.crash", {"thread": "horolog-x"})
     assert "KeyError: 0" in str(first["exception"])
     assert "KeyError: 'k'" in str(second["exception"])
+
+
+# --- a stderr that nobody reads -------------------------------------------------------------------
+
+
+def record(text: str) -> logging.LogRecord:
+    return logging.LogRecord("horolog.test", logging.INFO, __file__, 0, text, (), None)
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[BinaryIO, LineWriter]]:
+    """The reading end of a pipe that is stderr, and what writes to it."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as reader, open(writing, "w") as stderr:
+        yield reader, LineWriter(stderr)
+
+
+def test_a_line_is_out_when_the_call_returns(pipe: tuple[BinaryIO, LineWriter]) -> None:
+    reader, lines = pipe
+    lines.emit(record("läuft \ud800"))
+    assert os.read(reader.fileno(), 1 << 16).decode() == "läuft \\ud800\n"
+
+
+@pytest.mark.parametrize("form", [LineFormatter(), JsonFormatter()], ids=["plain", "json"])
+def test_a_stderr_that_nobody_reads_holds_nobody_up(
+    pipe: tuple[BinaryIO, LineWriter], form: logging.Formatter
+) -> None:
+    reader, lines = pipe
+    lines.setFormatter(form)
+    count = 2 * LOG_WAITING_BYTES_MAX // len(form.format(record("x" * 1_000)))
+    for _ in range(count):
+        lines.emit(record("x" * 1_000))
+    lines.flush()  # returns as well, and nothing is read yet
+    found = []
+    for line in reader:
+        found.append(line.decode())
+        if "lines were dropped" in found[-1]:
+            break
+    dropped = count - (len(found) - 1)
+    assert 0 < dropped < count
+    assert f"lines={dropped}" in found[-1]
+    lines.emit(record("read again"))
+    assert "read again" in reader.readline().decode()
+
+
+def test_no_stderr_is_none_to_write_to() -> None:
+    lines = LineWriter(None)
+    lines.emit(record("lost"))
+    lines.flush()

@@ -24,5 +24,6 @@ transaction_checks                  who is asked what became of a transaction
 together                            requests of several connections as one command
 auto_create, message_id             topics and ids that clients leave to the broker
 connected, meters, rates            what operators are told
-logs, supervisor, memory            stderr, the service manager, and what the process keeps
+logs, log_writer                    stderr, and who waits for it
+supervisor, memory                  the service manager, and what the process keeps
 """

@@ -8,6 +8,7 @@ A line is `time level logger event key=value …`, or with `--log-format json` o
 
 `fields` are what the event names as `key=value`, numbers as numbers; `exception`, where there is one, is the traceback
 as one string.  Nothing is written to a file, so nothing has to be rotated: whoever starts the broker owns stderr.
+Whoever logs does not wait for a stderr that is not read (`log_writer`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import threading
 from types import TracebackType
 from typing import Any, Literal
 
+from horolog.server.log_writer import LineWriter
 from horolog.units import format_time_ms
 
 LogFormat = Literal["plain", "json"]
@@ -81,7 +83,7 @@ def configure_logs(level: str, form: LogFormat = "plain") -> None:
 
     With "json" what would end a thread or the process with a traceback is an event as well.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LineWriter(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -1,0 +1,124 @@
+"""Writes lines to stderr in a thread of its own: nobody may read it, and the broker goes on.
+
+    emit ─> lines that wait, LOG_WAITING_BYTES_MAX at most ─> thread ─> stderr
+
+Whoever logs waits until its line is written, so that it is out before whatever the process does next.  It does not
+wait for a reader that has stopped: after `_LINE_S` nobody waits any more until a write ends.  What then has no room is
+dropped, and its count is told once there is room.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from contextlib import suppress
+from typing import TextIO
+
+from horolog.limits import LOG_WAITING_BYTES_MAX
+
+_LINE_S = 0.05  # that one line may hold up whoever logs it
+_FLUSH_S = 1.0  # that lines which nobody reads may hold up the end of the process
+
+
+class LineWriter(logging.Handler):
+    """Formats where it is called, and writes in a daemon thread.
+
+    `logging.shutdown`, which runs at the end of the process, calls `flush`.
+
+    stream  stderr.  Its file is written to and not the stream, whose lock a stuck write would keep from the end of
+            the process; None: there is none, and nothing is written
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        super().__init__()
+        self._stream = stream
+        self._file: int | None = None
+        if stream is not None:
+            with suppress(OSError, ValueError):  # a stream in memory has no file
+                self._file = stream.fileno()
+        self._encoding = getattr(stream, "encoding", None) or "utf-8"
+        self._lines: list[bytes] = []
+        self._waiting = 0  # bytes of lines that are not written
+        self._dropped = 0  # lines, since the last word of that
+        self._is_stuck = False
+        self._thread = threading.Thread(target=self._run, name="horolog-log-writer", daemon=True)
+        self._thread.start()
+
+    def createLock(self) -> None:  # noqa: N802 - of `logging.Handler`
+        """One lock, that the thread which has it may take again: a destructor can log at any point."""
+        super().createLock()
+        self._changed = threading.Condition(self.lock)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Put a line, and return when it is written or has no room; never later than `_LINE_S`."""
+        try:
+            line = self._line(record)
+        except Exception:  # noqa: BLE001 - as every handler
+            self.handleError(record)
+            return
+        with self._changed:
+            if self._waiting and self._waiting + len(line) > LOG_WAITING_BYTES_MAX:
+                self._dropped += 1
+                return
+            self._put(line)
+            if not self._is_stuck and threading.current_thread() is not self._thread:
+                self._is_stuck = not self._changed.wait_for(self._is_done, _LINE_S)
+
+    def flush(self) -> None:
+        """Return when all lines are written, or after `_FLUSH_S`."""
+        with self._changed:
+            self._changed.wait_for(self._is_done, _FLUSH_S)
+
+    def _is_done(self) -> bool:
+        return self._waiting == 0
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return (self.format(record) + "\n").encode(self._encoding, "backslashreplace")
+
+    def _put(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._waiting += len(line)
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines)
+                content, self._lines = b"".join(self._lines), []
+            self._write(content)
+            with self._changed:
+                self._waiting -= len(content)
+                assert self._waiting >= 0, self._waiting
+                self._is_stuck = False
+                if self._dropped:
+                    self._put(self._about_dropped())
+                self._changed.notify_all()
+
+    def _about_dropped(self) -> bytes:
+        count, self._dropped = self._dropped, 0
+        text = "stderr was not read, and lines were dropped lines=%d"
+        return self._line(
+            logging.LogRecord("horolog.server", logging.WARNING, __file__, 0, text, (count,), None)
+        )
+
+    def _write(self, content: bytes) -> None:
+        """Write all of it; what stderr does not take, since its reader has gone or a disk is full, is lost."""
+        if self._stream is None:
+            return
+        with suppress(OSError, ValueError):
+            if self._file is None:
+                self._stream.write(content.decode(self._encoding))
+            else:
+                _write_all(self._file, content)
+
+
+def _write_all(file: int, content: bytes) -> None:
+    while content:
+        try:
+            content = content[os.write(file, content) :]
+        except BlockingIOError:  # whoever started us made it so
+            room = select.poll()
+            room.register(file, select.POLLOUT)
+            room.poll()
