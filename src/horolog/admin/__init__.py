@@ -1,6 +1,6 @@
 """The admin port: HTTP with JSON, for operators, for programs without a RocketMQ client, and for the page.
 
-app, server                     the application, and the port it is served on
+app, server                     the application, and the port it is served on; `complaints` of those who use it badly
 endpoints, openapi, documents   a route is declared once; what is made from that
 requests, bodies                what comes in; `request_shapes` says what may
 shapes, message_shapes, adoption_shapes, page_shapes    what goes out; `views` makes it, `answers` and `status`

@@ -19,6 +19,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from horolog.admin.complaints import UVICORN, Complaints
 from horolog.admin.outgoing import BoundedAnswers
 from horolog.admin.status import error_body
 from horolog.errors import ErrorCode, HorologError
@@ -123,6 +124,8 @@ class AdminServer:
         self._server.lifespan = config.lifespan_class(config)
         self._server.servers = []
         self._loop = asyncio.get_running_loop()
+        self._complaints = Complaints(self._loop)
+        UVICORN.addFilter(self._complaints)
         self._loop.add_reader(self._socket.fileno(), self._accept)
         port: int = self._socket.getsockname()[1]
         return port
@@ -210,6 +213,7 @@ class AdminServer:
         self._server = self._socket = None
         if server is not None and sock is not None:
             self._loop.remove_reader(sock.fileno())
+            UVICORN.removeFilter(self._complaints)
             self._app.state.closing.set()  # parked polls are answered
             if self._making:
                 await asyncio.wait(self._making)
