@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,23 @@ def test_reload_takes_a_good_file_and_keeps_the_old_one_of_a_bad_one(
     assert readable_by_others(path)
     guard.reload()
     assert "can be read by other users" in caplog.text
+
+
+def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:
+    """Nobody writes to it, so reading it would hold up the broker for ever."""
+    path = access_file(tmp_path)
+    guard = Guard(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(HorologError, match="is not a regular file") as caught:
+        guard.reload()
+    assert (caught.value.code, caught.value.field) == (ErrorCode.CONFIG, "--access")
+    guard.of_authorization("Bearer operator-token", "127.0.0.1")
+    os.mkfifo(tmp_path / "a.secret")
+    path.unlink()
+    access_file(tmp_path, '[identities.a]\nsecret_file = "a.secret"\n')
+    with pytest.raises(HorologError, match=r"a\.secret is not a regular file"):
+        guard.reload()
 
 
 def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -146,6 +146,20 @@ def test_the_files_are_read_again_and_bad_ones_change_nothing(tmp_path) -> None:
     with_door(served, story)
 
 
+@pytest.mark.parametrize("which", [0, 1], ids=["certificate", "key"])
+def test_a_pipe_is_not_read_again(tmp_path, which: int) -> None:
+    """Nobody writes to it, so reading it would hold up the broker for ever."""
+    paths = files(tmp_path, "broker.test")[:2]
+    served = Certificate(*paths, "127.0.0.1")
+    context = served.context
+    paths[which].unlink()
+    os.mkfifo(paths[which])
+    with pytest.raises(HorologError, match="is not a regular file") as caught:
+        served.reload()
+    assert (caught.value.code, caught.value.field) == (ErrorCode.CONFIG, "--tls-cert")
+    assert served.context is context
+
+
 def test_it_is_known_when_the_certificate_of_files_ends(tmp_path) -> None:
     """Told by metrics and `horolog doctor`; one that is made here ends with the process long before."""
     certificate, key, _ = files(tmp_path, "broker.test")

@@ -134,8 +134,13 @@ def _secret(path: Path, where: str, fields: dict[str, Any]) -> str:
     name = fields["secret_file"]
     if not isinstance(name, str) or not name:
         raise AccessFileError(path, where, "the name of a file is needed")
+    file = path.parent / name
+    if (
+        file.exists() and not file.is_file()
+    ):  # a pipe may have no end, and this also runs in the loop
+        raise AccessFileError(path, where, f"{name} is not a regular file")
     try:
-        lines = (path.parent / name).read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "no text"
         raise AccessFileError(path, where, f"{name} cannot be read: {why}") from None

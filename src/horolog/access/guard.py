@@ -19,7 +19,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from horolog.access.file import Access, read_access, readable_by_others
+from horolog.access.file import Access, AccessFileError, read_access, readable_by_others
 from horolog.access.rules import Identity, unauthorized
 
 _log = logging.getLogger("horolog.access")
@@ -49,7 +49,12 @@ class Guard:
             _log.warning("%s can be read by other users of this machine: chmod 600", self._path)
 
     def reload(self) -> None:
-        """Read the file again, for requests to come.  CONFIG: what was read before stays."""
+        """Read the file again, for requests to come.  CONFIG: what was read before stays.
+
+        It runs in the loop, so only a regular file is read: the end of a pipe may never come.
+        """
+        if self._path.exists() and not self._path.is_file():
+            raise AccessFileError(self._path, "", "is not a regular file")
         self._take(read_access(self._path))
         _log.info("access file read again identities=%d", len(self._identities))
 

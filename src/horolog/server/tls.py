@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
-from horolog.errors import ErrorCode, refused
+from horolog.errors import ErrorCode, HorologError, refused
 
 HANDSHAKE = 0x16  # first byte of a TLS connection
 _SIGNED_DAYS = 3_650
@@ -92,10 +92,16 @@ class Certificate:
         return self._made
 
     def reload(self) -> bool:
-        """Read the files again, for connections to come; whether there are any.  CONFIG: the old ones stay."""
+        """Read the files again, for connections to come; whether there are any.  CONFIG: the old ones stay.
+
+        It runs in the loop, so only regular files are read: the end of a pipe may never come.
+        """
         certificate, key = self._files
         if certificate is None:
             return False
+        for path in (certificate, key or certificate):
+            if path.exists() and not path.is_file():
+                raise _unusable(certificate, key, f"{path} is not a regular file")
         self._made = self._load(certificate, key)
         self.ends_s = _end_of(certificate)
         return True
@@ -106,13 +112,16 @@ class Certificate:
         try:
             context.load_cert_chain(certificate, key)
         except (OSError, ssl.SSLError) as error:
-            raise refused(
-                "--tls-cert",
-                f"{certificate} with key {key or certificate} cannot be used: "
-                f"{error.strerror or error}",
-                code=ErrorCode.CONFIG,
-            ) from error
+            raise _unusable(certificate, key, error.strerror or str(error)) from error
         return context
+
+
+def _unusable(certificate: Path, key: Path | None, why: str) -> HorologError:
+    return refused(
+        "--tls-cert",
+        f"{certificate} with key {key or certificate} cannot be used: {why}",
+        code=ErrorCode.CONFIG,
+    )
 
 
 def _end_of(certificate: Path) -> float | None:
