@@ -24,6 +24,9 @@ REQUEST_BYTES_MAX = 130 * MIB  # a batch of 32 full bodies and their properties
 # --- time -------------------------------------------------------------------------------------
 MAX_DELAY_MS = 3_653 * DAY_MS  # ten years; a setting lowers it
 NEAR_HOURS = 24  # what is due in a later hour than these is far
+LEVEL_STEP_MAX_MS = (
+    5 * SECOND_MS
+)  # of the wall clock, back: a level stays a FIFO, and is late by as much
 DEDUP_MS = 2 * MINUTE_MS  # a client that retries for longer has told its user of a failure
 DEDUP_MAX_MS = DAY_MS  # ours: a message id is looked up in all that was sent meanwhile
 INVISIBLE_MIN_MS = 10 * SECOND_MS  # receive; a shorter lease ends before a client can work

@@ -1,4 +1,7 @@
-"""Lanes against a model: FIFO in each lane and exact counts, whatever the clock, the process and the table do."""
+"""Lanes against a model: exact counts whatever the clock, the process and the table do, and FIFO in each lane.
+
+But for large steps of the clock back: then another order begins.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from remoting_sends import batch_frame, item, send_frame
 
 from horolog.clock import SimulatedClock
-from horolog.limits import DAY_MS, HOUR_MS
+from horolog.limits import DAY_MS, HOUR_MS, LEVEL_STEP_MAX_MS
 from horolog.protocol.commands import (
     CreateTopic,
     DescribeLanes,
@@ -57,7 +60,12 @@ class Lanes:
         self.table = TABLES[0]
         self.numbers = count()
         self.waits: dict[str, tuple[int, int]] = {}  # id → due ms, level (0: it has left its lane)
-        self.order: dict[tuple[int, int], list[str]] = {}  # (level, delay) → ids as stored
+        self.order: dict[
+            tuple[int, int, int], list[str]
+        ] = {}  # (level, delay, era) → ids as stored
+        self.era = 0  # ends with a large step back
+        self.since_ms = 0  # of the last one by a level
+        self.restarted = True  # and none by a level since then
         self.scheduled: Counter[int] = Counter()
         self.done: Counter[int] = Counter()
         self.seen: list[str] = []
@@ -76,7 +84,7 @@ class Lanes:
         site = Site("broker-a", bytes(8), self.table)
         (gathered,), refused = gather(frames, (bytes(4), 0), site, lambda n: [b""] * n, Shapes())
         assert not refused
-        now = max(self.world.broker.shard.store_ms, self.world.clock.wall_ms())
+        now = self.since(self.world.clock.wall_ms()) if any(levels) else 0
         sent = self.world.broker.ask(gathered.command)
         for name, level, due_ms in zip(ids, levels, sent.due_ms, strict=True):
             lane = min(level, len(self.table.delays_ms))
@@ -85,9 +93,17 @@ class Lanes:
             delay_ms = self.table.delays_ms[lane - 1]
             assert due_ms == now + delay_ms
             self.waits[name] = due_ms, lane
-            self.order.setdefault((lane, delay_ms), []).append(name)
+            self.order.setdefault((lane, delay_ms, self.era), []).append(name)
             self.scheduled[lane] += 1
         self.settled()
+
+    def since(self, wall_ms: int) -> int:
+        """From when on a level counts; what is known of before is the store time, after a restart."""
+        last = self.world.broker.shard.store_ms if self.restarted else self.since_ms
+        since = wall_ms if last - wall_ms > LEVEL_STEP_MAX_MS else max(last, wall_ms)
+        self.era += since < self.since_ms
+        self.since_ms, self.restarted = since, False
+        return since
 
     def settled(self) -> None:
         """What is due is handed over, and nothing else."""
@@ -155,6 +171,7 @@ def perform(lanes: Lanes, step: tuple) -> None:
             world.clock.step_wall(by)
         case "crash", power_cut:
             world.reopen(power_cut=power_cut)
+            lanes.restarted = True
         case ("checkpoint",):
             broker.want_checkpoint()
         case "table", Levels() as table:
@@ -189,6 +206,37 @@ def test_lanes_are_fifos_and_counted_exactly(steps) -> None:
     lanes.settled()
     lanes.check()
     assert all(lane.scheduled == lane.done for lane in lanes.world.broker.ask(DescribeLanes()))
+
+
+def test_a_passing_step_of_the_clock_does_not_stay_with_the_levels() -> None:
+    """Somebody sends while it is wrong; afterwards delays are as long as they are, also after a restart."""
+    lanes = Lanes()
+    lanes.world.clock.step_wall(HOUR_MS)
+    lanes.send([0, 1], whole=True)
+    lanes.world.clock.step_wall(-HOUR_MS)
+    for restart in (False, True):
+        if restart:
+            lanes.world.reopen()
+        wall_ms = lanes.world.clock.wall_ms()
+        lanes.send([1, 2], whole=True)
+        assert sorted(due_ms - wall_ms for due_ms, _ in lanes.waits.values())[:2] == [1_000, 5_000]
+        lanes.world.clock.advance(5_000)
+        lanes.settled()
+    assert lanes.seen == ["m0", "m2", "m3", "m4", "m5"], (
+        "m1 is due when it was sent, as it was then"
+    )
+
+
+def test_a_level_stays_a_fifo_across_a_small_step_back() -> None:
+    lanes = Lanes()
+    for step_ms in (LEVEL_STEP_MAX_MS, 1, 1):
+        lanes.send([3], whole=False)
+        lanes.world.clock.step_wall(-step_ms)
+    assert lanes.era == 1, "smaller steps add up"
+    lanes.world.clock.advance(DAY_MS)
+    lanes.settled()
+    assert lanes.seen == ["m2", "m0", "m1"]
+    lanes.check()
 
 
 def test_counts_are_told_to_people_beside_the_checkpoint() -> None:

@@ -28,6 +28,7 @@ from horolog.delay.store import DelayStore
 from horolog.delay.tier import Step, Tier
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.tier import LakeTier
+from horolog.limits import LEVEL_STEP_MAX_MS
 from horolog.log.commit_log import CommitLog
 from horolog.log.control_records import encode_offload
 from horolog.log.key_index import KeyIndex, chunk_rows_for
@@ -94,6 +95,9 @@ class Shard:
         self.named = Named(-1, 0, {}, {}, set())  # by the last durable checkpoint
         self.removed_below = 0  # segments below it have been removed
         self.store_ms = 0
+        self.level_ms: int | None = (
+            None  # as the last `stamp_level_ms` gave it; None: none since the start
+        )
         self.problems = Problems()
         self.counters = Counters(settings.counted_topics)
         self.disk_refusal: HorologError | None = None  # why sends are refused just now
@@ -307,3 +311,17 @@ class Shard:
         """Store time: the wall clock, but never less than before."""
         self.store_ms = max(self.store_ms, wall_ms)
         return self.store_ms
+
+    def level_from_ms(self, wall_ms: int) -> int:
+        """Since when the delay of a level counts that is stored now; `stamp_level_ms` says that one was.
+
+        The wall clock, but never less than before, so that a level is a FIFO across small steps of the clock.  After a
+        step back of more than LEVEL_STEP_MAX_MS it is the wall clock again, or delays were longer by all of the step.
+        """
+        last_ms = self.store_ms if self.level_ms is None else self.level_ms
+        return wall_ms if last_ms - wall_ms > LEVEL_STEP_MAX_MS else max(last_ms, wall_ms)
+
+    def stamp_level_ms(self, wall_ms: int) -> int:
+        """The same, for a message that is stored."""
+        self.level_ms = self.level_from_ms(wall_ms)
+        return self.level_ms

@@ -1,8 +1,9 @@
 """Lanes: what was scheduled by each delay level, and how much of it is done.
 
-A message that names a level is filed like any other; due is store time and the delay of its level, decided once and
-logged.  Store time never goes back, so messages of one level and delay are due in the order of the log: a lane is a
-FIFO without a queue of its own.  What a lane adds is this count.  The record says the lane (`log.record`), when it is
+A message that names a level is filed like any other; due is when it is stored and the delay of its level, decided once
+and logged.  A level counts from no earlier than before (`Shard.level_from_ms`), so messages of one level and delay are
+due in the order of the log: a lane is a FIFO without a queue of its own, until the wall clock is stepped back by more
+than LEVEL_STEP_MAX_MS.  What a lane adds is this count.  The record says the lane (`log.record`), when it is
 scheduled and when it is handed over; a recall or a move logs the lanes of what it takes away.  So replay counts the
 same (docs/decisions/0015-lanes.md).
 """

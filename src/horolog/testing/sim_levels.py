@@ -36,7 +36,7 @@ class Levels:
             return None
         number = self._random.randint(1, len(DELAYS_MS))
         delay_ms = DELAYS_MS[number - 1]
-        return Level(number, delay_ms, max(shard.store_ms, wall_ms) + delay_ms)
+        return Level(number, delay_ms, shard.level_from_ms(wall_ms) + delay_ms)
 
     @staticmethod
     def check(broker: SimBroker) -> None:

@@ -175,8 +175,7 @@ class Sends:
         topics, queue_counts, types, draws = of_topics.repeat(counts, axis=0).T
         due = heads["due_ms"].astype(np.int64)
         if bool((due < 0).any()):
-            # A level counts from store time, which never goes back: so it stays a FIFO whatever the clock does.
-            since = np.where(heads["lane"], self._shard.stamp_ms(wall_ms), wall_ms)
+            since = np.where(heads["lane"], self._shard.stamp_level_ms(wall_ms), wall_ms)
             due = np.where(due < 0, since - due, due)
         queues = queue_ids(raw, at)
         kinds, groups = heads["kind"], heads["topic"].copy()  # as sent: codes of message groups

@@ -122,8 +122,8 @@ class Ends:
             raise HorologError(ErrorCode.DAMAGED, f"transaction: {record.why}")
         head = np.frombuffer(record, HEAD, 1).copy()
         due_ms = int(head["due_ms"][0])
-        if due_ms < 0:  # as of a send (`sends`): a level counts from store time
-            since = self._shard.stamp_ms(now.wall_ms) if head["lane"][0] else now.wall_ms
+        if due_ms < 0:  # as of a send (`sends`)
+            since = self._shard.stamp_level_ms(now.wall_ms) if head["lane"][0] else now.wall_ms
             due_ms = since - due_ms
         is_later = due_ms > now.wall_ms
         head["kind"] = Kind.SCHEDULED if is_later else Kind.MESSAGE
