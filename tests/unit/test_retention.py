@@ -83,6 +83,39 @@ def test_segments_that_are_young_stay(small) -> None:
     assert len(take(small)) == 203
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_passing_step_of_the_clock_keeps_nothing(small, restart: bool) -> None:
+    """One message came while it was ten hours ahead: its segment, and all after it, are not ten hours younger."""
+    small.clock.step_wall(10 * HOUR)
+    send(small, "ahead", 1)
+    small.clock.step_wall(-10 * HOUR)
+    send(small, "old", 200)
+    checkpoint(small)
+    full = view(small).log_end - SEGMENT
+    assert full > SEGMENT
+    if restart:
+        small.reopen()
+        checkpoint(small)
+    age(small, HOUR // 2)
+    assert view(small).log_start == 0, "not older either"
+    age(small, HOUR // 2 + 1)
+    assert view(small).log_start >= full - SEGMENT
+
+
+def test_a_clock_that_was_behind_drops_nothing(small) -> None:
+    """As on a machine that starts in 1970, until a time service is there."""
+    send(small, "old", 200)
+    small.clock.step_wall(-1_000 * HOUR)
+    send(small, "behind", 200)
+    checkpoint(small)
+    small.reopen()
+    send(small, "behind-too", 1)
+    checkpoint(small)
+    small.clock.step_wall(1_000 * HOUR)
+    age(small, HOUR // 2)
+    assert view(small).log_start == 0
+
+
 def test_segments_go_by_size_oldest_first(make_world) -> None:
     world = opened(make_world(), retention_bytes=3 * SEGMENT, dedup_ms=0)
     for i in range(10):

@@ -94,6 +94,7 @@ class Shard:
         self.checkpoint_bytes = 0  # that the last checkpoint has written
         self.named = Named(-1, 0, {}, {}, set())  # by the last durable checkpoint
         self.removed_below = 0  # segments below it have been removed
+        self.full_since_ms: dict[int, int] = {}  # base of a full segment → monotonic ms, seen first
         self.store_ms = 0
         self.level_ms: int | None = (
             None  # as the last `stamp_level_ms` gave it; None: none since the start
@@ -191,6 +192,7 @@ class Shard:
         """
         for part in self._parts():
             part.check_invariants()
+        assert all(self.log.start <= base < self.log.end for base in self.full_since_ms)
         relations.check_positions(self)
         relations.check_queues(self)
         relations.check_polls(self)

@@ -1,7 +1,8 @@
 """Retention: old segments of the log are dropped, and everything that speaks of them follows.
 
 A segment may go when all of it lies below a checkpoint, and its newest frame is older than the retention or the
-log is larger than its bound; the oldest go first.  Sends of the dedup window stay, so that a retry finds them, and
+log is larger than its bound; the oldest go first.  If the wall clock was ahead when that frame was written, the time
+counts for which this process has seen the segment full, by the monotonic clock.  Sends of the dedup window stay, so that a retry finds them, and
 so do messages whose transactions are open: they are nowhere else.
 Messages that still wait were filed before the checkpoint's position was reached and synced by it, so none of them
 is in need of the segment (P9).
@@ -46,14 +47,29 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
         stop = min(stop, int(halves["position"].min()))
     stop -= stop % size
     held = _segments_held(log)
+    _see_full(shard, mono_ms)
     while start < stop:
         too_large = 0 < settings.retention_bytes < held * size
-        if not too_large and wall_ms - log.newest_ms[start] <= settings.retention_ms:
+        if not too_large and _age_ms(shard, start, wall_ms, mono_ms) <= settings.retention_ms:
             break
         start += size
         held -= 1
     _check_unneeded(shard, start)
     return start
+
+
+def _see_full(shard: Shard, mono_ms: int) -> None:
+    """Note since when segments are seen that nothing is appended to any more."""
+    log, seen = shard.log, shard.full_since_ms
+    for base in range(next(reversed(seen), log.start), log.last_frame, log.segment_bytes):
+        if base + log.segment_bytes <= log.last_frame:
+            seen.setdefault(base, mono_ms)
+
+
+def _age_ms(shard: Shard, base: int, wall_ms: int, mono_ms: int) -> int:
+    """How old the newest frame of a full segment is at least: no step of the wall clock makes it younger."""
+    seen_ms = shard.full_since_ms.get(base, mono_ms)
+    return max(wall_ms - shard.log.newest_ms[base], mono_ms - seen_ms)
 
 
 def _segments_held(log: CommitLog) -> int:
@@ -78,7 +94,8 @@ def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
     if end > log.last_frame or (oldest is not None and oldest < end):
         return None
     settings = shard.settings
-    by_age = log.newest_ms[log.start] + settings.retention_ms + 1 - wall_ms
+    _see_full(shard, mono_ms)
+    by_age = settings.retention_ms + 1 - _age_ms(shard, log.start, wall_ms, mono_ms)
     if 0 < settings.retention_bytes < _segments_held(log) * log.segment_bytes:
         by_age = 0
     return max(0, by_age, shard.log_times.needs_below(end, mono_ms) or 0)
@@ -92,6 +109,8 @@ def follow(shard: Shard, start: int) -> None:
     if start <= shard.log.start:
         return
     shard.log.drop_below(start)
+    for base in [base for base in shard.full_since_ms if base < start]:
+        del shard.full_since_ms[base]
     shard.key_index.begin_at(start)
     for topic, queue_id, queue in shard.topics.all_queues():
         if queue.drop_below(start):
