@@ -104,6 +104,25 @@ def test_a_life_from_its_send_to_its_ack(any_world, broker, restart: bool) -> No
     assert other.leased_ms == sent_ms + 38_500
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_passing_step_of_the_clock_makes_nothing_late(any_world, broker, restart: bool) -> None:
+    """Store times stay ahead; what is told is when it happened."""
+    clock = any_world.clock
+    clock.step_wall(HOUR)
+    broker.ask(SendMessages("t", [made("ahead")]))
+    clock.step_wall(-HOUR)
+    sent_ms = clock.wall_ms()
+    broker.ask(SendMessages("t", [made("a", sent_ms + 2_000)]))
+    clock.advance(2_000)
+    broker.settle()
+    if restart:
+        any_world.reopen()
+    accepted, handed_over = shown(broker, "a").events
+    assert (accepted.at_ms, handed_over.at_ms) == (sent_ms, sent_ms + 2_000)
+    assert handed_over.detail["lateness_ms"] == 0
+    assert events_of(broker, "ahead") == [("accepted", sent_ms + HOUR)]
+
+
 def test_recalls_have_their_instant(any_world, broker) -> None:
     """One, and of a window: no index names them, the log does."""
     sent_ms = any_world.clock.wall_ms()

@@ -148,11 +148,10 @@ class Histories:
             trail.places[topic.id, stored.queue_id, stored.queue_offset] = topic
         else:
             trail.origins.add((copy.position, 0))
+        at_ms = self._appended_ms(copy.position, stored.store_ms)
         if copy.kind is Kind.HANDED:
-            lateness = {"due_ms": copy.due_ms, "lateness_ms": stored.store_ms - copy.due_ms}
-            trail.add(
-                copy.position, MessageEvent.HANDED_OVER, stored.store_ms, **lateness, **detail
-            )
+            lateness = {"due_ms": copy.due_ms, "lateness_ms": at_ms - copy.due_ms}
+            trail.add(copy.position, MessageEvent.HANDED_OVER, at_ms, **lateness, **detail)
             return
         if copy.due_ms:
             detail["deliver_at_ms"] = copy.due_ms
@@ -160,8 +159,13 @@ class Histories:
         if visible and event is MessageEvent.MOVED:
             event = MessageEvent.HANDED_OVER
             more |= {"by_request": True, "due_ms": detail.pop("deliver_at_ms", 0)}
-            more["lateness_ms"] = stored.store_ms - more["due_ms"]
-        trail.add(copy.position, event, stored.store_ms, **more, **detail)
+            more["lateness_ms"] = at_ms - more["due_ms"]
+        trail.add(copy.position, event, at_ms, **more, **detail)
+
+    def _appended_ms(self, position: int, store_ms: int) -> int:
+        """The wall clock when a record was appended; its store time stays ahead after a step of the clock back."""
+        frame = self._shard.log.frame(position)
+        return store_ms if isinstance(frame, Hole) else min(store_ms, frame.append_ms)
 
     def _how_it_came(
         self, trail: Trail, topic: Topic, position: int
