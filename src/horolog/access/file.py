@@ -135,9 +135,7 @@ def _secret(path: Path, where: str, fields: dict[str, Any]) -> str:
     if not isinstance(name, str) or not name:
         raise AccessFileError(path, where, "the name of a file is needed")
     file = path.parent / name
-    if (
-        file.exists() and not file.is_file()
-    ):  # a pipe may have no end, and this also runs in the loop
+    if file.exists() and not file.is_file():  # a pipe, say, whose end may never come
         raise AccessFileError(path, where, f"{name} is not a regular file")
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

@@ -96,9 +96,7 @@ class Shard:
         self.removed_below = 0  # segments below it have been removed
         self.full_since_ms: dict[int, int] = {}  # base of a full segment → monotonic ms, seen first
         self.store_ms = 0
-        self.level_ms: int | None = (
-            None  # as the last `stamp_level_ms` gave it; None: none since the start
-        )
+        self.level_ms: int | None = None  # of the last `stamp_level_ms`; None: none since a start
         self.problems = Problems()
         self.counters = Counters(settings.counted_topics)
         self.disk_refusal: HorologError | None = None  # why sends are refused just now

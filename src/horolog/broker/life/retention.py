@@ -2,8 +2,8 @@
 
 A segment may go when all of it lies below a checkpoint, and its newest frame is older than the retention or the
 log is larger than its bound; the oldest go first.  If the wall clock was ahead when that frame was written, the time
-counts for which this process has seen the segment full, by the monotonic clock.  Sends of the dedup window stay, so that a retry finds them, and
-so do messages whose transactions are open: they are nowhere else.
+counts for which this process has seen the segment full, by the monotonic clock.  Sends of the dedup window stay, so that
+a retry finds them, and so do messages whose transactions are open: they are nowhere else.
 Messages that still wait were filed before the checkpoint's position was reached and synced by it, so none of them
 is in need of the segment (P9).
 
