@@ -6,7 +6,7 @@ import pytest
 from worlds import checkpoint, killed_at, take_all
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import TRANSACTION_OPEN_MS
+from horolog.limits import HOUR_MS, TRANSACTION_OPEN_MS
 from horolog.protocol.commands import (
     CreateTopic,
     DeleteTopic,
@@ -31,6 +31,7 @@ from horolog.protocol.transaction_commands import (
     Resolution,
     SendHalf,
 )
+from horolog.testing.sim_levels import Level, leveled
 
 COMMIT, ROLLBACK, UNKNOWN = Resolution.COMMIT, Resolution.ROLLBACK, Resolution.UNKNOWN
 
@@ -152,6 +153,21 @@ def test_a_message_that_was_due_before_its_commit_comes_at_once(world, broker) -
     broker.settle()
     assert take_all(world) == []
     broker.ask(EndTransaction(position, COMMIT))
+    assert take_all(world) == ["m"]
+
+
+def test_a_level_counts_from_the_commit_whatever_the_clock_was_before(world, broker) -> None:
+    (position,) = begin(broker, leveled(half("m"), Level(1, 5_000, 0)))
+    world.clock.step_wall(HOUR_MS)
+    broker.ask(EndTransaction(*begin(broker, half("ahead")), COMMIT))
+    world.clock.step_wall(-HOUR_MS)
+    assert take_all(world) == ["ahead"]
+    broker.ask(EndTransaction(position, COMMIT))
+    world.clock.advance(4_999)
+    broker.settle()
+    assert take_all(world) == []
+    world.clock.advance(1)
+    broker.settle()
     assert take_all(world) == ["m"]
 
 
