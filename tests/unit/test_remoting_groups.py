@@ -95,7 +95,6 @@ def test_what_is_wrong_with_a_group_is_named_and_nothing_is_made(
     ("code", "field"),
     [
         (Code.GET_SUBSCRIPTIONGROUP_CONFIG, "group"),
-        (Code.DELETE_SUBSCRIPTIONGROUP, "groupName"),
         (Code.GET_CONSUME_STATS, "consumerGroup"),
         (Code.QUERY_TOPICS_BY_CONSUMER, "group"),
         (Code.CLONE_GROUP_OFFSET, "srcGroup"),
@@ -144,6 +143,31 @@ def test_a_deleted_group_is_forgotten(tmp_path: Path) -> None:
         client.done(Code.DELETE_SUBSCRIPTIONGROUP, {"groupName": "workers", "cleanOffset": True})
         assert not client.json(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
         assert door.submit(GetOffsets("workers", "orders")) == {}
+
+
+def test_a_group_deleted_without_its_offsets_goes_on_where_it_was(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        with_progress(door)
+        client.done(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=JAVA)
+        client.done(
+            Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=JAVA | {"groupName": "never-came"}
+        )
+        for group in ("workers", "never-came"):
+            client.done(Code.DELETE_SUBSCRIPTIONGROUP, {"groupName": group, "cleanOffset": "false"})
+        assert door.submit(GetOffsets("workers", "orders")) == {0: 1, 1: 3}
+        found = client.json(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
+        assert list(found) == ["workers"]
+        assert found["workers"]["retryMaxTimes"] == 16, "its settings are forgotten"
+
+
+@pytest.mark.parametrize("offsets_too", ["true", "false"])
+def test_a_group_that_is_not_there_is_deleted_as_well(tmp_path: Path, offsets_too: str) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        asked = {"groupName": "nobody", "cleanOffset": offsets_too}
+        client.done(Code.DELETE_SUBSCRIPTIONGROUP, asked)
+        wrong = client.call(Code.DELETE_SUBSCRIPTIONGROUP, {"groupName": "a b"})
+        assert wrong.code == Status.INVALID_PARAMETER
+        assert client.call(Code.DELETE_SUBSCRIPTIONGROUP).remark == "groupName: missing"
 
 
 def test_progress_says_what_is_consumed_and_when_it_was_stored(tmp_path: Path) -> None:

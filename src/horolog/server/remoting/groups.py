@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import orjson
 
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import GROUPS_MAX
 from horolog.protocol.commands import DescribeGroup, DescribeTopic, GroupQueueView
 from horolog.protocol.queue_commands import (
     CommitOffsets,
     DeleteGroup,
     GetOffsets,
+    GroupSettings,
     PutGroup,
 )
 from horolog.protocol.remoting import group_bodies as bodies
@@ -80,9 +82,20 @@ class GroupCodes:
         return Answer(body=encode(bodies.group_config(group)))
 
     async def delete(self, request: Request) -> Answer:
-        """Forget a consumer group with its progress."""
+        """Forget a consumer group; its progress only with `cleanOffset`, as it goes on from there when it is made again.
+
+        A group is what progress belongs to, so one that keeps it stays listed, with the usual settings.
+        """
         name = check_group(text(request.frame, "groupName"))
-        await self._engine.submit(DeleteGroup(name))
+        try:
+            group = await known_group(self._engine, name)
+            if group.topics and not flag(request.frame, "cleanOffset"):
+                await self._engine.submit(PutGroup(name, GroupSettings()))
+                return DONE
+            await self._engine.submit(DeleteGroup(name))
+        except HorologError as error:
+            if error.code is not ErrorCode.GROUP_NOT_FOUND:
+                raise
         self._node.pulled.forget(name)
         return DONE
 
