@@ -191,6 +191,7 @@ NOTIFY_MS = 100  # a group that changes more often tells its members so often
 PULLED_QUEUES_MAX = (
     65_536  # of which it is remembered how far a 4.x group has pulled them; some 10 MB
 )
+RESET_QUEUES_MAX = 65_536  # whose reset 4.x pull consumers are still to be told; some 10 MB
 QUEUE_LOCKS_MAX = 65_536  # of all orderly 4.x consumers; more are not granted
 QUEUE_LOCK_MS = MINUTE_MS  # of an orderly 4.x consumer, which asks again every 20 s
 REMOTING_CLIENT_EXPIRY_MS = 2 * MINUTE_MS  # four missed heartbeats of a 4.x client

@@ -10,5 +10,5 @@ assignments, locks          who consumes which queue
 routes, kv                  what the name server is asked
 access                      who may ask what
 administration              what admin tools ask: `topics`, `groups`, `members`, `presence`, `subscriptions`,
-`figures`, `settings`, `queries`, `resets`, `pulled`
+`figures`, `settings`, `queries`, `resets`, `moved`, `pulled`
 """

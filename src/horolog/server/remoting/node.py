@@ -15,6 +15,7 @@ from horolog.server.connected import Neighbour
 from horolog.server.loop import Engine
 from horolog.server.message_id import MessageIds
 from horolog.server.remoting.kv import KvTable
+from horolog.server.remoting.moved import MovedOffsets
 from horolog.server.remoting.pulled import PulledOffsets
 from horolog.server.remoting.registry import Registry
 from horolog.server.remoting.request import Request
@@ -56,6 +57,7 @@ class Node:
     registry: Registry = field(default_factory=Registry)
     locks: QueueLocks = field(default_factory=QueueLocks)
     pulled: PulledOffsets = field(default_factory=PulledOffsets)
+    moved: MovedOffsets = field(default_factory=MovedOffsets)
     _ids: MessageIds = field(default_factory=MessageIds)
     _kv: KvTable | None = None
 

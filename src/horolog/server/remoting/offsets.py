@@ -75,13 +75,17 @@ class OffsetCodes:
         return Answer(fields={"offset": str(offset)})
 
     def commit(self, request: Request) -> None:
-        """Everything below an offset is consumed."""
+        """Everything below an offset is consumed; ignored of a pull consumer that does not know of a reset yet."""
         frame = request.frame
-        command = CommitOffsets(
-            check_group_name(text(frame, "consumerGroup")),
-            text(frame, "topic"),
-            {_queue_of(request): integer(frame, "commitOffset", low=0)},
-        )
+        group, topic = check_group_name(text(frame, "consumerGroup")), text(frame, "topic")
+        queue_id, offset = _queue_of(request), integer(frame, "commitOffset", low=0)
+        node = self._node
+        if node.moved.has(group, topic, queue_id):
+            if node.registry.has_pulling(group, request.link):
+                request.answer(Answer(remark=f"group {group!r} was reset: its next pull tells"))
+                return
+            node.moved.take(group, topic, queue_id)  # somebody else decides where it goes on
+        command = CommitOffsets(group, topic, {queue_id: offset})
         self._node.engine.ask(command, partial(self._committed, request))
 
     @staticmethod

@@ -5,6 +5,7 @@ A body is slices of the log, one for each message, joined once where the answer 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from horolog.errors import ErrorCode, HorologError
@@ -65,7 +66,10 @@ class PullCodes:
         limit = max(1, integer(frame, "maxMsgNums", low=0, high=_I32))
         room = integer(frame, "maxMsgBytes", PULL_BYTES_MAX, low=-1, high=_I32)
         first = integer(frame, "queueOffset")
-        if flags & _COMMITS:
+        must_learn = self._must_learn(request, group, topic, queue_id)
+        if must_learn:
+            poll_ms = 0
+        elif flags & _COMMITS:
             commit = CommitOffsets(group, topic, {queue_id: integer(frame, "commitOffset", low=0)})
             self._node.engine.ask(commit, nobody)
         command = Pull(
@@ -83,6 +87,12 @@ class PullCodes:
         if command.poll_ms:
             request.park()
         self._ask(request, command)
+
+    def _must_learn(self, request: Request, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the group was reset in that queue, and this is the first pull after it of one who decides itself."""
+        return self._node.moved.has(group, topic, queue_id) and self._node.registry.has_pulling(
+            group, request.link
+        )
 
     def _ask(self, request: Request, command: Pull) -> None:
         ticket = self._node.engine.ask(command, partial(self._came, request, command))
@@ -124,8 +134,13 @@ class PullCodes:
             if not waiting:
                 del self._waiting[request.link]
         if isinstance(result, Pulled):
+            place = command.group, command.topic, command.queue_id
+            if self._must_learn(request, *place):
+                moved = self._node.moved.take(*place)
+                if moved is not None and moved != command.first:
+                    self._pulled(request, _elsewhere(result, moved))
+                    return
             if command.group and result.status in _GIVEN:
-                place = command.group, command.topic, command.queue_id
                 self._node.pulled.note(*place, result.next_offset)
             self._pulled(request, result)
             return
@@ -150,3 +165,8 @@ class PullCodes:
         """A connection has ended: nobody waits for its pulls."""
         for ticket in self._waiting.pop(link, {}).values():
             self._node.engine.ask(CancelReceive(ticket), nobody)
+
+
+def _elsewhere(result: Pulled, offset: int) -> Pulled:
+    """No messages, but where to go on."""
+    return replace(result, status=PullStatus.MOVED, layouts=[], next_offset=offset)

@@ -218,6 +218,14 @@ class Registry:
             return False
         return next(iter(members.values())).consumer.model is MessageModel.BROADCASTING
 
+    def has_pulling(self, group: str, link: RemotingLink | None = None) -> bool:
+        """Whether a pull consumer is in a group, or is so on that connection: it decides itself where it pulls."""
+        return any(
+            member.consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
+            and (link is None or member.link is link)
+            for member in self._groups.get(group, {}).values()
+        )
+
     def subscriptions(self, group: str) -> dict[str, Subscription]:
         """What a group wants, by topic."""
         return dict(sorted(self._wanted_by(group).items()))

@@ -1,4 +1,8 @@
-"""Tells connected 4.x consumers that their group goes on elsewhere: they keep offsets of their own."""
+"""Tells connected 4.x consumers that their group goes on elsewhere: they keep offsets of their own.
+
+Push consumers do what the broker sends them.  Pull consumers take no notice of it: the next pull of each queue tells
+them, and until then what they commit is ignored.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ def tell_reset(
 ) -> None:
     """All members of a group; what is stored has changed already."""
     node.pulled.forget(group, topic)
+    if node.registry.has_pulling(group):
+        node.moved.note(group, topic, offsets)
     fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": "true"}
     for member in node.registry.members(group):
         encode_offsets = (
