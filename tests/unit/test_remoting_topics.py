@@ -123,7 +123,9 @@ def test_attributes_without_a_sign_or_value_are_refused(attributes: str) -> None
         ({"writeQueueNums": 0}, Status.INVALID_PARAMETER, "writeQueueNums: 0; 1 to 1024"),
         ({"writeQueueNums": 1025}, Status.INVALID_PARAMETER, "writeQueueNums: 1025; 1 to 1024"),
         ({"writeQueueNums": "many"}, Status.INVALID_PARAMETER, "writeQueueNums: 'many' is no"),
-        ({"perm": 5}, Status.INVALID_PARAMETER, "perm: 5; "),
+        ({"perm": 1}, Status.INVALID_PARAMETER, "perm: 1; 2 (write), 4 (read)"),
+        ({"perm": 0}, Status.INVALID_PARAMETER, "perm: 0; "),
+        ({"perm": 9}, Status.INVALID_PARAMETER, "perm: 9; "),
         ({"topic": "eight", "readQueueNums": 4}, 29, "read_queues: topic 'eight' has 8, and their"),
         ({"perm": 99}, Status.INVALID_PARAMETER, "perm: 99; 0 to 15"),
         (
@@ -240,6 +242,15 @@ def test_who_may_use_a_topic_and_which_queues_stands_in_its_route(tmp_path: Path
         assert config["order"] is True
         route = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})["queueDatas"][0]
         assert (route["perm"], route["readQueueNums"], route["writeQueueNums"]) == (4, 8, 4)
+
+
+@pytest.mark.parametrize(("asked", "kept"), [(7, 6), (5, 4), (3, 2)])
+def test_a_permission_is_taken_without_the_bit_that_hands_it_on(
+    tmp_path: Path, asked: int, kept: int
+) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        put(client, "orders", perm=asked)
+        assert client.json(Code.GET_TOPIC_CONFIG, {"topic": "orders"})["perm"] == kept
 
 
 def test_sends_are_stopped_and_allowed_everywhere(tmp_path: Path) -> None:

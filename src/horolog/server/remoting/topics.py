@@ -25,7 +25,7 @@ from horolog.protocol.remoting.request import DONE, Answer, content, entries, fl
 from horolog.protocol.remoting.topic_bodies import QueueState
 from horolog.protocol.rocketmq.late_policy import Late, parse_policy
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
-from horolog.protocol.topic_commands import PERM_READ, PERM_WRITE, TopicSettings
+from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, PERM_WRITE, TopicSettings
 from horolog.server.listing import groups, stored_ms, topics
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
@@ -33,6 +33,9 @@ from horolog.server.remoting.node import LANES_TOPIC, RETRY_PREFIX, Node
 from horolog.server.remoting.request import Request
 
 _PERM_MAX = 15
+_PERM_INHERIT = (
+    1  # RocketMQ's template topic hands such a permission on; dashboards send 7 for read and write
+)
 
 
 class TopicCodes:
@@ -237,7 +240,16 @@ def _wanted(fields: dict[str, str]) -> _Wanted:
     type, attributes = bodies.attributes_wanted(text(frame, "attributes", ""))
     write = integer(frame, "writeQueueNums", QUEUES_DEFAULT, low=1, high=QUEUES_MAX)
     read = integer(frame, "readQueueNums", write, low=1, high=QUEUES_MAX)
-    perm = integer(frame, "perm", low=0, high=_PERM_MAX) if fields.get("perm") else None
+    perm = _perm(frame) if fields.get("perm") else None
     order = flag(frame, "order")
     multi_tag = bodies.multi_tag_wanted(text(frame, "topicFilterType", ""), attributes)
     return _Wanted(name, type, read, write, perm, order, attributes, multi_tag)
+
+
+def _perm(frame: Frame) -> int:
+    """A permission without RocketMQ's bit for "inherit"; BAD_REQUEST if the rest is none that a topic can have."""
+    asked = integer(frame, "perm", low=0, high=_PERM_MAX)
+    perm = asked & ~_PERM_INHERIT
+    if perm not in PERM_NAMES:
+        raise refused("perm", f"{asked}; 2 (write), 4 (read) and 6 (both) are allowed", "2, 4 or 6")
+    return perm
