@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from horolog.config import Settings
 from horolog.protocol.queue_commands import CommitOffsets
 from horolog.protocol.remoting.broker_bodies import properties
 from horolog.protocol.remoting.codes import Code, Status
+from horolog.server.remoting import figures
 from horolog.server.remoting.settings import properties_of
 
 CLUSTER_LIST = {  # keys without which `mqadmin clusterList` 5.5 prints nothing, or wrong columns
@@ -23,6 +26,19 @@ CLUSTER_LIST = {  # keys without which `mqadmin clusterList` 5.5 prints nothing,
     "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning",
     "msgGetTotalTodayNow",
 }  # fmt: skip
+NUMBERS = (  # that RocketMQ's exporter for Prometheus parses, and fails without
+    "msgPutTotalTodayNow sendThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueHeadWaitTimeMills"
+    " msgGetTotalTodayNow queryThreadPoolQueueSize bootTimestamp msgPutTotalYesterdayMorning"
+    " msgGetTotalYesterdayMorning pullThreadPoolQueueSize commitLogMinOffset"
+    " pullThreadPoolQueueHeadWaitTimeMills dispatchMaxBuffer brokerVersion consumeQueueDiskRatio"
+    " pageCacheLockTimeMills commitLogDiskRatio commitLogMaxOffset getMessageEntireTimeMax"
+    " msgPutTotalTodayMorning putMessageTimesTotal msgGetTotalTodayMorning sendThreadPoolQueueSize"
+    " startAcceptSendRequestTimeStamp putMessageEntireTimeMax earliestMessageTimeStamp"
+    " remainTransientStoreBufferNumbs queryThreadPoolQueueCapacity putMessageAverageSize"
+    " dispatchBehindBytes putMessageSizeTotal sendThreadPoolQueueCapacity pullThreadPoolQueueCapacity"
+    " putTps getMissTps getTransferedTps getTotalTps getFoundTps"
+)
+CAPACITY = re.compile(r"Total : \d+\.\d [KMGTP]iB, Free : \d+\.\d [KMGTP]iB\.")
 
 
 def test_figures_are_those_of_the_broker(tmp_path: Path) -> None:
@@ -39,8 +55,38 @@ def test_figures_are_those_of_the_broker(tmp_path: Path) -> None:
         assert found["brokerVersionDesc"] == f"horolog-{__version__}"
         assert (found["timerCongestNum"], found["timerReadBehind"]) == ("1", "0")
         assert (found["putTps"], found["msgPutTotalTodayNow"]) == ("0.07", "4")
-        assert found["commitLogDirCapacity"].startswith("Total : ")
-        assert 0 < float(found["commitLogDiskRatio"]) < 1
+        assert (found["putMessageTimesTotal"], found["getTotalTps"]) == ("4", "0.03")
+        assert CAPACITY.fullmatch(found["commitLogDirCapacity"])
+        total, used, free = shutil.disk_usage(tmp_path)
+        assert used + free <= total
+        assert float(found["commitLogDiskRatio"]) == pytest.approx(used / (used + free), abs=0.01)
+
+
+def test_what_exporters_and_dashboards_parse_is_there(tmp_path: Path) -> None:
+    with remoting_door(tmp_path, data_dir=tmp_path) as door, door.client() as client:
+        found = client.json(Code.GET_BROKER_RUNTIME_INFO)["table"]
+        assert all(float(found[name]) >= -1 for name in NUMBERS.split())
+        assert found["putMessageAverageSize"] == f"{door.engine.broker.shard.log.end:.1f}"
+        assert found["remainHowManyDataToFlush"] == "0 B"
+        runtime = r"\[ 0 days, 0 hours, \d+ minutes, \d+ seconds \]"
+        assert re.fullmatch(runtime, found["runtime"])
+        times = [each.split(":") for each in found["putMessageDistributeTime"].split()]
+        assert len(times) == 13
+        assert all(count == "0" for _, count in times)
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (252 << 30, "252.0 GiB"),
+        (5 << 60, "5120.0 PiB"),
+    ],
+)
+def test_sizes_are_told_as_tools_cut_them(size: int, shown: str) -> None:
+    assert figures._size(size) == shown
 
 
 def test_rates_of_topics_and_groups_are_told(tmp_path: Path) -> None:

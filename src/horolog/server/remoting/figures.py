@@ -1,7 +1,8 @@
 """Figures and settings of the broker, for admin tools.
 
 Keys are RocketMQ's, for its tools look for them.  What this broker does not know it does not tell, but for keys
-without which a tool fails: those are 0, and stand in `_NOTHING_AFTER`.
+without which a tool fails (mqadmin, the dashboard, the exporter for Prometheus): those stand in `_NOTHING_AFTER` and
+`_NOT_MEASURED`.
 """
 
 from __future__ import annotations
@@ -45,8 +46,26 @@ _NOTHING_AFTER = {  # requests do not wait in queues of threads here, nor messag
     "pullThreadPoolQueueHeadWaitTimeMills": 0,
     "ackThreadPoolQueueSize": 0,
     "ackThreadPoolQueueHeadWaitTimeMills": 0,
+    "queryThreadPoolQueueSize": 0,
+    "queryThreadPoolQueueHeadWaitTimeMills": 0,
+    "sendThreadPoolQueueCapacity": 0,
+    "pullThreadPoolQueueCapacity": 0,
+    "queryThreadPoolQueueCapacity": 0,
+    "dispatchMaxBuffer": 0,
     "pageCacheLockTimeMills": 0,
     "timerOffsetBehind": 0,
+}
+_PUT_TIMES = (  # in which RocketMQ counts its sends by how long they took
+    "<=0ms 0~10ms 10~50ms 50~100ms 100~200ms 200~500ms 500ms~1s 1~2s 2~3s 3~4s 4~5s 5~10s 10s~"
+)
+_NOT_MEASURED = {  # and what RocketMQ says where it is so
+    "earliestMessageTimeStamp": -1,
+    "getMessageEntireTimeMax": 0,
+    "getMissTps": "0.00",
+    "putMessageDistributeTime": " ".join(f"[{bounds}]:0" for bounds in _PUT_TIMES.split()),
+    "putMessageEntireTimeMax": 0,
+    "remainTransientStoreBufferNumbs": (1 << 31) - 1,  # it has none that could run out
+    "startAcceptSendRequestTimeStamp": 0,  # it takes sends from the start
 }
 _STATS = "TOPIC_PUT_NUMS, GROUP_GET_NUMS, BROKER_PUT_NUMS, BROKER_GET_NUMS"
 
@@ -94,8 +113,10 @@ class FigureCodes:
         late: list[PendingMessage] = await self._engine.submit(ListPending(0, now_ms, limit=1))
         puts, gets = self._rates.puts(), self._rates.gets()
         put, got = self._rates.puts_of_day.day(), self._rates.gets_of_day.day()
+        got_a_second = f"{gets.minute.a_second:.2f}"
         table: dict[str, object] = {
             **_NOTHING_AFTER,
+            **_NOT_MEASURED,
             "bootTimestamp": self._booted_ms,
             "brokerActive": "true",
             "brokerVersion": VERSION,
@@ -103,15 +124,22 @@ class FigureCodes:
             "commitLogMaxOffset": view.log_end,
             "commitLogMinOffset": view.log_start,
             "dispatchBehindBytes": view.log_end - view.commit_position,
-            "getTransferedTps": f"{gets.minute.a_second:.2f}",  # as 4.x spells it
-            "getTransferredTps": f"{gets.minute.a_second:.2f}",
+            "getFoundTps": got_a_second,
+            "getTotalTps": got_a_second,
+            "getTransferedTps": got_a_second,  # as 4.x spells it
+            "getTransferredTps": got_a_second,
             "msgGetTotalTodayMorning": got.this_morning,
             "msgGetTotalTodayNow": got.now,
             "msgGetTotalYesterdayMorning": got.yesterday_morning,
             "msgPutTotalTodayMorning": put.this_morning,
             "msgPutTotalTodayNow": put.now,
             "msgPutTotalYesterdayMorning": put.yesterday_morning,
+            "putMessageAverageSize": f"{view.log_end / max(put.now, 1):.1f}",
+            "putMessageSizeTotal": view.log_end,
+            "putMessageTimesTotal": put.now,
             "putTps": f"{puts.minute.a_second:.2f}",
+            "remainHowManyDataToFlush": f"{view.log_end - view.durable_position} B",
+            "runtime": _duration(time.time_ns() // 1_000_000 - self._booted_ms),
             "timerCongestNum": view.pending,
             "timerReadBehind": (now_ms - late[0].due_ms) // 1000 if late else 0,
         }
@@ -121,10 +149,12 @@ class FigureCodes:
         """In a thread: whoever asks may ask often, and a file system on a network may take its time."""
         if self._node.data_dir is None:
             return {}
-        total, _, free = shutil.disk_usage(self._node.data_dir)
+        total, used, free = shutil.disk_usage(self._node.data_dir)
+        ratio = f"{used / max(used + free, 1):.4f}"  # of what is not reserved for the system, as `df` has it
         return {
-            "commitLogDirCapacity": f"Total : {total}, Free : {free}.",
-            "commitLogDiskRatio": f"{(total - free) / total:.4f}",
+            "commitLogDirCapacity": f"Total : {_size(total)}, Free : {_size(free)}.",
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
         }
 
     def stats(self, request: Request) -> Answer:
@@ -184,3 +214,21 @@ class FigureCodes:
 
 def _item(rate: Rate) -> dict[str, Any]:
     return bodies.stats_item(rate.sum, rate.a_second)
+
+
+def _size(size: int) -> str:
+    """Bytes as RocketMQ writes them, which tools cut at the blank: `252.0 GiB`."""
+    number, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if number < 1024 or unit == "PiB":
+            break
+        number /= 1024
+    return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
+
+
+def _duration(ms: int) -> str:
+    """How long the broker runs, in RocketMQ's words."""
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
