@@ -64,6 +64,14 @@ def test_attributes_say_which_messages_a_topic_takes(tmp_path: Path) -> None:
         put(client, "later", attributes="+message.type=DELAY")
 
 
+def test_a_topic_that_made_itself_is_given_a_type(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        put(client, "orders", attributes="+cleanup.policy=DELETE")
+        put(client, "orders", attributes="+message.type=DELAY")
+        config = client.json(Code.GET_TOPIC_CONFIG, {"topic": "orders"})
+        assert config["attributes"] == {"message.type": "DELAY", "cleanup.policy": "DELETE"}
+
+
 def test_an_attribute_says_what_becomes_of_late_messages(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         put(client, "offers", attributes="+message.type=DELAY,+horolog.late=drop 5m")
@@ -135,9 +143,9 @@ def test_attributes_without_a_sign_or_value_are_refused(attributes: str) -> None
         ),
         ({"topic": "eight", "writeQueueNums": 4, "readQueueNums": 4}, 29, "queues: topic 'eight'"),
         (
-            {"topic": "eight", "attributes": "+message.type=DELAY"},
+            {"topic": "later", "attributes": "+message.type=FIFO"},
             Status.TOPIC_EXIST_ALREADY,
-            "topic 'eight' exists with type mixed",
+            "topic 'later' exists with type delay; a type cannot be changed to fifo",
         ),
     ],
 )
@@ -146,6 +154,7 @@ def test_what_is_wrong_with_a_topic_is_named_and_changes_nothing(
 ) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         put(client, "eight")
+        put(client, "later", attributes="+message.type=DELAY")
         before = client.json(Code.GET_ALL_TOPIC_CONFIG)
         asked = {"topic": "new", "readQueueNums": 8, "writeQueueNums": 8, "perm": 6, **fields}
         if "writeQueueNums" in fields and "readQueueNums" not in fields:

@@ -319,6 +319,15 @@ def test_a_removed_schedule_leaves_nothing(world) -> None:
     world.broker.ask(DeleteTopic("t"))
 
 
+def test_the_type_of_a_topic_that_a_schedule_sends_to_stays(world) -> None:
+    world.broker.ask(CreateTopic("mixed", TopicType.MIXED, 1))
+    create(world, content=HELLO._replace(topic="mixed"))
+    with pytest.raises(HorologError, match="'s' sends to it"):
+        world.broker.ask(ChangeTopic("mixed", type=TopicType.DELAY))
+    world.broker.ask(RemoveSchedule("s"))
+    assert world.broker.ask(ChangeTopic("mixed", type=TopicType.DELAY)).type is TopicType.DELAY
+
+
 def test_created_twice_is_created_once(world) -> None:
     first = create(world, Rule(every_ms=HOUR_MS))
     world.clock.advance(MINUTE_MS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from admin_api import exchange
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import TOPIC_ATTRIBUTES_MAX
+from horolog.limits import HOUR_MS, TOPIC_ATTRIBUTES_MAX
 from horolog.protocol.adoption_commands import BeginAdoption
 from horolog.protocol.commands import (
     ChangeTopic,
@@ -142,6 +144,26 @@ def test_settings_that_nobody_can_keep_to(broker) -> None:
 
 
 # --- over HTTP --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type", [each for each in TopicType if each is not TopicType.MIXED])
+def test_a_topic_that_takes_all_becomes_one_of_a_type_and_stays_it(any_world, broker, type) -> None:
+    due_ms = any_world.clock.wall_ms() + HOUR_MS
+    broker.ask(send("now"))
+    broker.ask(send("later", due_ms=due_ms))
+    before = broker.ask(DescribeTopic("t"))
+    changed = broker.ask(ChangeTopic("t", type=type))
+    assert (changed.type, changed.queues, changed.pending) == (type, 2, 1)
+    any_world.reopen()
+    assert broker.ask(DescribeTopic("t")) == replace(before, type=type)
+    takes_delay = type is TopicType.DELAY
+    sent = broker.ask(send("new", due_ms=0 if takes_delay else due_ms))
+    assert f"topic 't' takes {type} messages" in sent.refused[0].message
+    for other in (TopicType.MIXED, next(each for each in TopicType if each is not type)):
+        error = refused(broker, ChangeTopic("t", 4, type=other))
+        assert error.code is ErrorCode.TOPIC_EXISTS
+        assert f"exists with type {type}; a type cannot be changed to {other}" in error.message
+    assert broker.ask(ChangeTopic("t", type=type)).type is type
 
 
 def test_permissions_over_http() -> None:

@@ -43,6 +43,7 @@ class TopicChanges:
         """The topic as it is from here on, and the ends of polls that may not go on."""
         topics = self._shard.topics
         planned = plan(topics, command)
+        self._check_schedules(planned)
         is_new = command.name not in topics.by_name
         ended: list[Reply] = []
         if planned is not None:
@@ -52,6 +53,19 @@ class TopicChanges:
         topic = topics.get(command.name)
         view = queries.view_topic(self._shard, topic, with_pending=not is_new)
         return (replace(view, pending=0) if is_new else view), ended  # nothing waits of a new one
+
+    def _check_schedules(self, planned: Planned | None) -> None:
+        """FORBIDDEN for a change of the type of a topic that a schedule sends to: it was checked against the other."""
+        known = None if planned is None else self._shard.topics.by_id.get(planned.id)
+        if planned is None or known is None or planned.type is known.type:
+            return
+        schedule = self._shard.schedules.of_topic(known.name)
+        if schedule:
+            raise HorologError(
+                ErrorCode.FORBIDDEN,
+                f"type: that of topic {known.name!r} cannot be changed: schedule {schedule!r} sends to it",
+                field="type",
+            )
 
     def make_given_up(self) -> None:
         """The topic of transactions that are given up, if it is not there: nobody may send to it."""
@@ -167,6 +181,8 @@ _ID_MAX = (1 << 32) - 1  # an id is never given again, and has 32 bits in a reco
 
 def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
     there = len(known.queues)
+    type = command.type or known.type
+    _check_may_become(known, type)
     queues = command.queues or there
     _check_queues(queues)
     _check_not_fewer("queues", known.name, there, queues)
@@ -175,9 +191,9 @@ def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
     for name in ("read_queues", "write_queues"):
         before = getattr(known.settings, name) or there
         _check_not_fewer(name, known.name, before, getattr(settings, name) or queues)
-    if (queues, settings) == (there, known.settings):
+    if (type, queues, settings) == (known.type, there, known.settings):
         return None
-    return Planned(known.id, known.name, known.type, queues, settings)
+    return Planned(known.id, known.name, type, queues, settings)
 
 
 def _check_queues(queues: int) -> None:
@@ -216,15 +232,25 @@ def _check_settings(name: str, settings: TopicSettings, queues: int) -> None:
         )
 
 
+def _check_may_become(known: Topic, type: TopicType) -> None:
+    """TOPIC_EXISTS for a change of a type to which consumers may have been written already."""
+    if type is not known.type and known.type is not TopicType.MIXED:
+        raise _other_type(known, type)
+
+
+def _other_type(known: Topic, type: TopicType) -> HorologError:
+    return HorologError(
+        ErrorCode.TOPIC_EXISTS,
+        f"topic {known.name!r} exists with type {known.type.value}; "
+        f"a type cannot be changed to {type.value}",
+        field="type",
+    )
+
+
 def _check_is_the_same(known: Topic, command: CreateTopic) -> None:
     """TOPIC_EXISTS, with the first difference, for a creation of what is there otherwise."""
     if known.type is not command.type:
-        raise HorologError(
-            ErrorCode.TOPIC_EXISTS,
-            f"topic {known.name!r} exists with type {known.type.value}; "
-            f"a type cannot be changed to {command.type.value}",
-            field="type",
-        )
+        raise _other_type(known, command.type)
     there = len(known.queues)
     if there != command.queues:
         raise HorologError(

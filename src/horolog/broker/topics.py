@@ -166,6 +166,7 @@ class Topics:
             self.last = max(self.last, topic_id)
             self._names.append(name)
             self._sorted = False
+        topic.type = type
         topic.settings = settings
         self._note_late(topic_id, settings)
         while len(topic.queues) < queues:

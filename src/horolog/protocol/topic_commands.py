@@ -69,12 +69,14 @@ class CreateTopic:
 class ChangeTopic:
     """Add queues to a topic, up to `queues` of them, or give it other settings; gives `TopicView`.
 
-    Fewer queues than it has, of whichever kind, are refused.
+    Fewer queues than it has, of whichever kind, are refused; and another type, but of a topic that takes all: its
+    messages stay as they are, and new ones must be of that type.
     """
 
     name: str
     queues: int = 0  # 0: as many as it has
     settings: TopicSettings | None = None  # None: as they are
+    type: TopicType | None = None  # None: as it is
 
 
 @dataclass(slots=True, frozen=True)

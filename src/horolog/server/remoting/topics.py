@@ -87,9 +87,8 @@ class TopicCodes:
             settings = wanted.settings(TopicSettings())
             await self._engine.submit(CreateTopic(name, type or TopicType.MIXED, queues, settings))
             return
-        if type is not None and type is not known.type:
-            await self._engine.submit(CreateTopic(name, type, known.queues))  # says why it cannot
-        await self._engine.submit(ChangeTopic(name, queues, wanted.settings(known.settings)))
+        settings = wanted.settings(known.settings)
+        await self._engine.submit(ChangeTopic(name, queues, settings, type))
 
     async def delete(self, request: Request) -> Answer:
         """Forget a topic of which nothing waits; one that is not there is gone already."""
