@@ -42,6 +42,15 @@ def encoded() -> bytes:
     )
 
 
+def test_another_store_host_changes_nothing_else() -> None:
+    before = encoded()
+    after = layout.with_store_host(before, b"\x0a\0\0\x09\0\0\x2a\x9f")
+    assert layout.decode(after).store_host == (b"\x0a\0\0\x09", 10_911)
+    assert layout.decode(after)._replace(store_host=layout.decode(before).store_host) == (
+        layout.decode(before)
+    )
+
+
 def test_golden_bytes() -> None:
     assert encoded() == GOLDEN.read_bytes()
 

@@ -74,7 +74,7 @@ def batch(*items: tuple[bytes, str]) -> bytes:
 
 
 def test_a_send_and_a_pull(tmp_path: Path) -> None:
-    with remoting_door(tmp_path) as door, door.client() as client:
+    with remoting_door(tmp_path, advertised="127.0.0.1") as door, door.client() as client:
         door.create("orders")
         sent = client.done(
             Code.SEND_MESSAGE_V2,

@@ -221,6 +221,14 @@ def offset_message_id(layout: bytes) -> str:
     return (host + layout[POSITION_AT : POSITION_AT + 8]).hex().upper()
 
 
+def with_store_host(layout: bytes, host: bytes) -> bytes:
+    """A message with another store host: 4 bytes of IPv4 and 4 of port; one whose store has IPv6 stays as it is."""
+    if layout[SYS_FLAG_AT + 3] & STORE_HOST_V6:
+        return layout
+    at = STORE_HOST_AT + (12 if layout[SYS_FLAG_AT + 3] & BORN_HOST_V6 else 0)
+    return layout[:at] + host + layout[at + len(host) :]
+
+
 def _decode(layout: bytes) -> Stored:
     size, magic, crc, queue_id, flag, offset, position, sys_flag, born_ms = FRONT.unpack_from(
         layout

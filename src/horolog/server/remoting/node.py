@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +98,15 @@ class Node:
         except HorologError as error:
             if error.code is not ErrorCode.TOPIC_EXISTS:
                 raise
+
+    def store_host_for(self, request: Request) -> bytes:
+        """The store host by which the client who asks knows this broker: tools compare it with the address in routes."""
+        if self.advertised:
+            return self.store_host
+        try:
+            return socket.inet_aton(request.link.dialled) + self.broker_port.to_bytes(4, "big")
+        except OSError:  # of IPv6
+            return self.store_host
 
     def address(self, request: Request) -> str:
         """host:port under which the client who asks reaches the broker's door."""

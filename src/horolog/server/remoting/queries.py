@@ -8,6 +8,7 @@ from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
 from horolog.protocol.queue_commands import ReadMessage
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.request import Answer, flag, integer, text
+from horolog.protocol.rocketmq.layout import with_store_host
 from horolog.server.messages import find
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
@@ -40,7 +41,7 @@ class QueryCodes:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             return Answer(Status.SYSTEM_ERROR, remark=error.message)
-        return Answer(body=bytes(layout))
+        return Answer(body=with_store_host(bytes(layout), self._node.store_host_for(request)))
 
     async def query(self, request: Request) -> Answer:
         """Messages of a topic that have a key, or an id, and were stored within a time.
@@ -69,7 +70,9 @@ class QueryCodes:
             "indexLastUpdateTimestamp": str(newest[-1].store_ms),
             "indexLastUpdatePhyoffset": str(newest[-1].origin),
         }
-        return Answer(fields=fields, body=b"".join([message.layout for message in newest]))
+        host = self._node.store_host_for(request)
+        layouts = [with_store_host(bytes(message.layout), host) for message in newest]
+        return Answer(fields=fields, body=b"".join(layouts))
 
 
 def _that_fit(found: list[FoundMessage]) -> list[FoundMessage]:
