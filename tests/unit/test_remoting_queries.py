@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.support.remoting_door import STORE_HOST, RemotingDoor, remoting_door
 from tests.unit.test_remoting_messages import layouts, sending
 
-from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.codes import Code, Status
 
 
 def hosts(door: RemotingDoor) -> list[tuple[bytes, int]]:
@@ -33,3 +33,30 @@ def test_the_store_is_where_the_tool_has_dialled(tmp_path: Path) -> None:
 def test_an_advertised_store_stays(tmp_path: Path) -> None:
     with remoting_door(tmp_path, advertised="broker.example") as door:
         assert hosts(door) == [(STORE_HOST[:4], 10_911)] * 2
+
+
+def test_what_is_looked_up_by_is_what_the_tool_says(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        names = {"UNIQ_KEY": "A" * 32, "KEYS": "k", "TAGS": "TagA"}
+        client.done(Code.SEND_MESSAGE_V2, sending(properties=names), b"x")
+
+        def code(key: str, **fields: object) -> int:
+            asked = {"topic": "orders", "key": key, **fields}
+            return client.call(Code.QUERY_MESSAGE, asked).code
+
+        for found in (
+            code("k"),
+            code("k", indexType="K"),
+            code("A" * 32, indexType="U"),
+            code("A" * 32, indexType="K", _UNIQUE_KEY_QUERY=True),
+        ):
+            assert found == Status.SUCCESS
+        assert code("k", indexType="U") == Status.QUERY_NOT_FOUND
+        by_tag = client.call(
+            Code.QUERY_MESSAGE, {"topic": "orders", "key": "TagA", "indexType": "T"}
+        )
+        assert by_tag.code == Status.INVALID_PARAMETER
+        assert by_tag.remark.startswith(
+            "indexType: 'T'; messages are indexed by key (K) and id (U)"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ANSWER_BYTES_MAX
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
 from horolog.protocol.queue_commands import ReadMessage
@@ -17,6 +17,7 @@ from horolog.server.remoting.request import Request
 _SHOWN = frozenset({MessageState.DELIVERED, MessageState.PENDING})
 _FOUND_MAX = 64  # RocketMQ's own tools ask for so many
 _FAR_MS = (1 << 63) - 1
+_BY_KEY, _BY_ID = "K", "U"  # as tools of 5.5 say; earlier ones ask by key, or have a flag
 
 
 class QueryCodes:
@@ -54,7 +55,15 @@ class QueryCodes:
         most = integer(frame, "maxNum", _FOUND_MAX, low=1)
         begin_ms = integer(frame, "beginTimestamp", 0)
         end_ms = integer(frame, "endTimestamp", _FAR_MS)
-        if flag(frame, "_UNIQUE_KEY_QUERY"):
+        index = text(frame, "indexType", "") or _BY_KEY
+        if index not in (_BY_KEY, _BY_ID):
+            raise refused(
+                "indexType",
+                f"{index[:40]!r}; messages are indexed by key (K) and id (U), not by tag:"
+                " `horolog message search --tag` reads the log for them",
+                "K or U",
+            )
+        if index == _BY_ID or flag(frame, "_UNIQUE_KEY_QUERY"):
             query = FindMessages(topic, message_id=key)
         else:
             query = FindMessages(topic, key=key)
