@@ -96,12 +96,14 @@ def test_rates_come_from_what_the_broker_knows_anyway(tmp_path: Path):
             await engine.submit(SendMessages("old", later))
             await engine.submit(SendMessages("old", encoded("old", b"6")))
             await engine.submit(CommitOffsets("workers", "old", {0: 3}))
+            await engine.submit(CommitOffsets("newcomers", "old", {0: 3}))
             await rates.look()
             assert rates.puts("new").minute.sum == 1
             assert rates.puts("old").minute.sum == 1
             assert rates.puts().minute.sum == 5  # with what waits
             assert rates.gets("old", "workers").minute.sum == 2
-            assert rates.gets().day.sum == 2
+            assert rates.gets("old", "newcomers").minute.sum == 3  # it began with the first message
+            assert rates.gets().day.sum == 5
             assert rates.gets("old", "nobody").day.sum == 0
             assert rates.puts_of_day.day() == Day(2, 2, 7)
         finally:

@@ -131,6 +131,7 @@ class Rates:
         self._meters: dict[Hashable, Meter] = {}
         self._log_end = -1
         self._seen: set[Hashable] = set()
+        self._whole: set[str] = set()  # topics that still have all their messages
         self._looking = asyncio.Lock()
         self.puts_of_day = Totals()
         self.gets_of_day = Totals()
@@ -190,7 +191,7 @@ class Rates:
         put = stored + view.pending + view.recalled  # what was put and waits, or waits no more
         self._note("", put)
         self.puts_of_day.look(put, wall_ms)
-        consumed = await self._look_at_groups()
+        consumed = await self._look_at_groups(first=first)
         self._note(("", ""), consumed)
         self.gets_of_day.look(consumed, wall_ms)
         for key in self._meters.keys() - self._seen:
@@ -198,14 +199,17 @@ class Rates:
 
     async def _look_at_topics(self, *, first: bool) -> int:
         stored = 0
+        self._whole = set()
         async for topic in listing.topics(self._engine):
             total = sum(topic.queue_offsets)
             # A topic that is new since the last look had nothing then.
             self._note(topic.name, total, since=total if first else 0)
             stored += total
+            if not any(topic.min_offsets):
+                self._whole.add(topic.name)
         return stored
 
-    async def _look_at_groups(self) -> int:
+    async def _look_at_groups(self, *, first: bool) -> int:
         pairs: list[tuple[str, str]] = []
         async for group in listing.groups(self._engine):
             pairs += ((group.name, topic) for topic in group.topics)
@@ -213,7 +217,9 @@ class Rates:
                 break
         lags = await listing.lags(self._engine, pairs[:RATED_PAIRS_MAX])
         for lag in lags:
-            self._note((lag.topic, lag.group), lag.consumed)
+            # A group that is new since the last look began at the first message, where that is still there.
+            began_at_0 = not first and lag.topic in self._whole
+            self._note((lag.topic, lag.group), lag.consumed, since=0 if began_at_0 else None)
         return sum(lag.consumed for lag in lags)
 
     def _note(self, key: Hashable, total: int, since: int | None = None) -> None:

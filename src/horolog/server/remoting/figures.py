@@ -12,7 +12,6 @@ import time
 from typing import Any
 
 from horolog import __version__
-from horolog.errors import refused
 from horolog.limits import ADMIN_LIST_MAX, QUEUES_MAX, TURN_READ_BYTES
 from horolog.protocol.commands import (
     BrokerView,
@@ -24,7 +23,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.remoting import broker_bodies as bodies
 from horolog.protocol.remoting.broker_bodies import Unit
-from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import VERSION
 from horolog.protocol.remoting.request import Answer, integer, text
 from horolog.protocol.rocketmq import properties
@@ -170,11 +169,10 @@ class FigureCodes:
             recent = self._rates.puts()
         elif name == "BROKER_GET_NUMS":
             recent = self._rates.gets()
-        else:
-            raise refused(
-                "statsName",
-                f"{name[:40]!r} of {key[:200]!r} is not kept; there are {_STATS}",
-                _STATS,
+        else:  # of this code alone exporters make no noise
+            return Answer(
+                Status.SYSTEM_ERROR,
+                remark=f"statsName: {name[:40]!r} of {key[:200]!r} is not kept; there are {_STATS}",
             )
         return Answer(body=bodies.stats_data(*map(_item, recent)))
 
