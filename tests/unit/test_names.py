@@ -61,6 +61,11 @@ def test_system_topics(name: str) -> None:
     assert caught.value.code is ErrorCode.ILLEGAL_TOPIC
 
 
+def test_topics_of_traces_may_be_used() -> None:
+    for name in ("RMQ_SYS_TRACE_TOPIC", "rmq_sys_TRACE_DATA_DefaultRegion"):
+        assert check_topic(name) == name
+
+
 @pytest.mark.parametrize("name", ["TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "CID_ONSAPI_PULL"])
 def test_system_groups(name: str) -> None:
     with pytest.raises(HorologError, match="system group") as caught:

@@ -147,6 +147,7 @@ def test_routes_of_topics_that_are_not_there(tmp_path: Path) -> None:
         ("broker-a", 1, 7),
         ("SELF_TEST_TOPIC", 1, 6),
         ("RMQ_SYS_TRACE_TOPIC", 1, 6),
+        ("rmq_sys_TRACE_DATA_DefaultRegion", 1, 6),
         ("DefaultCluster_REPLY_TOPIC", 1, 6),
     ],
 )

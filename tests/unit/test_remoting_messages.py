@@ -281,7 +281,7 @@ def test_without_auto_creation_only_topics_for_retries_are_made(tmp_path: Path) 
         assert answer.code == Status.TOPIC_NOT_EXIST
         assert "new" in answer.remark
         door.submit(PutGroup("g"))
-        for topic in ("%RETRY%g", "%DLQ%g", "RMQ_SYS_TRACE_TOPIC"):
+        for topic in ("%RETRY%g", "%DLQ%g", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_TRACE_DATA_cn"):
             client.done(Code.SEND_MESSAGE_V2, sending(topic), b"x")
             (queues,) = client.json(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})["queueDatas"]
             assert queues["writeQueueNums"] == 1

@@ -24,6 +24,9 @@ SYSTEM_TOPICS = frozenset(
 )
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 """Where RocketMQ, and this broker, keep the messages of transactions that nobody knew anything of: to be read only."""
+_SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+CLOUD_TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
+"""Where 4.x clients send their traces that reach Alibaba Cloud (`AccessChannel.CLOUD`); a region's name follows."""
 _SYSTEM_GROUPS = frozenset(
     {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
 )
@@ -53,7 +56,9 @@ def _check(name: str, what: str, limit: int, code: ErrorCode) -> None:
 def check_topic(name: str) -> str:
     """The name itself, if a client may use it for a topic; else ILLEGAL_TOPIC."""
     _check(name, "topic", TOPIC_NAME_MAX, ErrorCode.ILLEGAL_TOPIC)
-    if name in SYSTEM_TOPICS or name.startswith("rmq_sys_"):
+    if name in SYSTEM_TOPICS or (
+        name.startswith(_SYSTEM_TOPIC_PREFIX) and not name.startswith(CLOUD_TRACE_PREFIX)
+    ):
         raise HorologError(
             ErrorCode.ILLEGAL_TOPIC, f"topic {name!r} is a system topic", field="topic"
         )

@@ -12,6 +12,7 @@ from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.queue_locks import QueueLocks
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
+from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX
 from horolog.server.connected import Neighbour
 from horolog.server.loop import Engine
 from horolog.server.message_id import MessageIds
@@ -27,7 +28,7 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients that trace send to it, whether it
 _LEVELS = parse_levels(DEFAULT_LEVELS)
 RETRY_PREFIX = "%RETRY%"
 LANES_TOPIC = "SCHEDULE_TOPIC_XXXX"  # a queue for each delay level, which tools may look at
-_MADE_AT_USE = (RETRY_PREFIX, "%DLQ%")
+_MADE_AT_USE = (RETRY_PREFIX, "%DLQ%", CLOUD_TRACE_PREFIX)
 
 
 @dataclass(slots=True)

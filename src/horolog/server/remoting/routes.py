@@ -15,7 +15,7 @@ from horolog.protocol.remoting.routes import (
     cluster,
     route,
 )
-from horolog.protocol.rocketmq.names import check_group
+from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX, check_group
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.kv import ORDER_TOPICS
 from horolog.server.remoting.node import (
@@ -74,7 +74,7 @@ class RouteCodes:
         if topic in self._defaults:
             queues, perm = self._defaults[topic]
             return Answer(body=route(broker, queues, queues, perm))
-        if _is_of_retries(topic):
+        if _is_of_retries(topic) or topic.startswith(CLOUD_TRACE_PREFIX):
             return Answer(body=route(broker, 1, 1, READ_WRITE))
         return Answer(Status.TOPIC_NOT_EXIST, remark=f"topic: {topic[:200]!r} does not exist")
 
