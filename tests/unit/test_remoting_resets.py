@@ -1,4 +1,4 @@
-"""Resets of groups whose 4.x pull consumers keep offsets of their own."""
+"""Resets of groups whose 4.x pull consumers keep offsets of their own, and offsets that are not there."""
 
 from __future__ import annotations
 
@@ -116,3 +116,12 @@ def test_of_too_many_resets_the_first_are_forgotten() -> None:
     assert [moved.take("g", "t", queue) for queue in (0, 1)] == [7, None]
     moved.forget("h")
     assert not moved.has("h", "t", 2)
+
+
+def test_a_topic_that_is_not_there_has_no_offsets(tmp_path: Path) -> None:
+    """Consumers ask for the topic of their retries before it is made, and take any other answer for a failure."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        asked = {"consumerGroup": "g", "topic": "nothing", "queueId": 0}
+        answer = client.call(Code.QUERY_CONSUMER_OFFSET, asked)
+        assert answer.code == Status.QUERY_NOT_FOUND
+        assert answer.remark == "topic 'nothing' does not exist"
