@@ -182,7 +182,10 @@ def test_it_is_set_and_shown_over_remoting(tmp_path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         ways = {
             "one": ({"topicFilterType": "MULTI_TAG"}, True),
-            "two": ({"attributes": "+multi.tag=true,+a=b", "topicFilterType": "SINGLE_TAG"}, True),
+            "two": (
+                {"attributes": "+multi.tag=true,+reserve.time=-1", "topicFilterType": "SINGLE_TAG"},
+                True,
+            ),
             "three": ({"topicFilterType": "SINGLE_TAG"}, False),
         }
         for name, (fields, is_multi) in ways.items():

@@ -98,7 +98,7 @@ def test_an_attribute_says_what_becomes_of_late_messages(tmp_path: Path) -> None
         ("+cleanup.policy=COMPACTION", None),
         ("+message.type=UNSPECIFIED", TopicType.MIXED),
         ("+message.type=Normal", TopicType.NORMAL),
-        ("+a=b, +message.type=MIXED", TopicType.MIXED),
+        ("+queue.type=BatchCQ, +message.type=MIXED", TopicType.MIXED),
     ],
 )
 def test_a_type_is_read_from_attributes(attributes: str, type: TopicType | None) -> None:
@@ -106,9 +106,21 @@ def test_a_type_is_read_from_attributes(attributes: str, type: TopicType | None)
 
 
 def test_other_attributes_are_set_and_removed() -> None:
-    assert attributes_wanted("+a=b, -c,+message.type=FIFO") == (
+    assert attributes_wanted("+queue.type=BatchCQ, -c,+message.type=FIFO") == (
         TopicType.FIFO,
-        {"a": "b", "c": None},
+        {"queue.type": "BatchCQ", "c": None},
+    )
+
+
+@pytest.mark.parametrize("name", ["mesage.type", "horolog.lat", "Message.Type", "x" * 50])
+def test_an_attribute_that_nobody_knows_is_refused(name: str) -> None:
+    known = (
+        "cleanup.policy, horolog.late, lite.topic.expiration, message.type, multi.tag, queue.type"
+    )
+    with pytest.raises(HorologError) as refused:
+        attributes_wanted(f"+message.type=DELAY,+{name}=DELAY")
+    assert refused.value.message == (
+        f"attributes: {name[:40]!r} is not known; there are {known}, reserve.time"
     )
 
 

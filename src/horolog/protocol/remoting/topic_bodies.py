@@ -18,6 +18,9 @@ MESSAGE_TYPE = "message.type"
 MULTI_TAG = "multi.tag"  # ours: of RocketMQ's tools only Java programs say `topicFilterType`
 _UNSPECIFIED = "UNSPECIFIED"  # a topic of RocketMQ without a type takes what 4.x clients send: all
 LATE = "horolog.late"  # the attribute that says what becomes of late messages
+_KEPT = ("cleanup.policy", "lite.topic.expiration", "queue.type", "reserve.time")
+"""Attributes that RocketMQ has, and that mean nothing here: they are kept and shown."""
+_KNOWN = frozenset({*_KEPT, MESSAGE_TYPE, MULTI_TAG, LATE})
 DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # configuration is not numbered
 
 
@@ -123,7 +126,8 @@ def multi_tag_wanted(filter_type: str, changes: dict[str, str | None]) -> bool |
 def attributes_wanted(attributes: str) -> tuple[TopicType | None, dict[str, str | None]]:
     """The type that attributes ask for (None: they say nothing of it), and other changes (None: remove it).
 
-    BAD_REQUEST names what is wrong.
+    BAD_REQUEST names what is wrong, also a name that nobody knows: else a mistyped one would go unnoticed.  Whatever is
+    there can be removed.
     """
     type: TopicType | None = None
     changes: dict[str, str | None] = {}
@@ -131,6 +135,10 @@ def attributes_wanted(attributes: str) -> tuple[TopicType | None, dict[str, str 
         name, is_set, value = change[1:].partition("=")
         if change[0] not in "+-" or not name or bool(is_set) != (change[0] == "+"):
             raise _bad_attribute(f"{change[:40]!r} is neither +name=value nor -name")
+        if is_set and name not in _KNOWN:
+            raise _bad_attribute(
+                f"{name[:40]!r} is not known; there are {', '.join(sorted(_KNOWN))}"
+            )
         if name == MESSAGE_TYPE:
             type = _type_named(value)
         else:
