@@ -5,7 +5,7 @@ Nobody logs it: after a start consumers ask where to go on anyway.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from horolog.limits import RESET_QUEUES_MAX
 
@@ -16,6 +16,7 @@ class MovedOffsets:
     def __init__(self, maximum: int = RESET_QUEUES_MAX) -> None:
         self._maximum = maximum
         self._next: dict[tuple[str, str, int], int] = {}
+        self.on_note: Callable[[str, str], None] = _nobody_waits  # a group was reset in a topic
 
     def note(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """The group was reset in these queues."""
@@ -24,6 +25,7 @@ class MovedOffsets:
             if len(self._next) >= self._maximum:
                 del self._next[next(iter(self._next))]
             self._next[group, topic, queue_id] = offset
+        self.on_note(group, topic)
 
     def has(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a consumer is still to be told."""
@@ -37,3 +39,7 @@ class MovedOffsets:
         """The group is gone."""
         for place in [place for place in self._next if place[0] == group]:
             del self._next[place]
+
+
+def _nobody_waits(_group: str, _topic: str) -> None:
+    """Ignore that a group was reset."""

@@ -42,7 +42,8 @@ class PullCodes:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._waiting: dict[RemotingLink, dict[Request, Ticket]] = {}
+        self._waiting: dict[RemotingLink, dict[Request, tuple[Ticket, Pull]]] = {}
+        node.moved.on_note = self._end_waits
 
     def handlers(self) -> dict[Code, Handler]:
         """Who handles which code."""
@@ -94,10 +95,18 @@ class PullCodes:
             group, request.link
         )
 
+    def _end_waits(self, group: str, topic: str) -> None:
+        """The group was reset in that topic: pulls of it that wait are answered now."""
+        links = {member.link for member in self._node.registry.members(group)}
+        for link in links:
+            for ticket, command in self._waiting.get(link, {}).values():
+                if (command.group, command.topic) == (group, topic):
+                    self._node.engine.ask(CancelReceive(ticket, answer=True), nobody)
+
     def _ask(self, request: Request, command: Pull) -> None:
         ticket = self._node.engine.ask(command, partial(self._came, request, command))
         if command.poll_ms:
-            self._waiting.setdefault(request.link, {})[request] = ticket
+            self._waiting.setdefault(request.link, {})[request] = ticket, command
 
     def _expression(
         self, frame: Frame, group: str, topic: str, flags: int
@@ -163,7 +172,7 @@ class PullCodes:
 
     def gone(self, link: RemotingLink) -> None:
         """A connection has ended: nobody waits for its pulls."""
-        for ticket in self._waiting.pop(link, {}).values():
+        for ticket, _ in self._waiting.pop(link, {}).values():
             self._node.engine.ask(CancelReceive(ticket), nobody)
 
 
