@@ -68,6 +68,36 @@ def test_an_answer_that_is_broken_off(said: bytes, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.startswith(f"horolog: no broker answers at {url} (")
 
 
+@pytest.mark.parametrize("command", ["recall", "hand-over"])
+def test_ctrl_d_at_the_question(command: str, monkeypatch, capsys) -> None:
+    """It is no answer: nothing is done, and nothing more is said."""
+    ours, theirs = os.openpty()
+    counted = b'{"result": {"matched": 3}}'
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        open(theirs, encoding="utf-8") as terminal,
+        open(ours, "wb", buffering=0) as keyboard,
+    ):
+
+        def answer() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(65_536)
+                head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(counted)}\r\n\r\n"
+                connection.sendall(head.encode() + counted)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        monkeypatch.setattr(sys, "stdin", terminal)
+        keyboard.write(b"\x04")
+        window = ["--from", "2026-03-08T00:00Z", "--to", "2026-03-09T00:00Z"]
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert run([command, "--topic", "t", *window, "--admin", url]) == 130
+        answering.join()
+    sentence = capsys.readouterr().err
+    assert "3 messages of t? [y/N]:" in sentence
+    assert "Traceback" not in sentence
+
+
 def test_output_that_cannot_be_written() -> None:
     """A full disk is a sentence and exit code 1, not a traceback."""
     with open("/dev/full", "w", encoding="utf-8") as full:

@@ -138,7 +138,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return ended.exit_code
     except HorologError as error:
         return _complain(error.message, exit_of(error))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, typer.Abort):  # Ctrl-C; at a question also Ctrl-D
         return 130
     except BrokenPipeError:
         give_up_output()  # whoever read us (head, less) has seen enough
