@@ -236,6 +236,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--tls-cert="], "--tls-cert: is empty"),
         (["restore", "x", "--data-dir", ""], "--data-dir: is empty"),
         (["backup", ""], "DIR: is empty"),
+        (["topic", "describe", ""], "NAME: is empty"),
+        (["group", "delete", ""], "NAME: is empty"),
+        (["group", "clients", ""], "NAME: is empty; leave it out instead"),
+        (["schedule", "remove", ""], "NAME: is empty"),
+        (["dlq", "redrive", "", "--all"], "GROUP: is empty"),
+        (["dlq", "list", ""], "GROUP: is empty; leave it out instead"),
+        (["message", "show", ""], "ID: is empty"),
+        (["recall", "", "--topic", "t", "--key", "k"], "HANDLE: is empty; leave it out instead"),
+        (["schedule", "show", "standup/next"], "NAME: schedule 'standup/next' has characters"),
+        (["schedule", "remove", "a/b"], "NAME: schedule 'a/b' has characters"),
         (
             ["recall", "--topic", "t", "--from", "0", "--to", "9", "--tag", "", "--yes"],
             "--tag: is empty",
@@ -259,6 +269,32 @@ def test_a_usage_error_is_one_sentence_that_names_the_flag(
     assert shown.err.startswith("horolog: ")
     assert shown.err.count("\n") == 1
     assert message.lower() in shown.err.lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["topic", "describe", "orders/groups/g"], "NAME: topic 'orders/groups/g'", Exit.REFUSED),
+        (["topic", "describe", "o/queues/0/messages"], "NAME: topic 'o/queues/0", Exit.REFUSED),
+        (["topic", "delete", "orders/groups/g"], "NAME: topic 'orders/groups/g'", Exit.REFUSED),
+        (["topic", "set", "a/b", "--queues", "2"], "NAME: topic 'a/b'", Exit.REFUSED),
+        (["group", "describe", "g/dead-letters"], "NAME: consumer group 'g/d", Exit.REFUSED),
+        (["group", "delete", "a/b"], "NAME: consumer group 'a/b'", Exit.REFUSED),
+        (["dlq", "list", "a/b"], "GROUP: consumer group 'a/b'", Exit.REFUSED),
+        (["dlq", "redrive", "a/b", "--all"], "GROUP: consumer group 'a/b'", Exit.REFUSED),
+        (["message", "show", "search"], "ID: no message with id 'search'", Exit.NOT_FOUND),
+        (["message", "show", "find"], "ID: no message with id 'find'", Exit.NOT_FOUND),
+        (["message", "show", "a/b"], "ID: no message with id 'a/b'", Exit.NOT_FOUND),
+    ],
+)
+def test_a_name_that_would_be_another_path(
+    arguments: list[str], message: str, code: Exit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is refused before anything is asked: no broker runs here."""
+    assert run([*arguments, "--admin", "http://127.0.0.1:9"]) == code
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"horolog: {message}")
+    assert shown.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -17,17 +17,25 @@ import base64
 import http.client
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 from horolog.admin.status import UnreachableError, error_from_body
 from horolog.errors import ErrorCode, refused
+from horolog.protocol.rocketmq.names import check_group_name, check_schedule, check_topic
 
 DEFAULT_URL = "http://127.0.0.1:8090"
 TIMEOUT_S = 30.0
 _SHOWN = 100  # characters of an answer that nobody understands
 ADVANCE_TIMEOUT_S = 600.0  # advancing returns when all that became due is handed over
+# By the part of a path before them: what the broker asks of a name, too.
+_CHECKS: Mapping[str, Callable[[str], str]] = {
+    "topics": check_topic,
+    "groups": check_group_name,
+    "schedules": check_schedule,
+}
 
 
 def _authorization(parts: SplitResult) -> str:
@@ -173,5 +181,11 @@ def _with(path: str, parameters: Mapping[str, object] | None) -> str:
 
 
 def path_of(*parts: str) -> str:
-    """A path under /v1 with its parts escaped (topic names may hold % and |)."""
+    """A path under /v1 with its parts escaped (topic names may hold % and |).
+
+    What no topic, group or schedule may be called is refused as the broker refuses it: a / in it would be another path.
+    """
+    for kind, name in pairwise(parts):
+        if (check := _CHECKS.get(kind)) is not None:
+            check(name)
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)

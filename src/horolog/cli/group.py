@@ -129,9 +129,9 @@ def clients(
     """
     from horolog.admin.client import path_of
 
-    found = _all(admin, "clients", "clients", group=name)
-    if name and not found:
-        with typed_as(_FLAGS):
+    with typed_as(_FLAGS):
+        found = _all(admin, "clients", "clients", group=name)
+        if name and not found:
             connect(admin).get(path_of("groups", name), {"limit": 1})  # or it does not exist
     if as_json:
         print_json({"clients": found})
@@ -278,8 +278,8 @@ def delete(
     """
     from horolog.admin.client import path_of
 
-    path = path_of("groups", name) + ("?force=true" if force else "")
     with typed_as(_FLAGS):
+        path = path_of("groups", name) + ("?force=true" if force else "")
         result = connect(admin).delete(path)
     if as_json:
         print_json(result)

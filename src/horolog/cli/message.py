@@ -92,10 +92,11 @@ def show(
     Example:
       horolog message show 01AB
     """
-    from urllib.parse import quote
+    from horolog.admin.client import path_of
 
+    _check_has_path(id_)
     with typed_as({**_FLAGS, "id": "ID"}):
-        shown = connect(admin).get(f"/v1/messages/{quote(id_, safe='')}", {"topic": topic or None})
+        shown = connect(admin).get(path_of("messages", id_), {"topic": topic or None})
     if as_json:
         print_json(shown)
         return
@@ -119,6 +120,18 @@ def show(
     if not shown["history_complete"]:
         typer.echo(
             "something may be missing: the log does not reach back, or is too long to be read"
+        )
+
+
+def _check_has_path(message_id: str) -> None:
+    """NOT_FOUND for an id whose path in the admin API would be another one."""
+    from horolog.errors import ErrorCode, refused
+
+    if "/" in message_id or message_id in ("find", "search"):
+        raise refused(
+            "ID",
+            f"no message with id {message_id!r} can be shown; `horolog message find --id` looks for it",
+            code=ErrorCode.NOT_FOUND,
         )
 
 

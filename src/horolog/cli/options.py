@@ -53,10 +53,11 @@ Yes = Annotated[
 
 
 _PLACES = frozenset({"BACKUP", "DATA_DIR", "DIR", "FILE"})  # metavars
+_TEXTS = frozenset({"BODY"})  # metavars; the broker says what is wrong with an empty one
 
 
 class _NoBlanks(typer.core.TyperCommand):
-    """A command that refuses an empty option or place, which is what a shell variable without a value gives.
+    """A command that refuses an empty option or argument, which is what a shell variable without a value gives.
 
     Taken as left out, `--in "$DELAY"` would send at once, and `--tag "$TAG"` would recall messages with other tags;
     taken as a path, `--data-dir "$DIR"` would be the directory that one happens to be in.
@@ -70,7 +71,8 @@ class _NoBlanks(typer.core.TyperCommand):
         for parameter in self.params:
             given = typed.get(parameter.name or "")
             if "" in (given, *_several(given)) and not self._may_be_empty(parameter):
-                raise refused(_flag_of(parameter), "is empty; leave it out instead")
+                why = "is empty" if parameter.required else "is empty; leave it out instead"
+                raise refused(_flag_of(parameter), why)
         left = super().parse_args(ctx, args)
         for parameter in self.params:
             _check_text(parameter, ctx.params.get(parameter.name or ""))
@@ -79,7 +81,7 @@ class _NoBlanks(typer.core.TyperCommand):
     def _may_be_empty(self, parameter: Any) -> bool:
         if parameter.metavar in _PLACES:
             return False
-        return self.texts_may_be_empty or parameter.param_type_name == "argument"
+        return self.texts_may_be_empty or parameter.metavar in _TEXTS
 
 
 class _Blanks(_NoBlanks):
@@ -90,8 +92,9 @@ class _Blanks(_NoBlanks):
 
 def _flag_of(parameter: Any) -> str:
     """What a parameter is called in the help."""
-    name: str = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
-    return name
+    if parameter.param_type_name == "option":
+        return str(parameter.opts[0])
+    return str(parameter.metavar).strip("[].")
 
 
 def _several(given: object) -> Sequence[object]:

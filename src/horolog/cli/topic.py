@@ -185,10 +185,9 @@ def delete(
     """
     from horolog.admin.client import path_of
 
-    path = path_of("topics", name)
-    if pending is not Pending.REFUSE:
-        path += f"?pending={pending.value}"
+    asked = "" if pending is Pending.REFUSE else f"?pending={pending.value}"
     with typed_as({"topic": "NAME", "pending": "--pending"}):
+        path = path_of("topics", name) + asked
         result = connect(admin, timeout_s=LONG_S).delete(path)
     if as_json:
         print_json(result)
@@ -269,9 +268,10 @@ def describe(
     from horolog.admin.client import path_of
 
     client = connect(admin)
-    view = client.get(path_of("topics", name))
-    if group:
-        view["group"] = client.get(path_of("topics", name, "groups", group))
+    with typed_as({"topic": "NAME", "consumer group": "--group"}):
+        view = client.get(path_of("topics", name))
+        if group:
+            view["group"] = client.get(path_of("topics", name, "groups", group))
     if as_json:
         print_json(view)
         return
