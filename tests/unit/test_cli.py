@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import subprocess
 import sys
@@ -252,6 +253,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["clock", "advance", "30"], "DURATION: '30' is not a duration"),
         (["topic", "list", "--admin", "ftp://x"], "--admin: 'ftp://x' is not a URL"),
+        (["topic", "list", "--admin", "http://x y:1"], "--admin: 'http://x y:1' is not a URL"),
+        (["topic", "list", "--admin", "http://[::1:1"], "--admin: 'http://[::1:1' is not a URL"),
+        (["topic", "list", "--admin", "http://a..b:1"], "--admin: 'http://a..b:1' is not a URL"),
+        (["topic", "list", "--admin", "http://x:0"], "--admin: 'http://x:0' is not a URL"),
+        (["topic", "list", "--admin", "http://x:99999"], "--admin: 'http://x:99999' is not a URL"),
+        (["topic", "list", "--admin", "http://u:p@x y:1"], "--admin: 'x y:1' is not a URL"),
         (["fly"], "No such command 'fly'"),
         (["send", "t", "a\udcff"], "BODY: is not UTF-8 text"),
         (["send", "t", "x", "--key", "a", "--key", "\udcff"], "--key: is not UTF-8 text"),
@@ -269,6 +276,26 @@ def test_a_usage_error_is_one_sentence_that_names_the_flag(
     assert shown.err.startswith("horolog: ")
     assert shown.err.count("\n") == 1
     assert message.lower() in shown.err.lower()
+
+
+@pytest.mark.parametrize(
+    "command", [["send", "t"], ["schedule", "create", "s", "t"], ["schedule", "change", "s", "t"]]
+)
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "BODY: empty; at least 1 byte is needed"),
+        (b"x" * 28_000_000, "BODY: 28000000 bytes; at most 4194304 are allowed"),
+    ],
+    ids=["empty", "large"],
+)
+def test_a_body_that_no_broker_takes(
+    command: list[str], body: bytes, message: str, monkeypatch, capsys
+) -> None:
+    """A broker would hang up on the large one in the middle: it is refused before anything is asked."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(body)))
+    assert run([*command, "-", "--admin", "http://127.0.0.1:9"]) == Exit.REFUSED
+    assert capsys.readouterr().err == f"horolog: {message}\n"
 
 
 @pytest.mark.parametrize(

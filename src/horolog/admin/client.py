@@ -51,6 +51,19 @@ def _authorization(parts: SplitResult) -> str:
     return f"Basic {base64.b64encode(f'{access_key}:{secret}'.encode()).decode()}"
 
 
+def _address(parts: SplitResult) -> tuple[str, int]:
+    """Host and port to connect to; ValueError for what is not http://host:port, or no host that could be looked up."""
+    host, port = parts.hostname or "", parts.port
+    if parts.scheme != "http" or not host or port == 0 or parts.path not in ("", "/"):
+        raise ValueError(parts.netloc)
+    if not host.isprintable() or " " in host:
+        raise ValueError(host)
+    host.encode(
+        "idna"
+    )  # UnicodeError, which is a ValueError: an empty label, or one that is too long
+    return host, port or 80
+
+
 class AdminClient:
     """Calls to one broker.  Refusals raise HorologError, silence raises `UnreachableError`.
 
@@ -60,22 +73,18 @@ class AdminClient:
     """
 
     def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = TIMEOUT_S) -> None:
-        parts = urlsplit(url)
         try:
-            port = parts.port or 80
+            parts = urlsplit(url)
+            self.host, self.port = _address(parts)
         except ValueError:
-            port = 0
-        if parts.scheme != "http" or not parts.hostname or not port or parts.path not in ("", "/"):
             raise refused(
                 "--admin",
                 f"{url.rpartition('@')[2]!r} is not a URL such as {DEFAULT_URL}",
                 code=ErrorCode.CONFIG,
-            )
+            ) from None
         self.url = f"http://{parts.netloc.rpartition('@')[2]}"
         self.url_as_given = f"http://{parts.netloc}"
         self._authorization = _authorization(parts)
-        self.host = parts.hostname
-        self.port = port
         self._timeout_s = timeout_s
 
     def without_key(self) -> AdminClient:

@@ -82,13 +82,21 @@ def send(
 
 
 def payload(body: str) -> dict[str, str]:
-    """The field of a request that carries a BODY argument; - reads stdin."""
-    if body != "-":
-        return {"body": body}
+    """The field of a request that carries a BODY argument; - reads stdin.
+
+    One that is empty or too large is refused as the broker refuses it, which would not read the whole of it.
+    """
     import base64
     import sys
 
-    return {"body_base64": base64.b64encode(sys.stdin.buffer.read()).decode()}
+    from horolog.protocol.rocketmq.message import check_body
+
+    content = sys.stdin.buffer.read() if body == "-" else body.encode()
+    with typed_as(_FLAGS):
+        check_body(content)
+    if body != "-":
+        return {"body": body}
+    return {"body_base64": base64.b64encode(content).decode()}
 
 
 def properties_of(pairs: list[str]) -> dict[str, str] | None:
