@@ -76,7 +76,8 @@ def test_a_key_leads_to_the_message_by_keyboard_alone(view: Page, still: BrokerP
     expect(row).to_contain_text("UA1545 Zürich")
     expect(row).to_contain_text("in 1 h")
     assert "key=UA1545" in view.url
-    row.focus()
+    view.keyboard.press("j")
+    expect(row).to_be_focused()
     view.keyboard.press("Enter")
     expect(view.get_by_role("heading", level=1)).to_have_text(sent["message_id"])
     expect(view).to_have_title(f"{sent['message_id']} · horolog")

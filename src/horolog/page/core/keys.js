@@ -19,6 +19,26 @@ function isTyping(target) {
   return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));
 }
 
+const WALKED = {
+  ArrowDown: ".heat, tr[tabindex]",
+  ArrowUp: ".heat, tr[tabindex]",
+  ArrowLeft: ".heat",
+  ArrowRight: ".heat",
+  j: "tr[tabindex]",
+  k: "tr[tabindex]",
+};
+
+/** Where nothing of the view has the focus, as after a search: give it to the first row, or to the map, which go on. */
+function walkIn(event) {
+  const main = document.getElementById("main");
+  if (event.target !== main && main.contains(event.target)) return false;
+  const first = WALKED[event.key] && main.querySelector(WALKED[event.key]);
+  if (!first) return false;
+  event.preventDefault();
+  first.focus();
+  return true;
+}
+
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (document.querySelector("dialog[open]")) return;
@@ -26,6 +46,7 @@ function pressed(event) {
     if (event.key === "Escape") event.target.blur(); // keys go to the page again
     return;
   }
+  if (!first && walkIn(event)) return;
   const both = first && event.timeStamp - firstAt < PAUSE_MS ? `${first} ${event.key}` : "";
   const found = known.findLast((each) => each.keys === both) ?? known.findLast((each) => each.keys === event.key);
   first = "";
