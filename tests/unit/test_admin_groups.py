@@ -1,8 +1,9 @@
-"""Consumer groups over HTTP: made and changed, field by field, and consumed in order."""
+"""Consumer groups over HTTP: made and changed, field by field; how they consume, and give up."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from horolog.server.open_broker import open_engine
 from horolog.testing.engine import ScriptedEngine
 
 
-def test_a_group_is_made_changed_and_consumes_in_order(tmp_path: Path) -> None:
-    async def story() -> None:
+def story(tmp_path: Path, use: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+    """`use` is given a client of a real broker with a simulated clock."""
+
+    async def run() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 20)
         transport = httpx.ASGITransport(make_app(engine, broker_name="b"))
         try:
@@ -25,7 +28,31 @@ def test_a_group_is_made_changed_and_consumes_in_order(tmp_path: Path) -> None:
         finally:
             await engine.stop()
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_group_is_made_changed_and_consumes_in_order(tmp_path: Path) -> None:
+    story(tmp_path, consume_in_order)
+
+
+def test_what_is_never_acked_becomes_a_dead_letter(tmp_path: Path) -> None:
+    """After as many further attempts as the group allows; the receive that finds that out does not show it."""
+
+    async def use(client: httpx.AsyncClient) -> None:
+        await client.post("/v1/topics", json={"name": "t", "queues": 1})
+        await client.put("/v1/groups/g", json={"retry_max": 1})
+        await client.post("/v1/messages", json={"topic": "t", "body": "x"})
+        attempts = []
+        for _ in range(3):
+            wanted = {"topic": "t", "group": "g", "invisible_ms": 10_000}
+            answer = await client.post("/v1/receive", json=wanted)
+            attempts.append([each["attempt"] for each in answer.json()["result"]["messages"]])
+            await client.post("/v1/clock/advance", json={"by_ms": 10_000})
+        assert attempts == [[1], [2], []]
+        letters = (await client.get("/v1/groups/g/dead-letters")).json()["result"]
+        assert [each["attempts"] for each in letters["messages"]] == [2]
+
+    story(tmp_path, use)
 
 
 def test_groups_of_our_own_are_not_listed() -> None:
@@ -42,7 +69,7 @@ def test_groups_of_our_own_are_not_listed() -> None:
     assert answer["result"] == {"groups": [], "next": "CID_RMQ_SYS_REDRIVE"}
 
 
-async def use(client: httpx.AsyncClient) -> None:
+async def consume_in_order(client: httpx.AsyncClient) -> None:
     async def put(body: dict[str, Any]) -> dict[str, Any]:
         answer = await client.put("/v1/groups/billing", json=body)
         assert answer.status_code == 200, answer.text

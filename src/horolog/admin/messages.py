@@ -160,7 +160,7 @@ def _handle(found: FoundMessage, broker: str) -> str:
 async def receive(request: Request) -> Response:
     """POST /v1/receive → leased messages.
 
-    They come again unless they are acked within `invisible_ms`.
+    They come again unless they are acked within `invisible_ms`, as often as their group allows.
     """
     wanted = await read_body(request, ReceiveBody)
     allow(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
@@ -176,6 +176,7 @@ async def receive(request: Request) -> Response:
         auto_renew=False,
         poll_ms=wanted.poll_ms,
         client_id=CLIENT_ID,
+        gives_up=True,
     )
     parked: asyncio.Future[Received] = engine.submit(command)
     received = await _wait_for_messages(request, parked, command)
