@@ -3,7 +3,7 @@
 import { h } from "../core/dom.js";
 
 /**
- * columns  [{label, cell(row) → text or node, kind: "number" | "time" | "name" | "", title(row), narrow: false hides it
+ * columns  [{label, cell(row) → text or node, kind: "number" | "time" | "name" | "long" | "", title(row), narrow: false hides it
  *          on a phone}]
  * rows     objects
  * key      (row) → text that tells rows apart

@@ -63,7 +63,7 @@ function lake({ waiting, offloads }) {
         { label: "Stage", cell: ({ stage }) => stage },
         { label: "Due from", kind: "time", cell: ({ from_ms: ms }) => timeNode(ms) },
         { label: "Waiting", kind: "number", cell: ({ waiting: n }) => count(n) },
-        { label: "Table", narrow: false, cell: ({ lake: uri }) => h("code", {}, uri) },
+        { label: "Table", kind: "long", narrow: false, cell: ({ lake: uri }) => h("code", {}, uri) },
       ],
     }),
   );

@@ -36,7 +36,7 @@ function all(root, { query, signal }) {
           { label: "Schedule", kind: "name", cell: (each) => h("a", { href: link("schedules", each.name) }, each.name) },
           { label: "State", cell: (each) => [stateBadge(each.state), each.problem ? h("span", { class: "badge bad", title: each.problem }, "stuck") : null] },
           { label: "When", cell: rule },
-          { label: "Topic", narrow: false, cell: (each) => each.topic },
+          { label: "Topic", kind: "long", narrow: false, cell: (each) => each.topic },
           { label: "Fired", kind: "number", narrow: false, cell: (each) => count(each.fired) },
           { label: "Next", kind: "time", cell: (each) => timeNode(each.planned[0]?.deliver_at_ms) },
         ],

@@ -42,9 +42,9 @@ function results({ messages, next, nowMs }, query) {
       { label: "State", cell: (message) => stateBadge(message.state) },
       { label: "Due", kind: "time", cell: (message) => dueCell(message.deliver_at_ms, nowMs) },
       { label: "Message", kind: "name", cell: idLink },
-      { label: "Topic", narrow: false, cell: (message) => h("a", { href: link("topics", message.topic) }, message.topic) },
-      { label: "Keys", cell: (message) => message.keys.join(" ") },
-      { label: "Tag", narrow: false, cell: (message) => message.tag },
+      { label: "Topic", kind: "long", narrow: false, cell: (message) => h("a", { href: link("topics", message.topic) }, message.topic) },
+      { label: "Keys", kind: "long", cell: (message) => message.keys.join(" ") },
+      { label: "Tag", kind: "long", narrow: false, cell: (message) => message.tag },
       { label: "Size", kind: "number", narrow: false, cell: (message) => bytes(message.size_bytes) },
     ],
   });
