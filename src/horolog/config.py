@@ -46,6 +46,7 @@ from horolog.units import parse_duration_ms
 ENVIRONMENT_PREFIX = "HOROLOG_"
 BROKER_PORT = 10_911  # RocketMQ's
 VIP_PORT = BROKER_PORT - 2  # where RocketMQ's clients of before 4.5 send
+_WITH_LOOPBACK = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - hosts with 127.0.0.1
 _ADVERTISED = re.compile(r"[A-Za-z0-9._-]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -204,6 +205,19 @@ class Settings(BaseSettings):
             return ip_address(self.host).is_loopback
         except ValueError:
             return self.host.lower() == "localhost"
+
+    @property
+    def ports_at_odds(self) -> tuple[str, str] | None:
+        """Two settings that want the same port of the same address; the admin port's is always 127.0.0.1."""
+        doors = ["grpc_port", *(["namesrv_port", "broker_port"] if self.remoting else [])]
+        names = [*doors, *(["admin_port"] if self.host.lower() in _WITH_LOOPBACK else [])]
+        first_of: dict[int, str] = {}
+        for name in names:
+            port: int = getattr(self, name)
+            if port and port in first_of:
+                return first_of[port], name
+            first_of[port] = name
+        return None
 
     @property
     def admin_host_names(self) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ def load(
 ) -> Settings:
     """Merge flags (None: not given), environment and file into `Settings`.
 
-    A value that is not allowed, an unknown setting, or a file that cannot be read is a HorologError
+    A value that is not allowed, a port that two want, an unknown setting, or a file that cannot be read is a HorologError
     with code CONFIG whose `field` is the flag, the variable, or the key and file the value came
     from.
     """
@@ -51,9 +51,16 @@ def load(
             merged[name] = setting
             came_from[name] = flag_of(name)
     try:
-        return Settings(**merged)
+        settings = Settings(**merged)
     except ValidationError as error:
         raise _explain(error, came_from) from None
+    if (names := settings.ports_at_odds) is not None:
+        typed, other = sorted(names, key=lambda name: name not in came_from)
+        raise _config_error(
+            came_from[typed],
+            f"{merged[typed]!r} is refused: {came_from.get(other, flag_of(other))} is the same port",
+        )
+    return settings
 
 
 def _read_file(path: Path | None) -> dict[str, Any]:

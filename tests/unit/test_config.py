@@ -42,6 +42,43 @@ def test_settings_are_frozen() -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"grpc_port": 8090}, "--grpc-port: 8090 is refused: --admin-port is the same port"),
+        ({"admin_port": 8081}, "--admin-port: 8081 is refused: --grpc-port is the same port"),
+        (
+            {"grpc_port": 9, "admin_port": 9},
+            "--grpc-port: 9 is refused: --admin-port is the same port",
+        ),
+        (
+            {"broker_port": 9876},
+            "--broker-port: 9876 is refused: --namesrv-port is the same port",
+        ),
+        ({"grpc_port": 8090, "host": "0.0.0.0"}, "--grpc-port: 8090 is refused"),
+    ],
+)
+def test_a_port_that_two_want(flags: dict[str, object], message: str) -> None:
+    """Both are named, the one that was typed first."""
+    with pytest.raises(HorologError) as caught:
+        load(flags, environment={})
+    assert caught.value.code is ErrorCode.CONFIG
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"grpc_port": 0, "admin_port": 0, "broker_port": 0},
+        {"grpc_port": 8090, "host": "192.0.2.1"},  # the admin port is 127.0.0.1's
+        {"broker_port": 9876, "remoting": False},
+    ],
+)
+def test_ports_that_go_together(flags: dict[str, object]) -> None:
+    """0 is another one each time, and what is not opened is in nobody's way."""
+    assert load(flags, environment={}).grpc_port == flags.get("grpc_port", 8081)
+
+
+@pytest.mark.parametrize(
     ("flags", "environment", "field"),
     [
         ({"grpc_port": 70_000}, {}, "--grpc-port"),
