@@ -187,6 +187,20 @@ def test_unknown_paths_and_methods(method: str, path: str, status: int) -> None:
     assert set(answer["error"]) == {"code", "message", "field", "limit", "retriable"}
 
 
+def test_a_method_that_is_not_allowed_is_told_which_are() -> None:
+    """All of the path, whichever function answers them."""
+
+    async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
+        response = await client.put("/v1/topics/a", json={})
+        assert response.status_code == 405
+        assert response.headers["allow"] == "DELETE, GET, HEAD, PATCH"
+        error = response.json()["error"]
+        assert (error["code"], error["field"]) == ("bad_request", "method")
+        assert "allow" not in (await client.get("/v2/topics")).headers
+
+    serve(use)
+
+
 def test_a_bug_is_told_without_its_entrails() -> None:
     """500, the kind of error, no traceback."""
     status, answer, _ = exchange(

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from horolog.access.guard import Guard
 from horolog.admin import (
@@ -159,13 +160,25 @@ async def _not_routed(request: Request, error: Exception) -> Response:
         refusal = HorologError(
             ErrorCode.NOT_FOUND, f"path: there is no {request.url.path}", field="path"
         )
-    else:
-        refusal = HorologError(
-            ErrorCode.BAD_REQUEST,
-            f"method: {request.method} is not allowed on {request.url.path}",
-            field="method",
-        )
-    return _error(refusal, error.status_code)
+        return _error(refusal, error.status_code)
+    refusal = HorologError(
+        ErrorCode.BAD_REQUEST,
+        f"method: {request.method} is not allowed on {request.url.path}",
+        field="method",
+    )
+    answer = _error(refusal, error.status_code)
+    if error.status_code == 405:
+        answer.headers["allow"] = ", ".join(_methods_of(request))
+    return answer
+
+
+def _methods_of(request: Request) -> list[str]:
+    """What may be asked of this path."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return sorted(found)
 
 
 async def _no_file(request: Request, error: Exception) -> Response:

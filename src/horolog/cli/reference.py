@@ -52,7 +52,8 @@ _ERRORS = f"""# Errors
 
 Every error has a code, a sentence, the field and the limit it is about, and two flags: *retriable*
 (the same call may succeed later) and *fatal* (the broker or its data directory cannot go on). Over
-HTTP it has a status, on the command line an exit code.
+HTTP it has a status, on the command line an exit code. A method that a path of the admin API does not have is
+`bad_request` with status 405.
 """
 _LIMITS = f"""# Limits
 
