@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import httpx
 import pytest
 from admin_api import answering, exchange, serve
 
+from horolog.admin.app import make_app
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     DescribeBroker,
     DescribeTopic,
 )
+from horolog.server.open_broker import open_engine
 from horolog.testing.engine import ScriptedEngine
 
 
@@ -39,7 +44,7 @@ def test_the_system_clock_is_not_moved() -> None:
         ("POST", "/v1/topics", {"name": "a", "queues": 0}, "queues"),
         ("POST", "/v1/topics", {"name": "a", "queues": "5"}, "queues"),
         ("POST", "/v1/topics", {"name": "a", "type": "round"}, "type"),
-        ("POST", "/v1/topics", {"name": "a b"}, "topic"),
+        ("POST", "/v1/topics", {"name": "a b"}, "name"),
         ("POST", "/v1/topics", {"queues": 1}, "name"),
         ("POST", "/v1/topics", {"name": "a", "colour": 1}, "colour"),
         ("POST", "/v1/topics", [1], "request"),
@@ -108,7 +113,7 @@ def test_the_system_clock_is_not_moved() -> None:
         ("GET", "/v1/pending?by=day&hour=1", None, "by"),
         ("POST", "/v1/receive", {"topic": "a", "group": "g", "limit": 33}, "limit"),
         ("POST", "/v1/receive", {"topic": "a", "group": "g", "invisible_ms": 1}, "invisible_ms"),
-        ("POST", "/v1/receive", {"topic": "a", "group": "g", "filter": "||"}, "filter_expression"),
+        ("POST", "/v1/receive", {"topic": "a", "group": "g", "filter": "||"}, "filter"),
         ("POST", "/v1/ack", {"topic": "a", "group": "g", "receipt_handles": []}, "receipt_handles"),
         ("POST", "/v1/clock/advance", {"by_ms": -1}, "by_ms"),
         ("POST", "/v1/clock/advance", {"by_ms": 1e300}, "by_ms"),
@@ -185,6 +190,36 @@ def test_unknown_paths_and_methods(method: str, path: str, status: int) -> None:
     found, answer, _ = exchange(method, path)
     assert found == status
     assert set(answer["error"]) == {"code", "message", "field", "limit", "retriable"}
+
+
+def test_a_field_is_what_the_request_calls_it(tmp_path: Path) -> None:
+    """And not what the core does, in front of a broker with nothing in it."""
+    asked: list[tuple[str, str, dict[str, object] | None, str]] = [
+        ("GET", "/v1/groups/nope", None, "group"),
+        ("GET", "/v1/groups/no%20pe", None, "group"),
+        ("POST", "/v1/recall", {"handle": ""}, "handle"),
+        ("POST", "/v1/recall", {"handle": "x"}, "handle"),
+        ("POST", "/v1/topics", {"name": "a b"}, "name"),
+        ("GET", "/v1/topics/nope", None, "topic"),
+        (
+            "POST",
+            "/v1/messages",
+            {"topic": "t", "body": "x", "properties": {"": "v"}},
+            "properties",
+        ),
+    ]
+
+    async def run() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 20)
+        transport = httpx.ASGITransport(make_app(engine, broker_name="b"))
+        async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
+            for method, path, body, field in asked:
+                error = (await client.request(method, path, json=body)).json()["error"]
+                assert error["field"] == field, (path, error)
+                assert "recall_handle" not in error["message"]
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def test_a_method_that_is_not_allowed_is_told_which_are() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import orjson
@@ -46,6 +47,19 @@ async def read_body(request: Request, model: type[BodyT]) -> BodyT:
         return model.model_validate(content)
     except ValidationError as error:
         raise explain(error) from None
+
+
+@contextmanager
+def given_as(name: str, field: str) -> Iterator[None]:
+    """Let a refusal of `field` name what this request calls it."""
+    try:
+        yield
+    except HorologError as error:
+        if error.field != field:
+            raise
+        why = error.message.removeprefix(f"{field}: ")
+        message = error.message if why == error.message else f"{name}: {why}"
+        raise HorologError(error.code, message, field=name, limit=error.limit) from None
 
 
 def explain(error: ValidationError) -> HorologError:

@@ -38,6 +38,15 @@ HTTP_STATUS = {
 }
 
 
+_FIELDS = {
+    "consumer group": "group",
+    "filter_expression": "filter",
+    "recall_handle": "handle",
+    "user_properties": "properties",
+}
+"""Inputs that requests of the admin API call otherwise than the core does."""
+
+
 class UnreachableError(Exception):
     """No broker answered at the URL; the text says which URL and why."""
 
@@ -48,12 +57,16 @@ def http_status(error: HorologError) -> int:
 
 
 def error_body(error: HorologError) -> dict[str, Any]:
-    """The one error shape."""
+    """The one error shape; `field` is what a request calls the input."""
+    field = _FIELDS.get(error.field, error.field)
+    message = error.message
+    if message.startswith(f"{error.field}: "):
+        message = field + message.removeprefix(error.field)
     return {
         "error": {
             "code": error.code.value,
-            "message": error.message,
-            "field": error.field,
+            "message": message,
+            "field": field,
             "limit": error.limit,
             "retriable": error.retriable,
         }

@@ -13,7 +13,7 @@ from horolog.access import rules
 from horolog.admin.answers import allow, answer, engine_of, let_in, may
 from horolog.admin.endpoints import Access, endpoint, text, whole
 from horolog.admin.request_shapes import ChangeTopicBody, TopicBody
-from horolog.admin.requests import query, query_int, query_word, read_body
+from horolog.admin.requests import given_as, query, query_int, query_word, read_body
 from horolog.admin.shapes import DeletedTopic, GroupProgress, Topic, Topics
 from horolog.admin.views import group_view, topic_view
 from horolog.errors import ErrorCode, HorologError, refused
@@ -95,8 +95,10 @@ async def create_topic(request: Request) -> Response:
     """POST /v1/topics → 201; the same settings again change nothing, others are refused."""
     wanted = await read_body(request, TopicBody)
     settings = _settings(wanted, TopicSettings()) if _has_settings(wanted) else None
-    command = CreateTopic(check_topic(wanted.name), wanted.type, wanted.queues, settings)
-    return answer(topic_view(await engine_of(request).submit(command)), 201)
+    with given_as("name", "topic"):
+        command = CreateTopic(check_topic(wanted.name), wanted.type, wanted.queues, settings)
+        made: TopicView = await engine_of(request).submit(command)
+    return answer(topic_view(made), 201)
 
 
 @endpoint("PATCH", "/v1/topics/{name}", body=ChangeTopicBody, answer=Topic, codes=_NO_TOPIC)

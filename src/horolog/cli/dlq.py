@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 _FLAGS = {
     "consumer group": "GROUP",
+    "group": "GROUP",
     "topic": "--to",
     "to": "--to",
     "limit": "--limit",

@@ -20,6 +20,7 @@ app = typer.Typer(
 _PAGE = 1_000
 _FLAGS = {
     "consumer group": "NAME",
+    "group": "NAME",
     "topic": "--topic",
     "to": "--to",
     "queue": "--queue",

@@ -27,7 +27,6 @@ from horolog.cli.output import print_json, print_table
 from horolog.cli.windows import Deed, act_on_window
 
 MESSAGE_FLAGS = {
-    "recall_handle": "HANDLE",
     "handle": "HANDLE",
     "topic": "--topic",
     "message_id": "--id",

@@ -11,10 +11,10 @@ from horolog.cli.output import print_json
 
 _FLAGS = {
     "topic": "TOPIC",
-    "consumer group": "--group",
+    "group": "--group",
     "limit": "--max",
     "invisible_ms": "--invisible",
-    "filter_expression": "--filter",
+    "filter": "--filter",
 }
 
 

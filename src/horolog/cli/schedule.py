@@ -55,7 +55,7 @@ _FLAGS = {
     "jitter_ms": "--jitter",
     "tag": "--tag",
     "keys": "--key",
-    "user_properties": "--property",
+    "properties": "--property",
     "message_group": "--message-group",
     "revision": "--revision",
 }

@@ -15,7 +15,7 @@ _FLAGS = {
     "tag": "--tag",
     "keys": "--key",
     "message_group": "--message-group",
-    "user_properties": "--property",
+    "properties": "--property",
     "in_ms": "--in",
     "deliver_at_ms": "--at",
 }

@@ -32,6 +32,7 @@ app = typer.Typer(
 _BOTH = 6
 _FLAGS = {
     "topic": "NAME",
+    "name": "NAME",
     "queues": "--queues",
     "perm": "--perm",
     "multi_tag": "--multi-tag",
@@ -268,7 +269,7 @@ def describe(
     from horolog.admin.client import path_of
 
     client = connect(admin)
-    with typed_as({"topic": "NAME", "consumer group": "--group"}):
+    with typed_as({"topic": "NAME", "consumer group": "--group", "group": "--group"}):
         view = client.get(path_of("topics", name))
         if group:
             view["group"] = client.get(path_of("topics", name, "groups", group))
