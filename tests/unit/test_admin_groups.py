@@ -42,6 +42,8 @@ def test_what_is_never_acked_becomes_a_dead_letter(tmp_path: Path) -> None:
         await client.post("/v1/topics", json={"name": "t", "queues": 1})
         await client.put("/v1/groups/g", json={"retry_max": 1})
         await client.post("/v1/messages", json={"topic": "t", "body": "x"})
+        assert await redriven(client, "g") == (200, ["NOPE"])
+        assert await redriven(client, "nobody") == (404, "group")
         attempts = []
         for _ in range(3):
             wanted = {"topic": "t", "group": "g", "invisible_ms": 10_000}
@@ -51,8 +53,19 @@ def test_what_is_never_acked_becomes_a_dead_letter(tmp_path: Path) -> None:
         assert attempts == [[1], [2], []]
         letters = (await client.get("/v1/groups/g/dead-letters")).json()["result"]
         assert [each["attempts"] for each in letters["messages"]] == [2]
+        assert await redriven(client, "g") == (200, ["NOPE"])
 
     story(tmp_path, use)
+
+
+async def redriven(client: httpx.AsyncClient, group: str) -> tuple[int, Any]:
+    """What is said of the id of no dead letter; the field of a refusal."""
+    path = f"/v1/groups/{group}/dead-letters/redrive"
+    answer = await client.post(path, json={"ids": ["NOPE"]})
+    found = answer.json()
+    return answer.status_code, found["result"]["unknown"] if "result" in found else found["error"][
+        "field"
+    ]
 
 
 def test_groups_of_our_own_are_not_listed() -> None:

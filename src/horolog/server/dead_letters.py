@@ -9,7 +9,9 @@ from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
 from horolog.protocol.dead_letter_commands import (
     CountDeadLetters,
     DeadLetterCount,
+    DeadLetterPage,
     LetterPlace,
+    ListDeadLetters,
     Redrive,
     Redriven,
     RefusedLetter,
@@ -75,6 +77,10 @@ async def redrive(engine: Submits, command: Redrive) -> RedriveReport:
 async def redrive_ids(engine: Submits, command: Redrive, ids: list[str]) -> RedriveReport:
     """The same of the dead letters with these message ids."""
     report = RedriveReport()
+    page: DeadLetterPage = await engine.submit(ListDeadLetters(command.group, limit=1, all=True))
+    if not page.letters:
+        report.unknown += dict.fromkeys(ids)
+        return report
     topic = dead_letter_topic(command.group)
     for message_id in dict.fromkeys(ids):
         found: list[FoundMessage] = await engine.submit(FindMessages(topic, message_id))
