@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +33,23 @@ _FLAGS = {
     "deliverAtUnit": "--deliver-at-unit",
     "overdueMax": "--overdue-max",
 }
+
+
+# What a sentence calls an option of Spark, and what it is called here.
+_WORDS = {"with deliverAtUnit": "with --deliver-at-unit", "(rejects)": "(--rejects)"}
+
+
+@contextmanager
+def in_flags() -> Iterator[None]:
+    """Let a refusal of the load name flags, in front and within its sentence."""
+    try:
+        with typed_as(_FLAGS):
+            yield
+    except HorologError as error:
+        said = error.message
+        for option, flag in _WORDS.items():
+            said = said.replace(option, flag)
+        raise HorologError(error.code, said, field=error.field, limit=error.limit) from None
 
 
 class UnitFlag(StrEnum):
@@ -136,7 +155,7 @@ def load(
         deliver_at, body, tag, keys, message_id, pairs("--property", property_ or (), "NAME=EXPR")
     )
     options = pairs("--read-option", read_option or (), "NAME=VALUE")
-    with spark_session("load", master, conf) as session, typed_as(_FLAGS):
+    with spark_session("load", master, conf) as session, in_flags():
         unit = Unit(deliver_at_unit) if deliver_at_unit else None
         df = selected(read_input(session, files or [], jdbc, table, options), columns, unit)
         result = bulk_load(
