@@ -92,7 +92,7 @@ def test_doctor_of_a_stopped_directory(tmp_path: Path) -> None:
         broker.create_topic("orders")
         code, found = doctor("--data-dir", str(data))
         assert (code, found["directory"]["state"]) == (1, "wrong")
-        assert "leave out --data" in found["directory"]["do"]
+        assert "leave out --data-dir," in found["directory"]["do"]
         assert broker.stop() == 0
     code, found = doctor("--data-dir", str(data))
     assert code == 0

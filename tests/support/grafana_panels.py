@@ -201,7 +201,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Recalled and moved",
-            "Scheduled messages a second that ended without a hand-over.",
+            "Scheduled messages a second that ended otherwise than by becoming due.",
             "ops",
             [Query(_rate("messages_settled_total", "outcome"), "{{outcome}}")],
             _THIRD,

@@ -222,6 +222,38 @@ def test_a_field_is_what_the_request_calls_it(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        (
+            "GET",
+            "/v1/messages/search?state=foo",
+            None,
+            "state: 'foo' is no state; a window lists pending, delivered",
+        ),
+        (
+            "GET",
+            "/v1/messages/search?state=moved",
+            None,
+            "state: moved is found by id or key; a window lists pending, delivered",
+        ),
+        (
+            "POST",
+            "/v1/topics",
+            {"name": "t", "late": "drop"},
+            "late: drop needs a time after which it does; ",
+        ),
+    ],
+)
+def test_a_sentence_offers_what_is_taken(
+    method: str, path: str, body: object, message: str
+) -> None:
+    """And nothing that is refused in turn."""
+    status, answer, _ = exchange(method, path, body)
+    assert status == 400
+    assert answer["error"]["message"].startswith(message)
+
+
 def test_a_method_that_is_not_allowed_is_told_which_are() -> None:
     """All of the path, whichever function answers them."""
 

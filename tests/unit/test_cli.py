@@ -17,6 +17,7 @@ from horolog.admin.client import AdminClient
 from horolog.admin.status import UnreachableError
 from horolog.cli.exits import Exit, exit_of
 from horolog.cli.main import app, run
+from horolog.cli.pipeline_load import in_flags
 from horolog.errors import ErrorCode, HorologError
 
 COMMANDS = [
@@ -251,6 +252,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
             ["recall", "--topic", "t", "--from", "0", "--to", "9", "--tag", "", "--yes"],
             "--tag: is empty",
         ),
+        (["pending", "--limit", "5"], "--limit: only with --list"),
+        (["topic", "create", "t", "--late", "drop"], "--late-after: is needed with --late drop"),
+        (["topic", "set", "t", "--late", "dead-letter"], "--late-after: is needed with --late dea"),
         (["clock", "advance", "30"], "DURATION: '30' is not a duration"),
         (["topic", "list", "--admin", "ftp://x"], "--admin: 'ftp://x' is not a URL"),
         (["topic", "list", "--admin", "http://x y:1"], "--admin: 'http://x y:1' is not a URL"),
@@ -296,6 +300,19 @@ def test_a_body_that_no_broker_takes(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(body)))
     assert run([*command, "-", "--admin", "http://127.0.0.1:9"]) == Exit.REFUSED
     assert capsys.readouterr().err == f"horolog: {message}\n"
+
+
+def test_a_load_is_told_of_flags_not_of_options_of_spark() -> None:
+    """Also within the sentence."""
+    said = "column 'at': is bigint; say what it counts since 1970 with deliverAtUnit (ms, s, us)"
+    with pytest.raises(HorologError) as caught, in_flags():
+        raise HorologError(ErrorCode.BAD_REQUEST, said, field="deliverAtUnit")
+    assert str(caught.value).startswith("--deliver-at-unit: column 'at': is bigint; ")
+    assert "with --deliver-at-unit (ms" in str(caught.value)
+    with pytest.raises(HorologError, match=r"such rows \(--rejects\) to load"), in_flags():
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, "name a directory for such rows (rejects) to load"
+        )
 
 
 @pytest.mark.parametrize(

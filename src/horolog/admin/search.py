@@ -110,9 +110,14 @@ def _states(text: str | None, topic: str) -> tuple[MessageState, ...]:
     """Which of the states that can be listed; visible messages stand in the queues of a topic."""
     if text is None:
         return _LISTED if topic else (MessageState.PENDING,)
-    state = _state(text)
-    if state not in _LISTED:
-        raise refused("state", f"{text} is found by id or key; a window lists {', '.join(_LISTED)}")
+    if text not in _LISTED:
+        known = (
+            f"{text} is found by id or key"
+            if text in set(MessageState)
+            else f"{text!r} is no state"
+        )
+        raise refused("state", f"{known}; a window lists {', '.join(_LISTED)}")
+    state = MessageState(text)
     if state is MessageState.DELIVERED and not topic:
         raise refused("topic", "delivered messages are listed by topic: give one")
     return (state,)

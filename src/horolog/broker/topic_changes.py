@@ -20,6 +20,7 @@ from horolog.protocol.commands import ChangeTopic, CreateTopic, DeleteTopic, Top
 from horolog.protocol.rocketmq.late_policy import check_has_room
 from horolog.protocol.rocketmq.names import GIVEN_UP_TOPIC, check_may_be_made
 from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, TopicSettings
+from horolog.units import counted
 
 
 class Planned(NamedTuple):
@@ -219,7 +220,9 @@ def _check_settings(name: str, settings: TopicSettings, queues: int) -> None:
     for field in ("read_queues", "write_queues"):
         value = getattr(settings, field)
         if not 0 <= value <= queues:
-            raise refused(field, f"{value}; the topic has {queues} queues", f"0 (all) to {queues}")
+            raise refused(
+                field, f"{value}; the topic has {counted(queues, 'queue')}", f"0 (all) to {queues}"
+            )
     try:
         size = len(orjson.dumps(settings.attributes))
     except TypeError as error:

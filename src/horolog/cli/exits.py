@@ -9,7 +9,7 @@ code  name          meaning
 3     not found     no such topic, group, message or file
 4     refused       the broker or the data directory refused: a limit, a type, already delivered
 5     unreachable   no broker answers at --admin
-6     faults        `pipeline audit`, `backup` or `restore` came to its end, and found faults or damage
+6     faults        `pipeline audit`, `backup`, `restore` or `salvage` came to its end, and found faults or damage
 ====  ============  ==========================================================================
 """
 
@@ -34,7 +34,7 @@ class Exit(IntEnum):
 
 EXIT_HELP = (
     "Exit codes: 0 ok, 1 failure (broker, disk, damaged file), 2 usage (flag, setting, port),"
-    " 3 not found, 4 refused, 5 unreachable (no broker at --admin), 6 faults (found by an audit or a backup, or restored)."
+    " 3 not found, 4 refused, 5 unreachable (no broker at --admin), 6 faults (found by an audit, a backup or a salvage, or restored)."
 )
 
 _EXITS = {

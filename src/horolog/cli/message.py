@@ -38,7 +38,10 @@ def find(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Say what became of a message: pending, delivered, recalled, moved, lake or quarantined.
+    """Say what became of a message.
+
+    Its state is pending, delivered, recalled, moved, expired (too late for the rule of its topic), ended (recalled or
+    expired, long ago), lake or quarantined.
 
     One that waits has a due time and a recall handle, a delivered one its place in a queue.
 

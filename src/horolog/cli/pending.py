@@ -9,6 +9,7 @@ import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json, print_table
+from horolog.errors import refused
 
 _FLAGS = {
     "by": "--by",
@@ -45,7 +46,10 @@ def pending(
         str, typer.Option("--from", metavar="TIME", help="With --list: due at or after.")
     ] = "",
     to: Annotated[str, typer.Option(metavar="TIME", help="With --list: due before.")] = "",
-    limit: Annotated[int, typer.Option(metavar="N", help="With --list: at most this many.")] = 100,
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="With --list: at most this many, by default 100."),
+    ] = None,
     topic: Annotated[str, typer.Option(metavar="NAME", help="Of this topic only.")] = "",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
@@ -61,12 +65,9 @@ def pending(
     if list_:
         _list(admin, {"from": from_, "to": to, "topic": topic, "limit": limit}, as_json=as_json)
         return
-    if from_ or to:
-        from horolog.errors import ErrorCode, HorologError
-
-        raise HorologError(
-            ErrorCode.BAD_REQUEST, "--from and --to: only with --list", field="--from"
-        )
+    for flag, given in (("--from", from_), ("--to", to), ("--limit", limit is not None)):
+        if given:
+            raise refused(flag, "only with --list")
     with typed_as(_FLAGS):
         wanted = {"by": by.value if by else None, "hour": hour, "topic": topic}
         counts = connect(admin).get("/v1/pending", wanted)

@@ -205,6 +205,8 @@ def _late_fields(late: Late | None, late_after: str) -> dict[str, Any]:
     fields: dict[str, Any] = {} if late is None else {"late": late.value}
     if late_after and late is None:
         raise refused("--late-after", "goes with --late only")
+    if late in (Late.DEAD_LETTER, Late.DROP) and not late_after:
+        raise refused("--late-after", f"is needed with --late {late.value}: how late is too late")
     if late_after:
         fields["late_after_ms"] = parse_duration_ms(late_after, field="--late-after")
     return fields

@@ -45,7 +45,8 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
             return _changed(copies, present_ms)
     if was_delivered(shard, copies):
         status = RescheduleStatus.ALREADY_DELIVERED
-        return _refused(copies, status, "was handed over before the reschedule")
+        why = "was handed over " + ("already" if command.now else "before the reschedule")
+        return _refused(copies, status, why)
     waiting = copies.waiting
     refs, entries, records = shard.delay.verified(copies.refs[waiting], copies.entries[waiting])
     if not len(refs) and not len(there):

@@ -46,7 +46,7 @@ _ADVICE = {
     "owner": "chown -R USER DIR, as root; then start the broker, and run this, as that user",
     "writable": "look at the owner, the permissions and the mount of DIR; or run this as the broker's user",
     ErrorCode.NOT_FOUND: "name the directory of --data-dir, the one with the file `meta`",
-    ErrorCode.DIRECTORY_IN_USE: "its broker runs: leave out --data, and look at that one",
+    ErrorCode.DIRECTORY_IN_USE: "its broker runs: leave out --data-dir, and look at that one",
 }
 
 

@@ -64,7 +64,12 @@ def policy_of(action: str, after_ms: int, field: str = "late") -> LatePolicy:
         return LatePolicy()
     if not LATE_AFTER_MIN_MS <= after_ms <= LATE_AFTER_MAX_MS:
         limit = f"{LATE_AFTER_MIN_MS} to {LATE_AFTER_MAX_MS} ms"
-        raise refused(field, f"{known} after {after_ms} ms; {limit} is allowed", limit)
+        said = (
+            f"{known} after {after_ms} ms"
+            if after_ms
+            else f"{known} needs a time after which it does"
+        )
+        raise refused(field, f"{said}; {limit} is allowed", limit)
     return LatePolicy(known, after_ms)
 
 
