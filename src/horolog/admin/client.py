@@ -58,9 +58,7 @@ def _address(parts: SplitResult) -> tuple[str, int]:
         raise ValueError(parts.netloc)
     if not host.isprintable() or " " in host:
         raise ValueError(host)
-    host.encode(
-        "idna"
-    )  # UnicodeError, which is a ValueError: an empty label, or one that is too long
+    host.encode("idna")  # a UnicodeError is a ValueError: of an empty label, or a long one
     return host, port or 80
 
 
