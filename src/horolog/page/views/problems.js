@@ -85,7 +85,7 @@ function view(root, { signal }) {
     signal,
     everyMs: EVERY_MS,
     load,
-    draw: ({ health, broker, offloads }) => [h("div", { class: "panels" }, checks(health), problems(broker)), h("div", { class: "panels" }, log(broker), lake(offloads))],
+    draw: ({ health, broker, offloads }) => [h("div", { class: "panels" }, checks(health), problems(broker)), log(broker), lake(offloads)],
   });
 }
 
