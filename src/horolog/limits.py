@@ -231,7 +231,7 @@ FAR_BUFFER_BYTES_MIN = 64 * KIB
 FAR_BUFFER_BYTES_MAX = 128 * MIB  # memory of a buffer: 9 bytes a message
 RUNS_MAX = 32  # runs from buffers; above it they are merged into days and months
 PART_RUNS_MAX = 8  # runs of one day or month; above it they become one
-RUNS_OPEN_MAX = 128  # run files mapped at a time
+RUNS_OPEN_MAX = 128  # run files mapped at a time, or a quarter of the reserve of descriptors
 
 # --- adoptions --------------------------------------------------------------------------------
 ADOPTION_APP_MAX = 200  # bytes; ours: it stands in every ADOPT record and in the checkpoint

@@ -20,8 +20,16 @@ from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import Settings
 from horolog.broker.topics import Topics
 from horolog.clock import SimulatedClock, SystemClock
+from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import FILES_RESERVE_MAX, FILES_RESERVE_MIN, HOUR_MS, MIB, QUEUE_FILES_OPEN_MAX
+from horolog.limits import (
+    FILES_RESERVE_MAX,
+    FILES_RESERVE_MIN,
+    HOUR_MS,
+    MIB,
+    QUEUE_FILES_OPEN_MAX,
+    RUNS_OPEN_MAX,
+)
 from horolog.log.queue_unit import UNIT
 from horolog.protocol.commands import (
     CountBy,
@@ -36,7 +44,13 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.loop import Engine
 from horolog.server.open_broker import open_engine
-from horolog.storage.descriptors import Reserve, hard_limit, queue_files_max, reserve_of
+from horolog.storage.descriptors import (
+    Reserve,
+    hard_limit,
+    queue_files_max,
+    reserve_of,
+    runs_open_max,
+)
 from horolog.storage.disk import Disk
 from horolog.storage.mapped import Mapped
 from horolog.testing.disk import FaultyDisk
@@ -285,11 +299,46 @@ def test_a_queue_in_use_keeps_its_file_open(
         queue.close()
 
 
-@pytest.mark.parametrize(("hard", "most"), [(128, 32), (256, 32), (2_048, 256), (1 << 20, 1_024)])
-def test_open_files_of_queues_leave_half_of_the_reserve(monkeypatch, hard: int, most: int) -> None:
+@pytest.mark.parametrize(
+    ("hard", "queues", "runs"),
+    [(128, 32, 16), (256, 32, 16), (2_048, 256, 128), (1 << 20, 1_024, 128)],
+)
+def test_queues_and_runs_leave_a_part_of_the_reserve(monkeypatch, hard, queues, runs) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _what: (hard, hard))
-    assert queue_files_max() == most
-    assert most <= min(reserve_of(hard) // 2, QUEUE_FILES_OPEN_MAX)
+    assert (queue_files_max(), runs_open_max()) == (queues, runs)
+    assert queues + runs < reserve_of(hard)
+    assert queues <= QUEUE_FILES_OPEN_MAX
+    assert runs <= RUNS_OPEN_MAX
+
+
+@pytest.mark.usefixtures("_limits")
+def test_a_run_is_opened_in_the_place_of_others(tmp_path: Path, make_world) -> None:
+    """A run that could not be mapped ended the broker, which had others mapped that nobody read."""
+    world = make_world(root=tmp_path)
+    world.broker.settings = world.broker.settings._replace(far=FarSettings(buffer_bytes=4_096))
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    for i in range(40):
+        message = encode(
+            topic="t",
+            body=bytes(1_000),
+            message_id=f"m{i}",
+            type=MessageType.DELAY,
+            due_ms=world.clock.wall_ms() + 72 * HOUR_MS,
+        )
+        world.broker.ask(SendMessages("t", [message]))
+        world.broker.settle()
+    far = world.broker.shard.delay.far
+    first, *others = far.runs
+    assert others
+    for name in others:
+        far.open_run(name)
+    far.forget_file(first)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
+    with all_taken():
+        assert far.open_run(first).info == far.runs[first].info
+    far.check_invariants()
 
 
 def noted(opened: list[object], opening: Callable[..., int], path: object, *rest: int) -> int:

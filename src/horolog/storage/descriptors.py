@@ -19,7 +19,13 @@ from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from horolog.errors import ErrorCode, refused
-from horolog.limits import FILES_MIN, FILES_RESERVE_MAX, FILES_RESERVE_MIN, QUEUE_FILES_OPEN_MAX
+from horolog.limits import (
+    FILES_MIN,
+    FILES_RESERVE_MAX,
+    FILES_RESERVE_MIN,
+    QUEUE_FILES_OPEN_MAX,
+    RUNS_OPEN_MAX,
+)
 
 _Result = TypeVar("_Result")
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
@@ -59,8 +65,13 @@ def room_for(connections: int) -> int:
 
 
 def queue_files_max() -> int:
-    """How many consume queues may have a file open at a time: half of the reserve is for hours, runs and the log."""
+    """How many consume queues may have a file open at a time: half of the reserve."""
     return min(reserve_of(hard_limit()) // 2, QUEUE_FILES_OPEN_MAX)
+
+
+def runs_open_max() -> int:
+    """How many run files may be mapped at a time: a quarter of the reserve."""
+    return min(reserve_of(hard_limit()) // 4, RUNS_OPEN_MAX)
 
 
 def give_up_output() -> None:

@@ -31,11 +31,9 @@ from horolog.delay.run.repair import remake
 from horolog.delay.source import Rows
 from horolog.delay.tier import Tier
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
-from horolog.limits import (
-    HOUR_KEEP_MS,
-    RUNS_OPEN_MAX,
-)
+from horolog.limits import HOUR_KEEP_MS
 from horolog.storage.api import Storage
+from horolog.storage.descriptors import runs_open_max
 from horolog.storage.mapped import is_cut
 
 
@@ -66,6 +64,7 @@ class FarStore:
         self.take_source_id = take_source_id
         self.next_file = 1  # id of the next file
         self._opened: OrderedDict[str, Run] = OrderedDict()
+        self._open_max = runs_open_max()
         self._asked: tuple[int, int | None] | None = None  # (second, next waiting second)
 
     def sources(self) -> Iterator[FarBuffer | FarRun]:
@@ -91,19 +90,30 @@ class FarStore:
         """A run's file, mapped; the least recently used ones are closed.
 
         One in use that is damaged after its records is made whole from its index.  DAMAGED if it cannot be.
+        TOO_MANY_FILES if it cannot be mapped, though all others were closed.
         """
         run = self._opened.get(name)
         if run is not None and is_cut(run.view):
             self.forget_file(name)
             run = None
         if run is None:
-            run = self._opened[name] = self._open(name)
+            run = self._opened[name] = self._open_in_place_of_others(name)
             run.tell = self.problems.append
-            if len(self._opened) > RUNS_OPEN_MAX:
+            if len(self._opened) > self._open_max:
                 self._opened.popitem(last=False)[1].close()
         else:
             self._opened.move_to_end(name)
         return run
+
+    def _open_in_place_of_others(self, name: str) -> Run:
+        """Where there is no descriptor for it, others are closed, the least recently used ones first."""
+        while True:
+            try:
+                return self._open(name)
+            except HorologError as error:
+                if error.code is not ErrorCode.TOO_MANY_FILES or not self._opened:
+                    raise
+            self._opened.popitem(last=False)[1].close()
 
     def _open(self, name: str) -> Run:
         try:
@@ -145,7 +155,7 @@ class FarStore:
         assert all(buffer.sealed for buffer in self.buffers[:-1]), "only the last one may be open"
         source_ids = [source.source_id for source in self.sources()]
         assert len(set(source_ids)) == len(source_ids)
-        assert len(self._opened) <= RUNS_OPEN_MAX
+        assert len(self._opened) <= self._open_max
         assert not self.finished.keys() & self.runs.keys()
         assert all(buffer.file_id < self.next_file for buffer in self.buffers)
         self.compaction.check_invariants()
