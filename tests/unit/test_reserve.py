@@ -31,6 +31,7 @@ from horolog.limits import (
     RUNS_OPEN_MAX,
 )
 from horolog.log.queue_unit import UNIT
+from horolog.log.segment import SegmentReader, SegmentWriter, Write
 from horolog.protocol.commands import (
     CountBy,
     CountPending,
@@ -309,6 +310,26 @@ def test_queues_and_runs_leave_a_part_of_the_reserve(monkeypatch, hard, queues, 
     assert queues + runs < reserve_of(hard)
     assert queues <= QUEUE_FILES_OPEN_MAX
     assert runs <= RUNS_OPEN_MAX
+
+
+@pytest.mark.usefixtures("_limits")
+def test_a_segment_is_opened_in_the_place_of_others(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.make_dir("log")
+    writer = SegmentWriter(disk, "log", 1_024)
+    writer.write([Write(0, b"a" * 1_024), Write(1_024, b"b")])
+    writer.close()
+    reader = SegmentReader(disk, "log", 1_024)
+    assert reader.bytes_at(0, 1) == b"a"
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
+    with all_taken():
+        assert reader.bytes_at(1_024, 1) == b"b"
+        assert reader.bytes_at(0, 1) == b"a"
+        reader.close()
+        with all_taken(), pytest.raises(HorologError) as refused:
+            reader.bytes_at(0, 1)
+    assert refused.value.code is ErrorCode.TOO_MANY_FILES
 
 
 @pytest.mark.usefixtures("_limits")

@@ -224,12 +224,22 @@ class SegmentReader:
     def _file(self, base: int) -> File:
         file = self._files.get(base)
         if file is None:
-            file = self._files[base] = self._opened(base)
+            file = self._files[base] = self._opened_in_place_of_others(base)
             if len(self._files) > _OPEN_MAX:
                 self._files.popitem(last=False)[1].close()
         else:
             self._files.move_to_end(base)
         return file
+
+    def _opened_in_place_of_others(self, base: int) -> File:
+        """Where there is no descriptor for it, others are closed, the least recently used ones first."""
+        while True:
+            try:
+                return self._opened(base)
+            except HorologError as error:
+                if error.code is not ErrorCode.TOO_MANY_FILES or not self._files:
+                    raise
+            self._files.popitem(last=False)[1].close()
 
     def path(self, position: int) -> str:
         """The file that holds a log position."""
