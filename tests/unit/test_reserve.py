@@ -279,6 +279,24 @@ def test_many_queues_have_few_files_open(tmp_path: Path) -> None:
     assert len(os.listdir("/dev/fd")) == before
 
 
+def test_idle_files_are_closed_and_opened_again(tmp_path: Path, make_world) -> None:
+    """Files that nobody used kept those that runs needed, and buffers gathered for good."""
+    world = with_runs(tmp_path, make_world)
+    shard = world.broker.shard
+    world.broker.ask(SendMessages("t", [encode(topic="t", body=b"x", message_id="n")]))
+    world.broker.settle()
+    queue = next(queue for _, _, queue in shard.topics.all_queues() if queue.length)
+    assert queue.flush()
+    assert len(queue.read(0, 1)) == 1
+    for name in shard.delay.far.runs:
+        shard.delay.far.open_run(name)
+    shard.close_idle()
+    assert not len(shard.topics.open_queues)
+    assert len(queue.read(0, 1)) == 1
+    assert shard.log.record(int(queue.read(0, 1)["position"][0]))
+    shard.check_invariants()
+
+
 def test_a_queue_in_use_keeps_its_file_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,9 +350,8 @@ def test_a_segment_is_opened_in_the_place_of_others(tmp_path: Path) -> None:
     assert refused.value.code is ErrorCode.TOO_MANY_FILES
 
 
-@pytest.mark.usefixtures("_limits")
-def test_a_run_is_opened_in_the_place_of_others(tmp_path: Path, make_world) -> None:
-    """A run that could not be mapped ended the broker, which had others mapped that nobody read."""
+def with_runs(tmp_path: Path, make_world):
+    """A broker on the real disk with messages in several runs."""
     world = make_world(root=tmp_path)
     world.broker.settings = world.broker.settings._replace(far=FarSettings(buffer_bytes=4_096))
     world.broker.open()
@@ -349,6 +366,13 @@ def test_a_run_is_opened_in_the_place_of_others(tmp_path: Path, make_world) -> N
         )
         world.broker.ask(SendMessages("t", [message]))
         world.broker.settle()
+    return world
+
+
+@pytest.mark.usefixtures("_limits")
+def test_a_run_is_opened_in_the_place_of_others(tmp_path: Path, make_world) -> None:
+    """A run that could not be mapped ended the broker, which had others mapped that nobody read."""
+    world = with_runs(tmp_path, make_world)
     far = world.broker.shard.delay.far
     first, *others = far.runs
     assert others

@@ -151,6 +151,7 @@ class Broker:
     def job_failed(self) -> None:
         """The job could not be carried out, for want of space or for damage; another is tried after a while."""
         self.shard.delay.far.compaction.fail()
+        self.shard.close_idle()
         self._job_failed = True
 
     # --- 1 commit -------------------------------------------------------------------------------

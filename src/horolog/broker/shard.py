@@ -307,6 +307,12 @@ class Shard:
         self.key_index.close()
         self.log.close()
 
+    def close_idle(self) -> None:
+        """Close the files that are opened again when they are used: a job has failed, perhaps for want of descriptors."""
+        self.topics.open_queues.close()
+        self.delay.far.close_runs()
+        self.log.close()
+
     def stamp_ms(self, wall_ms: int) -> int:
         """Store time: the wall clock, but never less than before."""
         self.store_ms = max(self.store_ms, wall_ms)

@@ -35,6 +35,11 @@ class OpenQueues:
         if len(self._queues) > self.most:
             next(iter(self._queues)).close()
 
+    def close(self) -> None:
+        """Close the files of all of them."""
+        for queue in list(self._queues):
+            queue.close()
+
     def closed(self, queue: _Queue) -> None:
         """It has no file open any more."""
         self._queues.pop(queue, None)

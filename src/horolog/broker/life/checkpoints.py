@@ -71,6 +71,7 @@ class Checkpoints:
         job, self._job = self._job, None
         assert job is not None
         snapshot.failed(self._shard, job)
+        self._shard.close_idle()
 
     def capture(self, now: Now, effects: Effects) -> None:
         """Make the job of the checkpoint that waits, if all that lies before it is applied and nothing else."""

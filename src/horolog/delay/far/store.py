@@ -296,6 +296,10 @@ class FarStore:
         """Close all files."""
         for buffer in self.buffers:
             buffer.close()
+        self.close_runs()
+
+    def close_runs(self) -> None:
+        """Close the files of runs; the next use opens them again."""
         for opened in self._opened.values():
             opened.close()
         self._opened.clear()
