@@ -44,9 +44,8 @@ def test_a_directory_of_a_broker_that_locks_only_the_file_is_in_use(tmp_path: Pa
     DirectoryLock(tmp_path).release()
 
 
-@pytest.mark.parametrize("code", [errno.EBADF, errno.ENOTSUP, errno.ENOLCK])
-def test_where_a_directory_cannot_be_locked_the_file_is(tmp_path, monkeypatch, code) -> None:
-    """As on NFS."""
+def as_on_nfs(monkeypatch: pytest.MonkeyPatch, code: int = errno.EBADF) -> None:
+    """No directory can be locked."""
     flock = fcntl.flock
 
     def only_files(fd: int, operation: int) -> None:
@@ -55,6 +54,11 @@ def test_where_a_directory_cannot_be_locked_the_file_is(tmp_path, monkeypatch, c
         flock(fd, operation)
 
     monkeypatch.setattr(fcntl, "flock", only_files)
+
+
+@pytest.mark.parametrize("code", [errno.EBADF, errno.ENOTSUP, errno.ENOLCK])
+def test_where_a_directory_cannot_be_locked_the_file_is(tmp_path, monkeypatch, code) -> None:
+    as_on_nfs(monkeypatch, code)
     lock = DirectoryLock(tmp_path)
     with pytest.raises(HorologError, match=f"is in use by process {os.getpid()}$"):
         DirectoryLock(tmp_path)
@@ -96,10 +100,26 @@ ANOTHER = "{home}(/lock)? is another one now: was it, or the data directory, rep
 CHANGES = [(moved, GONE), (replaced, ANOTHER), (unlocked, GONE), (locked_anew, ANOTHER)]
 
 
+@pytest.mark.parametrize("change", [unlocked, locked_anew])
+def test_the_file_may_be_removed_where_the_directory_is_locked(tmp_path: Path, change) -> None:
+    """Nobody else can have the directory, so there is no reason to end."""
+    lock = DirectoryLock(tmp_path / "home")
+    change(tmp_path / "home")
+    Disk(tmp_path / "home", check=lock.check).open("new", create=True).close()
+    with pytest.raises(HorologError, match="is in use by"):
+        DirectoryLock(tmp_path / "home")
+    lock.release()
+
+
 @pytest.mark.parametrize(("change", "says"), CHANGES)
 def test_nothing_is_opened_in_what_stands_in_the_place_of_the_locked_directory(
-    tmp_path: Path, change: Callable[[Path], None], says: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    says: str,
 ) -> None:
+    if change in (unlocked, locked_anew):
+        as_on_nfs(monkeypatch)
     home = tmp_path / "home"
     lock = DirectoryLock(home)
     disk = Disk(home, check=lock.check)
@@ -132,9 +152,15 @@ async def send(engine: Engine, message_id: str) -> None:
 @pytest.mark.parametrize(("change", "says"), CHANGES)
 @pytest.mark.parametrize("ends_with", ["a segment", "a checkpoint"])
 def test_a_broker_ends_whose_directory_is_another_one_and_has_all_that_it_acknowledged(
-    tmp_path: Path, change: Callable[[Path], None], says: str, ends_with: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    says: str,
+    ends_with: str,
 ) -> None:
     """It went on: what it had open was in the one directory, and what it opened then in the other."""
+    if change in (unlocked, locked_anew):
+        as_on_nfs(monkeypatch)
     home = tmp_path / "home"
     sent = 0
 

@@ -45,6 +45,7 @@ class DirectoryLock:
         self._directory = str(directory)
         self._file = str(directory / "lock")
         self._directory_fd = self._fd = -1
+        self._is_locked_itself = False  # the directory, and not only its file
         try:
             self._take(directory)
         except BaseException:
@@ -80,6 +81,7 @@ class DirectoryLock:
     def _lock_directory(self) -> None:
         try:
             fcntl.flock(self._directory_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._is_locked_itself = True
         except BlockingIOError as error:
             raise self._in_use() from error
         except OSError:
@@ -98,13 +100,17 @@ class DirectoryLock:
         )
 
     def check(self) -> None:
-        """DISK_FAILED unless directory and file are still found where they were locked; the broker must end then.
+        """DISK_FAILED unless what is locked is still found where it was; the broker must end then.
 
-        Costs some microseconds: not for every turn.  Says nothing after `release`.
+        That is the directory; where it cannot be locked itself its file as well, which nobody needs otherwise.  Costs
+        some microseconds: not for every turn.  Says nothing after `release`.
         """
         if self._fd < 0:
             return
-        for path, fd in ((self._directory, self._directory_fd), (self._file, self._fd)):
+        held = [(self._directory, self._directory_fd)]
+        if not self._is_locked_itself:
+            held.append((self._file, self._fd))
+        for path, fd in held:
             try:
                 same = os.path.samestat(os.stat(path), os.fstat(fd))
             except (FileNotFoundError, NotADirectoryError) as error:
