@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.grpc_peer import Peer, head, run
@@ -140,16 +139,18 @@ def test_a_request_that_does_not_end_in_time_is_refused_alone(tmp_path: Path) ->
         within = peer.stream
         peer.say(frames.frame(Type.HEADERS, END_HEADERS, within, head("Telemetry")))
         peer.say(frames.frame(Type.DATA, 0, within, LARGE))
-        begun_ms: Any = max(each.since_ms for each in link.calls._requests.values())
+        began = [each.since_ms for each in link.calls._requests.values() if each.since_ms]
+        first_ms, last_ms = min(began), max(began)
 
-        def look(after_ms: int) -> None:
-            link.heard_ms = begun_ms + after_ms
-            link.look(begun_ms + after_ms, 1 << 40, 1 << 40)
+        def look(now_ms: int) -> None:
+            link.heard_ms = now_ms
+            link.look(now_ms, 1 << 40, 1 << 40)
 
-        look(UNFINISHED_FRAME_MS)
-        assert link.calls.overdue(begun_ms) == []
+        look(first_ms + UNFINISHED_FRAME_MS)
+        assert link.calls.overdue(first_ms) == []
         assert link.calls.http.is_open(late)
-        look(UNFINISHED_FRAME_MS + 1)
+        assert link.calls.http.is_open(within)
+        look(last_ms + UNFINISHED_FRAME_MS + 1)
         while not {late, within} <= peer.heads.keys():
             await peer.change()
         refused = peer.heads[late]
