@@ -84,7 +84,7 @@ def forget_views(world) -> None:
     delay = world.broker.shard.delay
     for source in (*delay.hours.values(), *delay.far.buffers):
         source.reread()
-    delay.far._opened.clear()
+    delay.far._opened.close()
 
 
 def hand_over(world) -> list[str]:

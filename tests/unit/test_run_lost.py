@@ -59,7 +59,7 @@ def path_of(world, number: int = 0) -> str:
 
 def forget(world) -> None:
     """As when more runs are in use than stay mapped: the next question opens the file again."""
-    world.broker.shard.delay.far._opened.clear()
+    world.broker.shard.delay.far._opened.close()
 
 
 def hand_over(world) -> list[str]:

@@ -6,13 +6,13 @@ simulator); `SegmentReader` to the core.  They share nothing but the files.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, refused
 from horolog.limits import SECTORS_LOST_MAX
 from horolog.storage.api import File, Storage
+from horolog.storage.open_files import OpenFiles
 from horolog.storage.sectors import SECTOR_BYTES, read_around, reads_elsewhere
 
 _OPEN_MAX = 32  # segments open for reading at a time
@@ -190,7 +190,7 @@ class SegmentReader:
     def __init__(self, storage: Storage, directory: str, segment_bytes: int) -> None:
         self._storage = storage
         self._directory = directory
-        self._files: OrderedDict[int, File] = OrderedDict()
+        self._files: OpenFiles[int, File] = OpenFiles(_OPEN_MAX)
         self._lost: set[int] = set()  # sectors of the log that the disk could not read
         self.segment_bytes = segment_bytes
         self.on_lost: Callable[[int, int, HorologError], None] = lambda first, stop, why: None
@@ -223,23 +223,7 @@ class SegmentReader:
 
     def _file(self, base: int) -> File:
         file = self._files.get(base)
-        if file is None:
-            file = self._files[base] = self._opened_in_place_of_others(base)
-            if len(self._files) > _OPEN_MAX:
-                self._files.popitem(last=False)[1].close()
-        else:
-            self._files.move_to_end(base)
-        return file
-
-    def _opened_in_place_of_others(self, base: int) -> File:
-        """Where there is no descriptor for it, others are closed, the least recently used ones first."""
-        while True:
-            try:
-                return self._opened(base)
-            except HorologError as error:
-                if error.code is not ErrorCode.TOO_MANY_FILES or not self._files:
-                    raise
-            self._files.popitem(last=False)[1].close()
+        return self._files.open(base, self._opened) if file is None else file
 
     def path(self, position: int) -> str:
         """The file that holds a log position."""
@@ -260,10 +244,8 @@ class SegmentReader:
     def drop_below(self, position: int) -> None:
         """Close segments that lie below, so that their space comes back when they are removed."""
         for base in [base for base in self._files if base + self.segment_bytes <= position]:
-            self._files.pop(base).close()
+            self._files.drop(base)
 
     def close(self) -> None:
         """Close all files."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        self._files.close()

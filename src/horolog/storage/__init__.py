@@ -2,6 +2,7 @@
 
 api             what everybody else asks of a disk
 disk, mapped    the real one
+open_files      those that stay open while there is room
 lock            that it is one broker's own
 sectors         one that cannot read some of its sectors
 crash_note      the file that says which signal ended the last process

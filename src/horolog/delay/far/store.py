@@ -12,7 +12,6 @@ settled of them, and of every run the cursor, the limit and the version of its s
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterator
 from functools import partial
 
@@ -35,6 +34,7 @@ from horolog.limits import HOUR_KEEP_MS
 from horolog.storage.api import Storage
 from horolog.storage.descriptors import runs_open_max
 from horolog.storage.mapped import is_cut
+from horolog.storage.open_files import OpenFiles
 
 
 class FarStore:
@@ -63,8 +63,7 @@ class FarStore:
         self.log_id = log_id
         self.take_source_id = take_source_id
         self.next_file = 1  # id of the next file
-        self._opened: OrderedDict[str, Run] = OrderedDict()
-        self._open_max = runs_open_max()
+        self._opened: OpenFiles[str, Run] = OpenFiles(runs_open_max())
         self._asked: tuple[int, int | None] | None = None  # (second, next waiting second)
 
     def sources(self) -> Iterator[FarBuffer | FarRun]:
@@ -97,23 +96,9 @@ class FarStore:
             self.forget_file(name)
             run = None
         if run is None:
-            run = self._opened[name] = self._open_in_place_of_others(name)
+            run = self._opened.open(name, self._open)
             run.tell = self.problems.append
-            if len(self._opened) > self._open_max:
-                self._opened.popitem(last=False)[1].close()
-        else:
-            self._opened.move_to_end(name)
         return run
-
-    def _open_in_place_of_others(self, name: str) -> Run:
-        """Where there is no descriptor for it, others are closed, the least recently used ones first."""
-        while True:
-            try:
-                return self._open(name)
-            except HorologError as error:
-                if error.code is not ErrorCode.TOO_MANY_FILES or not self._opened:
-                    raise
-            self._opened.popitem(last=False)[1].close()
 
     def _open(self, name: str) -> Run:
         try:
@@ -155,7 +140,7 @@ class FarStore:
         assert all(buffer.sealed for buffer in self.buffers[:-1]), "only the last one may be open"
         source_ids = [source.source_id for source in self.sources()]
         assert len(set(source_ids)) == len(source_ids)
-        assert len(self._opened) <= self._open_max
+        assert len(self._opened) <= self._opened.most
         assert not self.finished.keys() & self.runs.keys()
         assert all(buffer.file_id < self.next_file for buffer in self.buffers)
         self.compaction.check_invariants()
@@ -167,7 +152,7 @@ class FarStore:
 
     def forget_file(self, name: str) -> None:
         """The file of a run was repaired: it is mapped again; whoever reads it still keeps what it has."""
-        self._opened.pop(name, None)
+        self._opened.forget(name)
 
     # --- filing -----------------------------------------------------------------------------------
 
@@ -231,9 +216,7 @@ class FarStore:
         run = self.runs.pop(name)
         if isinstance(run, AdoptedRun):
             self.finished[name] = run.origin.position
-        opened = self._opened.pop(name, None)
-        if opened is not None:
-            opened.close()
+        self._opened.drop(name)
 
     def adopt(self, adoption: Adoption) -> None:
         """Take over the files of a committed adoption, but for `missing` ones."""
@@ -300,9 +283,7 @@ class FarStore:
 
     def close_runs(self) -> None:
         """Close the files of runs; the next use opens them again."""
-        for opened in self._opened.values():
-            opened.close()
-        self._opened.clear()
+        self._opened.close()
 
 
 def _another(name: str) -> HorologError:
