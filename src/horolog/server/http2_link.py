@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from horolog.limits import UNFINISHED_FRAME_MS, UNFINISHED_SMALL, UNTAKEN_SMALL
+from horolog.limits import UNFINISHED_FRAME_MS, UNTAKEN_SMALL
 from horolog.protocol.http2.calls import (
     DEADLINE_EXCEEDED,
     Asked,
@@ -63,7 +63,6 @@ class Http2Link(Link):
         self._service = service
         self._open: dict[int, Call] = {}
         self.calls = Calls(service.streaming, limits)
-        self._held = 0  # bytes of what has not come to its end that count
         self.pinged_ms = 0  # 0: it was heard since
         self._pong: asyncio.TimerHandle | None = None
 
@@ -79,9 +78,6 @@ class Http2Link(Link):
         self.calls.abort()
         for stream in list(self._open):
             self._drop(stream)
-        if self.share is not None:
-            self._door.holds(self, -self._held)
-            self._held = 0
 
     @property
     def untaken(self) -> int:
@@ -126,13 +122,9 @@ class Http2Link(Link):
 
     def _hold(self) -> None:
         """Count what is held of requests that have not ended; too much of all peers together ends this connection."""
-        held = self.calls.held
-        held = held if held > UNFINISHED_SMALL else 0
-        if held != self._held:
-            change, self._held = held - self._held, held
-            if why := self._door.holds(self, change):
-                self._door.fault(self, ConnectionFault(Code.ENHANCE_YOUR_CALM, why))
-                self.calls.abort(Code.ENHANCE_YOUR_CALM, why)
+        if why := self.holds(self.calls.held):
+            self._door.fault(self, ConnectionFault(Code.ENHANCE_YOUR_CALM, why))
+            self.calls.abort(Code.ENHANCE_YOUR_CALM, why)
 
     def _ask(self, asked: list[tuple[Call, bytes]], size: int) -> None:
         self._door.took(self, size, len(asked))

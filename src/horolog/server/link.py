@@ -14,6 +14,7 @@ from enum import IntFlag
 from ipaddress import IPv4Address, ip_address
 from typing import Protocol, cast
 
+from horolog.limits import UNFINISHED_SMALL
 from horolog.protocol.grpc.translate import Peer
 from horolog.server.connected import Origin
 from horolog.server.shares import Share
@@ -56,6 +57,7 @@ class Link(asyncio.Protocol):
         self._port = 0
         self._connected_ms = 0
         self.share: Share | None = None
+        self._held = 0  # bytes of requests that have not come to their end, as the door counts them
         self.under_way = self.requests = 0
         self.is_full = False
         self.heard_ms = time.monotonic_ns() // 1_000_000
@@ -132,7 +134,19 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer has gone."""
         self.gone()
+        if self.share is not None:
+            self._door.holds(self, -self._held)
+            self._held = 0
         self._door.lost(self)
+
+    def holds(self, held: int) -> str:
+        """Note how many bytes are held of requests that have not come to their end; gives "", or why this link must end.
+
+        A few bytes always have room, and do not count.
+        """
+        held = held if held > UNFINISHED_SMALL else 0
+        change, self._held = held - self._held, held
+        return self._door.holds(self, change) if change else ""
 
     def pause_writing(self) -> None:
         """The peer does not take its answers."""

@@ -16,7 +16,6 @@ from horolog.errors import HorologError
 from horolog.limits import (
     REMARK_MAX,
     UNFINISHED_FRAME_MS,
-    UNFINISHED_SMALL,
     UNTAKEN_BYTES_MAX,
     UNTAKEN_SMALL,
 )
@@ -92,7 +91,6 @@ class RemotingLink(Link):
         self._open = 0  # requests without an answer
         self._open_bytes = 0  # of them
         self._unfinished_ms = 0  # since when a frame has begun and not come to its end
-        self._held = 0  # bytes of it that count
         self._over = False  # the peer has broken the protocol
         self._lost = False
         self._leaving = False
@@ -158,11 +156,8 @@ class RemotingLink(Link):
             self._unfinished_ms = 0
         elif new or not self._unfinished_ms:
             self._unfinished_ms = now_ms
-        held = held if held > UNFINISHED_SMALL else 0
-        if held != self._held:
-            change, self._held = held - self._held, held
-            if why := self._door.holds(self, change):
-                self._end(FrameFault(why))
+        if why := self.holds(held):
+            self._end(FrameFault(why))
 
     def answer(
         self, frame: Frame, answer: Answer, pieces: Sequence[Piece] = (), *, parked: bool = False
@@ -319,7 +314,6 @@ class RemotingLink(Link):
         self._open = self.parked
         if self.share is not None:
             self.share.polls -= self.parked
-            self._door.holds(self, -self._held)
             self._tell()
         for answer in self._asked.values():
             if not answer.done():
