@@ -132,6 +132,13 @@ class HorologError(Exception):
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
+    def of(self, name: str) -> HorologError:
+        """The same of an input that the caller knows by another name; a sentence that begins with it begins with that."""
+        message = self.message
+        if message.startswith(f"{self.field}: "):
+            message = name + message.removeprefix(self.field)
+        return HorologError(self.code, message, field=name, limit=self.limit)
+
     def __str__(self) -> str:
         return self.message
 

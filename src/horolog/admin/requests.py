@@ -57,9 +57,7 @@ def given_as(name: str, field: str) -> Iterator[None]:
     except HorologError as error:
         if error.field != field:
             raise
-        why = error.message.removeprefix(f"{field}: ")
-        message = error.message if why == error.message else f"{name}: {why}"
-        raise HorologError(error.code, message, field=name, limit=error.limit) from None
+        raise error.of(name) from None
 
 
 def explain(error: ValidationError) -> HorologError:

@@ -58,15 +58,12 @@ def http_status(error: HorologError) -> int:
 
 def error_body(error: HorologError) -> dict[str, Any]:
     """The one error shape; `field` is what a request calls the input."""
-    field = _FIELDS.get(error.field, error.field)
-    message = error.message
-    if message.startswith(f"{error.field}: "):
-        message = field + message.removeprefix(error.field)
+    error = error.of(_FIELDS.get(error.field, error.field))
     return {
         "error": {
             "code": error.code.value,
-            "message": message,
-            "field": field,
+            "message": error.message,
+            "field": error.field,
             "limit": error.limit,
             "retriable": error.retriable,
         }
