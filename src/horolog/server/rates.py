@@ -131,7 +131,6 @@ class Rates:
         self._meters: dict[Hashable, Meter] = {}
         self._log_end = -1
         self._seen: set[Hashable] = set()
-        self._whole: set[str] = set()  # topics that still have all their messages
         self._looking = asyncio.Lock()
         self.puts_of_day = Totals()
         self.gets_of_day = Totals()
@@ -187,29 +186,33 @@ class Rates:
         self._log_end = view.log_end
         self._seen = set()
         wall_ms = self._engine.clock.wall_ms()
-        stored = await self._look_at_topics(first=first)
+        stored, whole = await self._look_at_topics(first=first)
         put = stored + view.pending + view.recalled  # what was put and waits, or waits no more
         self._note("", put)
         self.puts_of_day.look(put, wall_ms)
-        consumed = await self._look_at_groups(first=first)
+        consumed = await self._look_at_groups(set() if first else whole)
         self._note(("", ""), consumed)
         self.gets_of_day.look(consumed, wall_ms)
         for key in self._meters.keys() - self._seen:
             del self._meters[key]
 
-    async def _look_at_topics(self, *, first: bool) -> int:
-        stored = 0
-        self._whole = set()
+    async def _look_at_topics(self, *, first: bool) -> tuple[int, set[str]]:
+        """How many messages topics have had, and which still have all of them."""
+        stored, whole = 0, set()
         async for topic in listing.topics(self._engine):
             total = sum(topic.queue_offsets)
             # A topic that is new since the last look had nothing then.
             self._note(topic.name, total, since=total if first else 0)
             stored += total
             if not any(topic.min_offsets):
-                self._whole.add(topic.name)
-        return stored
+                whole.add(topic.name)
+        return stored, whole
 
-    async def _look_at_groups(self, *, first: bool) -> int:
+    async def _look_at_groups(self, whole: set[str]) -> int:
+        """How many messages groups have consumed.
+
+        whole  topics of which a group that is new since the last look began at the first message
+        """
         pairs: list[tuple[str, str]] = []
         async for group in listing.groups(self._engine):
             pairs += ((group.name, topic) for topic in group.topics)
@@ -217,9 +220,8 @@ class Rates:
                 break
         lags = await listing.lags(self._engine, pairs[:RATED_PAIRS_MAX])
         for lag in lags:
-            # A group that is new since the last look began at the first message, where that is still there.
-            began_at_0 = not first and lag.topic in self._whole
-            self._note((lag.topic, lag.group), lag.consumed, since=0 if began_at_0 else None)
+            since = 0 if lag.topic in whole else None
+            self._note((lag.topic, lag.group), lag.consumed, since=since)
         return sum(lag.consumed for lag in lags)
 
     def _note(self, key: Hashable, total: int, since: int | None = None) -> None:

@@ -73,9 +73,8 @@ def _read(
         raise half_message()
     due_ms = lane = 0
     if b"DEL" in marked:  # every property that delays has these letters
-        cancels = _CANCELS in marked
         due_ms, lane, marked = due_of(marked, ways.levels, real)
-        if due_ms and cancels and not lane:
+        if due_ms and not lane and _CANCELS in marked:
             raise refused(
                 CANCELS,
                 "a message that cancels another one cannot stand among others; send it alone",

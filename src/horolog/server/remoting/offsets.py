@@ -57,9 +57,8 @@ class OffsetCodes:
             view = await self._view(topic, queue_id)
             committed = await self._node.engine.submit(GetOffsets(group, topic))
         except HorologError as error:
-            if (
-                error.code is ErrorCode.TOPIC_NOT_FOUND
-            ):  # consumers then go by what they were told to begin with
+            if error.code is ErrorCode.TOPIC_NOT_FOUND:
+                # Consumers then go by what they were told to begin with.
                 return Answer(Status.QUERY_NOT_FOUND, remark=error.message)
             if error.code is not ErrorCode.GROUP_NOT_FOUND:
                 raise

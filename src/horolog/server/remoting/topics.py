@@ -33,9 +33,7 @@ from horolog.server.remoting.node import LANES_TOPIC, RETRY_PREFIX, Node
 from horolog.server.remoting.request import Request
 
 _PERM_MAX = 15
-_PERM_INHERIT = (
-    1  # RocketMQ's template topic hands such a permission on; dashboards send 7 for read and write
-)
+_PERM_INHERIT = 1  # of RocketMQ's template topic; dashboards send 7 for read and write
 
 
 class TopicCodes:
