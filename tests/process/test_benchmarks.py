@@ -34,3 +34,27 @@ def test_a_part_of_the_benchmarks_runs(part: str) -> None:
     assert done.returncode == 0, done.stderr
     for line in done.stdout.splitlines():
         assert json.loads(line).get("early", 0) == 0, line
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sends", "--messages", "2048"],
+        ["grpc_sends", "--messages", "64", "--chunks", "1", "8"],
+        ["grpc_sends", "--messages", "256", "--chunks", "2", "--batch", "32"],
+    ],
+    ids=" ".join,
+)
+def test_a_benchmark_of_one_process_runs(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{command[0]}", *command[1:]],
+        check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(json.loads(line)["per_second"] > 0 for line in done.stdout.splitlines())
