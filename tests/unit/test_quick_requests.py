@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from horolog.errors import HorologError
 from horolog.limits import BODY_MAX, PROPERTIES_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc import quick_acks
+from horolog.protocol.grpc import quick_acks, quick_sends
 from horolog.protocol.grpc.quick_acks import QuickAck, read_ack
 from horolog.protocol.grpc.quick_records import gather, to_send_quickly
 from horolog.protocol.grpc.quick_sends import QuickSend, read_send
@@ -126,7 +126,7 @@ def compare(raw: bytes) -> bool:
     if not isinstance(read, QuickSend):
         assert read == whole
         return False
-    assert read.ids == [message.system_properties.message_id for message in whole.messages]
+    assert read.names() == [message.system_properties.message_id for message in whole.messages]
     assert decided(to_send_quickly, read) == decided(to_send, whole)
     return True
 
@@ -150,7 +150,7 @@ def test_sends_that_are_gathered_have_the_records_that_each_has_alone(batches) -
             assert not refused
             sizes = columns.sizes[first:end]
             assert single.columns() == (columns.records[at : at + sum(sizes)], sizes)
-            assert requests[place].ids == [name.decode() for name in ids[first:end]]
+            assert requests[place].names() == [name.decode() for name in ids[first:end]]
             at, first = at + sum(sizes), end
         assert (at, first) == (len(columns.records), len(ids))
         places += own
@@ -204,6 +204,51 @@ def usual(**more) -> pb.Message:
 def test_what_official_clients_send_is_read_quickly() -> None:
     request = pb.SendMessageRequest(messages=[usual(), usual(body=b"x" * 300), usual()])
     assert compare(request.SerializeToString())
+
+
+def test_messages_that_differ_in_their_keys_are_of_one_form() -> None:
+    """Each of two batches: keys of one length, as many, and as many bytes with another number of keys."""
+    for keys in (
+        ["order-17"],
+        ["order-18"],
+        ["order-1x"],
+        ["a", "b-c-d"],
+        ["a b-c-de"],
+        ["\x01rder-17"],
+    ):
+        one, other = usual(), usual()
+        del one.system_properties.keys[:], other.system_properties.keys[:]
+        one.system_properties.keys.append("order-16")
+        other.system_properties.keys.extend(keys)
+        request = pb.SendMessageRequest(messages=[one, other]).SerializeToString()
+        refused = keys[0] in ("a b-c-de", "\x01rder-17")
+        assert compare(request) is not refused
+
+
+def test_a_batch_without_a_look_at_each_field(monkeypatch) -> None:
+    """What differs in id, key, times and body alone is cut like the message before it."""
+    messages = []
+    for i in range(32):
+        message = usual(body=b"%04d" % i)
+        message.system_properties.message_id = f"01{i:032X}"
+        message.system_properties.keys[:] = [f"order-{i:04}"]
+        message.system_properties.delivery_timestamp.nanos += i * 1_000_000
+        messages.append(message)
+    raw = pb.SendMessageRequest(messages=messages).SerializeToString()
+    assert compare(raw)
+    looked: list[int] = []
+    monkeypatch.setattr(quick_sends, "_form_of", lambda _raw, at: looked.append(at))
+    assert isinstance(read_send(raw), QuickSend)
+    assert not looked
+
+
+@pytest.mark.parametrize("size", [(1 << 14) - 200, 1 << 14, (1 << 14) + (1 << 7), 1 << 15])
+def test_sizes_that_begin_with_the_same_bytes(size) -> None:
+    """A length has more bytes than a form is remembered by, from 16 KiB on."""
+    messages = [
+        usual(body=b"x" * (size - more)) for more in (0, 1, 128, 0, 1 << 14)[: 4 + (size > 1 << 14)]
+    ]
+    assert compare(pb.SendMessageRequest(messages=messages).SerializeToString())
 
 
 FIELDS = [

@@ -44,7 +44,7 @@ class ProducerCalls:
         """Store the messages of one request; every one has its entry."""
         is_half = False
         if isinstance(request, QuickSend):
-            ids = request.ids
+            ids = request.names()
         else:
             ids = [message.system_properties.message_id for message in request.messages[:]]
         try:

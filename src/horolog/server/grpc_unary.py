@@ -150,10 +150,10 @@ class UnaryCalls:
 
     def _store(self) -> None:
         sends, self._sends = self._sends, []
-        if len(sends) == 1 and len(sends[0][0].messages) == 1:
+        if len(sends) == 1 and len(sends[0][0].ids) == 1:
             self._handle(self._send, *sends[0])
             return
-        for part in parts(sends, lambda each: (len(each[0].messages), len(each[0].raw))):
+        for part in parts(sends, lambda each: (len(each[0].ids), len(each[0].raw))):
             try:
                 self._producers.send_all(part)
             except Exception as error:  # noqa: BLE001 - as in `_may`

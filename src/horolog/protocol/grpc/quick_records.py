@@ -8,19 +8,19 @@ is for protobuf's way, for the words of its refusal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from itertools import accumulate, chain, starmap
+from typing import NamedTuple
 
 from horolog.errors import HorologError
 from horolog.limits import BODY_MAX, PROPERTIES_MAX, STORED_PROPERTIES_MAX
-from horolog.protocol.commands import MessageType, NewRecords, SendMessages
+from horolog.protocol.commands import MessageType, SendMessages
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.quick_sends import Cut, QuickSend
-from horolog.protocol.grpc.translate import Peer, of_producer, to_record
+from horolog.protocol.grpc.quick_sends import QuickSend
+from horolog.protocol.grpc.sent_meanings import Meaning
+from horolog.protocol.grpc.translate import Peer, of_producer, to_send
 from horolog.protocol.rocketmq import names, properties
-from horolog.protocol.rocketmq.layout import HEAD
-from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, key_hash_of, layout_pieces
 from horolog.protocol.rocketmq.record_columns import Messages, records_of
-from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT
+from horolog.protocol.send_commands import ANY_QUEUE
 
 _TIMER = f"{properties.TIMER_DELIVER_MS}\x01".encode()
 _ID = properties.IN_REGION + f"{properties.UNIQ_KEY}\x01".encode()
@@ -29,45 +29,10 @@ _ID = properties.IN_REGION + f"{properties.UNIQ_KEY}\x01".encode()
 def to_send_quickly(request: QuickSend, peer: Peer) -> tuple[SendMessages, dict[int, HorologError]]:
     """Do what `translate.to_send` does: give the command, and refusals of messages by their place in the request."""
     topic = names.check_topic(request.topic)
-    name = topic.encode()
-    named = topic, bytes((len(name),)) + name, name + b"\0"
-    pieces: list[bytes] = []
-    sizes: list[int] = []
-    refused: dict[int, HorologError] = {}
-    for i, cut in enumerate(request.messages):
-        try:
-            record = _record(named, cut, peer) or _refused(request, topic, cut, peer)
-        except HorologError as error:
-            refused[i] = error.kept()
-            continue
-        pieces += record
-        sizes.append(sum(map(len, record)))
-    return SendMessages(topic, NewRecords(b"".join(pieces), sizes)), refused
-
-
-def _refused(request: QuickSend, topic: str, cut: Cut, peer: Peer) -> tuple[bytes, ...]:
-    """The record of a message that breaks a limit, as protobuf's way has it: mostly its refusal."""
-    message = pb.Message.FromString(request.raw[cut[6] : cut[7]])
-    return (to_record(topic, message, peer).record,)
-
-
-def _record(named: tuple[str, bytes, bytes], cut: Cut, peer: Peer) -> tuple[bytes, ...] | None:
-    """The record of a message, in pieces; None if it breaks a limit.
-
-    named  the topic; its name after its length; and in front of a zero
-    """
-    message_id, shape, (seconds, nanos), due_ms, (user, user_size), body, _, _ = cut
-    (untimed, timed), sys_flag, code, has_keys, host, marks, group, trace, marks_size = shape
-    kind = timed if due_ms else untimed
-    if kind is None or not 0 < len(body) <= BODY_MAX or user_size + marks_size > PROPERTIES_MAX:
-        return None
-    born_ms, made = of_producer(named[0], seconds, nanos, host)
-    timer = b"%b%d\x02" % (_TIMER, due_ms) if due_ms else b""
-    stored = b"".join((user, made, trace, _ID, message_id, b"\x02", marks, timer))
-    pieces = layout_pieces(named[1], body, stored, sys_flag, 0, born_ms, peer, ANY_QUEUE)
-    size = RECORD_HEAD_BYTES + HEAD.size + len(body) + len(named[1]) + 2 + len(stored)
-    hashed = key_hash_of(named[2], message_id)
-    return HEAD_AS_SENT.pack(size, kind, has_keys, 0, due_ms, group, code, hashed), *pieces
+    columns = _columns(topic, [request], [peer])
+    if columns is None:
+        return to_send(pb.SendMessageRequest.FromString(request.raw), peer)
+    return SendMessages(topic, records_of(topic.encode(), columns)), {}
 
 
 class Gathered(NamedTuple):
@@ -79,7 +44,7 @@ class Gathered(NamedTuple):
     """
 
     command: SendMessages
-    ids: list[bytes]
+    ids: Sequence[bytes]
     places: list[int]
     ends: list[int]
 
@@ -99,51 +64,120 @@ def gather(
         except HorologError:
             alone += places
             continue
-        rows: list[tuple[Any, ...]] = []
-        taken: list[int] = []
-        ends: list[int] = []
-        for place in places:
-            made = _rows(topic, requests[place].messages, peers[place])
-            if made is None:
-                alone.append(place)
-                continue
-            rows += made
-            taken.append(place)
-            ends.append(len(rows))
-        if rows:
-            messages = Messages(*zip(*rows, strict=True))
-            records = records_of(topic.encode(), messages)
-            found.append(Gathered(SendMessages(topic, records), list(messages.ids), taken, ends))
+        taken, columns = _taken(topic, places, requests, peers)
+        if columns is not None:
+            command = SendMessages(topic, records_of(topic.encode(), columns))
+            ends = list(accumulate([len(requests[place].ids) for place in taken]))
+            found.append(Gathered(command, columns.ids, taken, ends))
+        alone += sorted({*places}.difference(taken))
     return found, alone
 
 
-def _rows(topic: str, cuts: Sequence[Cut], peer: Peer) -> list[tuple[Any, ...]] | None:
-    """Messages as rows of `Messages`; None if one of them breaks a limit."""
-    rows: list[tuple[Any, ...]] = []
-    for message_id, shape, (seconds, nanos), due_ms, (user, user_size), body, _, _ in cuts:
-        (untimed, timed), sys_flag, code, has_keys, host, marks, group, trace, marks_size = shape
-        kind = timed if due_ms else untimed
-        if (
-            kind is not _kind(group, due_ms)
-            or not 0 < len(body) <= BODY_MAX
-            or user_size + marks_size > PROPERTIES_MAX
-        ):
-            return None
-        try:
-            born_ms, made = of_producer(topic, seconds, nanos, host)
-        except HorologError:
-            return None
-        timer = b"%b%d\x02" % (_TIMER, due_ms) if due_ms else b""
-        text = b"".join((user, made, trace, _ID, message_id, b"\x02", marks, timer))
-        if len(text) > STORED_PROPERTIES_MAX:
-            return None
-        head = has_keys, code, group, due_ms, 0, peer
-        rows.append((body, 0, ANY_QUEUE, sys_flag, 0, born_ms, text, message_id, *head))
-    return rows
+def _taken(
+    topic: str, places: list[int], requests: Sequence[QuickSend], peers: Sequence[Peer]
+) -> tuple[list[int], Messages | None]:
+    """The places of requests in which no message breaks a limit, and all their messages; None for none."""
+    columns = _columns(topic, [requests[at] for at in places], [peers[at] for at in places])
+    if columns is not None:
+        return places, columns
+    taken = [at for at in places if _columns(topic, [requests[at]], [peers[at]]) is not None]
+    if not taken:
+        return [], None
+    return taken, _columns(topic, [requests[at] for at in taken], [peers[at] for at in taken])
 
 
-def _kind(group: int, due_ms: int) -> MessageType:
-    """The kind that `records_of` takes."""
-    if group:
-        return MessageType.FIFO
-    return MessageType.DELAY if due_ms else MessageType.NORMAL
+def _columns(topic: str, requests: Sequence[QuickSend], peers: Sequence[Peer]) -> Messages | None:
+    """The messages of requests; None if one of them breaks a limit."""
+    if len(requests) == 1 and len(requests[0].ids) == 1:
+        return _column(topic, requests[0], peers[0])
+    _, _, *columns = zip(*requests, strict=True)
+    ids, keys, born, due_ms, bodies, meanings = [
+        list(chain.from_iterable(column)) for column in columns
+    ]
+    known = set(meanings)
+    body_sizes = list(map(len, bodies))
+    size = max([meaning.size for meaning in known]) + max(map(len, keys))
+    if not 0 < min(body_sizes) <= max(body_sizes) <= BODY_MAX or size > PROPERTIES_MAX:
+        return None
+    if not all(starmap(_is_allowed, set(zip(meanings, map(bool, due_ms), strict=True)))):
+        return None
+    pairs = list(zip(meanings, born, strict=True))
+    try:
+        made = {pair: _front(topic, *pair) for pair in set(pairs)}
+    except HorologError:
+        return None
+    fronts = [made[pair] for pair in pairs]
+    timers = [b"%b%d\x02" % (_TIMER, due) if due else b"" for due in due_ms]
+    texts = [
+        b"".join((front, name, meaning.tag, key, meaning.grouped, timer))
+        for (_, front), name, meaning, key, timer in zip(
+            fronts, ids, meanings, keys, timers, strict=True
+        )
+    ]
+    if max(map(len, texts)) > STORED_PROPERTIES_MAX:
+        return None
+    count = len(ids)
+    one = known.pop() if len(known) == 1 else None
+    hosts = [[peer] * len(each.ids) for each, peer in zip(requests, peers, strict=True)]
+    return Messages(
+        bodies=bodies,
+        flags=[0] * count,
+        queue_ids=[ANY_QUEUE] * count,
+        sys_flags=[one.sys_flag] * count if one else [meaning.sys_flag for meaning in meanings],
+        attempts=[0] * count,
+        born_ms=[born_ms for born_ms, _ in fronts],
+        texts=texts,
+        ids=ids,
+        keyed=list(map(bool, keys)),
+        tags_codes=[one.code] * count if one else [meaning.code for meaning in meanings],
+        groups=[one.group] * count if one else [meaning.group for meaning in meanings],
+        due_ms=due_ms,
+        lanes=[0] * count,
+        born_hosts=list(chain.from_iterable(hosts)),
+    )
+
+
+def _column(topic: str, request: QuickSend, peer: Peer) -> Messages | None:
+    """The same of one message, for which columns cost more than what is in them."""
+    _, _, ids, (key,), (born,), due_ms, bodies, (meaning,) = request
+    allowed = 0 < len(bodies[0]) <= BODY_MAX and meaning.size + len(key) <= PROPERTIES_MAX
+    if not allowed or not _is_allowed(meaning, bool(due_ms[0])):
+        return None
+    try:
+        born_ms, front = _front(topic, meaning, born)
+    except HorologError:
+        return None
+    timer = b"%b%d\x02" % (_TIMER, due_ms[0]) if due_ms[0] else b""
+    text = b"".join((front, ids[0], meaning.tag, key, meaning.grouped, timer))
+    if len(text) > STORED_PROPERTIES_MAX:
+        return None
+    return Messages(
+        bodies=bodies,
+        flags=[0],
+        queue_ids=[ANY_QUEUE],
+        sys_flags=[meaning.sys_flag],
+        attempts=[0],
+        born_ms=[born_ms],
+        texts=[text],
+        ids=ids,
+        keyed=[key != b""],
+        tags_codes=[meaning.code],
+        groups=[meaning.group],
+        due_ms=due_ms,
+        lanes=[0],
+        born_hosts=[peer],
+    )
+
+
+def _front(topic: str, meaning: Meaning, born: tuple[int, int]) -> tuple[int, bytes]:
+    """When a message was made, in ms, and its properties as they are stored, up to its id."""
+    born_ms, producer = of_producer(topic, *born, meaning.host)
+    return born_ms, b"".join((meaning.user, producer, meaning.trace, _ID))
+
+
+def _is_allowed(meaning: Meaning, timed: bool) -> bool:
+    """Whether the message is allowed with or without a due time, and of the kind that `records_of` takes."""
+    kind = meaning.timed if timed else meaning.untimed
+    if meaning.group:
+        return kind is MessageType.FIFO
+    return kind is (MessageType.DELAY if timed else MessageType.NORMAL)

@@ -18,7 +18,6 @@ _MS_MAX = 1 << 53
 _ORIGIN_MAX = 1 << 63
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _DIGITS = 19  # of a number below it
-_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class RecallHandle(NamedTuple):
