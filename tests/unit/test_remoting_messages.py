@@ -275,6 +275,22 @@ def test_a_send_makes_a_topic_that_takes_everything(tmp_path: Path) -> None:
         client.done(Code.SEND_MESSAGE_V2, sending("new", properties={"DELAY": "1"}), b"x")
 
 
+def test_sends_that_come_while_their_topic_is_made_keep_their_order(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        for topic in [f"new-{n}" for n in range(8)]:
+            for n in range(100):
+                client.send(client.request(Code.SEND_MESSAGE_V2, sending(topic), b"x", opaque=n))
+            offsets = [int(client.answer(n).fields["queueOffset"]) for n in range(100)]
+            assert offsets == list(range(100))
+
+
+def test_who_asks_for_no_queues_fails_alone_where_a_topic_is_made(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client, door.client() as other:
+        wrong = client.ask(Code.SEND_MESSAGE_V2, sending("new", d="many"), b"x")
+        assert client.answer(wrong).code == Status.INVALID_PARAMETER
+        assert other.done(Code.SEND_MESSAGE_V2, sending("new"), b"x").fields["queueOffset"] == "0"
+
+
 def test_without_auto_creation_only_topics_for_retries_are_made(tmp_path: Path) -> None:
     with remoting_door(tmp_path, auto_create=False) as door, door.client() as client:
         answer = client.call(Code.SEND_MESSAGE_V2, sending("new"), b"x")

@@ -3,7 +3,8 @@
 All sends that came in one piece are one command for each topic (`protocol.remoting.send`), and sends of one shape that
 came by several connections at once are one command too: what a command costs is shared by them, and each frame has its
 own answer.  A topic that is not there is made, if that is wanted, as RocketMQ
-makes it: with as many queues as the client asks for, at most those of the template topic.
+makes it: with as many queues as the client asks for, at most those of the template topic.  All sends to it that come
+until it is there wait, and are stored in the order in which they came.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class ProduceCodes:
         self._transactions = transactions
         self._tasks: set[asyncio.Task[None]] = set()
         self._shapes = Shapes()  # of messages that come by several connections
+        # Topics that are being made, and what was sent to them meanwhile
+        self._waiting: dict[str, list[tuple[RemotingLink, Gathered]]] = {}
 
     def handlers(self) -> dict[Code, Handler]:
         """Who handles which code."""
@@ -100,7 +103,7 @@ class ProduceCodes:
                 for link, run in senders:
                     _fail_all(link, [run], error)
                 return
-        if gathered is None:
+        if gathered is None or gathered.command.topic in self._waiting:
             for link, run in senders:
                 self.take(link, [run])
             return
@@ -142,6 +145,10 @@ class ProduceCodes:
                 continue
             if isinstance(gathered.command, SendHalf):
                 self._transactions.produces(link, gathered.command)
+            waiting = self._waiting.get(gathered.command.topic)
+            if waiting is not None:
+                waiting.append((link, gathered))
+                continue
             self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
         for cancel in cancels:  # what came before it is asked before it
             self._start(self._cancel(link, cancel))
@@ -159,12 +166,23 @@ class ProduceCodes:
                 self._node.engine.ask(command, partial(self._sent, link, alone))
 
     def _sent(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
-        if isinstance(result, HorologError):
-            if result.code is ErrorCode.TOPIC_NOT_FOUND and self._node.makes(
-                gathered.command.topic
-            ):
-                self._start(self._make_and_send(link, gathered))
+        topic = gathered.command.topic
+        is_unknown = isinstance(result, HorologError) and result.code is ErrorCode.TOPIC_NOT_FOUND
+        if not is_unknown or not self._node.makes(topic):
+            self._tell(link, gathered, result)
+        elif topic in self._waiting:
+            self._waiting[topic].append((link, gathered))
+        else:
+            try:
+                queues = self._queues_for(topic, gathered)
+            except HorologError as refusal:
+                self._tell(link, gathered, refusal)
                 return
+            self._waiting[topic] = [(link, gathered)]
+            self._start(self._make(topic, queues))
+
+    def _tell(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
+        if isinstance(result, HorologError):
             for frame, _ in gathered.requests:
                 link.fail(frame, result)
             return
@@ -186,25 +204,26 @@ class ProduceCodes:
 
     # --- topics that are not there ----------------------------------------------------------------
 
-    async def _make_and_send(self, link: RemotingLink, gathered: Gathered) -> None:
-        """Make the topic, then store its messages: a refusal of either is what the senders are told."""
+    async def _make(self, topic: str, queues: int) -> None:
+        """Make the topic, then store what waits for it; a refusal of either is what the senders are told."""
+        refusal: Exception | None = None
         try:
-            await self._make(gathered)
-            result: object = await self._node.engine.submit(gathered.command)
+            await self._node.make(topic, queues)
         except Exception as error:  # noqa: BLE001 - as in `take`
-            for frame, _ in gathered.requests:
-                link.fail(frame, error)
-        else:
-            self._sent(link, gathered, result)
+            refusal = error
+        for link, gathered in self._waiting.pop(topic):
+            if refusal is None:
+                self._node.engine.ask(gathered.command, partial(self._tell, link, gathered))
+            else:
+                _fail_all(link, [asked for asked, _ in gathered.taken], refusal)
 
-    async def _make(self, gathered: Gathered) -> None:
-        topic = gathered.command.topic
-        queues = 1
-        if not self._node.is_internal(topic):
-            frame = gathered.requests[0].frame
-            field = "defaultTopicQueueNums" if frame.code == Code.SEND_MESSAGE else "d"
-            queues = min(QUEUES_DEFAULT, integer(frame, field, QUEUES_DEFAULT, low=1))
-        await self._node.make(topic, queues)
+    def _queues_for(self, topic: str, first: Gathered) -> int:
+        """As many as whoever sends first asks for; BAD_REQUEST if that cannot be read."""
+        if self._node.is_internal(topic):
+            return 1
+        frame = first.requests[0].frame
+        field = "defaultTopicQueueNums" if frame.code == Code.SEND_MESSAGE else "d"
+        return min(QUEUES_DEFAULT, integer(frame, field, QUEUES_DEFAULT, low=1))
 
     # --- recall -----------------------------------------------------------------------------------
 
