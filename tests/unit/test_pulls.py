@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from dataclasses import replace
 from itertools import count as count_from
 
 import pytest
@@ -16,12 +17,13 @@ from horolog.protocol.commands import (
     CancelReceive,
     ClientGone,
     CreateTopic,
+    DeleteTopic,
     MessageType,
     Receive,
     SendMessages,
     TopicType,
 )
-from horolog.protocol.queue_commands import Pull, Pulled, PullStatus
+from horolog.protocol.queue_commands import CommitOffsets, Pull, Pulled, PullStatus
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_broker import Answer
@@ -120,6 +122,26 @@ def test_limits_of_count_and_bytes(broker) -> None:
     broker.ask(SendMessages("t", [message() for _ in range(TURN_READ_MAX)]))
     many = broker.ask(pull(0, limit=1 << 30, max_bytes=1 << 30))
     assert offsets(many) == list(range(TURN_READ_MAX))
+
+
+def test_a_group_whose_offset_is_past_the_end_goes_on_where_it_stands(any_world, broker):
+    broker.ask(send(None, None, None))
+    past = replace(pull(9), group="g")
+    assert broker.ask(past).next_offset == 0, "a new group begins at the first message"
+    broker.ask(CommitOffsets("g", "t", {0: 2}))
+    assert broker.ask(past) == Pulled(PullStatus.MOVED, [], 2, 0, 3)
+    everything = replace(past, broadcasts=True)
+    assert broker.ask(everything).next_offset == 0, "the group's progress is not its members'"
+
+
+def test_a_group_of_a_topic_that_is_made_again_misses_nothing(any_world, broker):
+    broker.ask(send(*[None] * 9))
+    broker.ask(CommitOffsets("g", "t", {0: 9}))
+    broker.ask(DeleteTopic("t"))
+    broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    broker.ask(send(None, None))
+    found = broker.ask(replace(pull(9), group="g"))
+    assert found == Pulled(PullStatus.MOVED, [], 0, 0, 2)
 
 
 def test_offsets_that_are_not_the_queues(any_world, broker) -> None:

@@ -75,9 +75,11 @@ class Pulls:
             self._groups.check_may_consume(group, broadcasts=command.broadcasts)
         tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         first, length = command.first, queue.length
-        if not queue.first <= first <= length:
-            next_offset = length if first > length else queue.first
-            return Reply(token, _pulled(queue, PullStatus.MOVED, next_offset))
+        if first < queue.first:
+            return Reply(token, _pulled(queue, PullStatus.MOVED, queue.first))
+        if first > length:
+            stands = self._stands(topic, command)
+            return Reply(token, _pulled(queue, PullStatus.MOVED, stands))
         if first == length:
             if command.poll_ms <= 0:
                 return Reply(token, _pulled(queue, PullStatus.NOTHING, first))
@@ -91,6 +93,23 @@ class Pulls:
         self._messages_left -= max(1, len(found.layouts))
         self._bytes_left -= sum(map(len, found.layouts))
         return Reply(token, found)
+
+    def _stands(self, topic: Topic, command: Pull) -> int:
+        """Where a group goes on whose offset is past the end of a queue: at its own progress.
+
+        That offset is one of a topic that was deleted and made again, or of a directory that was restored: what has come
+        since then is new to the group.  Without progress, or if each member gets everything, it begins as a new group
+        does.  A pull of no group goes on at the end.
+        """
+        queue = topic.queues[command.queue_id]
+        if not command.group:
+            return queue.length
+        group = self._shard.ready.groups.ids.get(command.group)
+        if group is not None and not command.broadcasts:
+            found = self._shard.ready.find(group, topic.id, command.queue_id)
+            if found is not None:
+                return max(found.floor, queue.first)
+        return queue.length if queue.first else 0
 
     # --- waiting pulls --------------------------------------------------------------------------
 
