@@ -116,12 +116,37 @@ def test_json_is_compact_and_its_values_are_text() -> None:
         (raw(b"short", serializer=1), "cut short"),
         (raw(struct.pack(">hBhiiI", 1, 0, 0, 0, 0, 99), serializer=1), "cut short"),
         (raw(struct.pack(">hBhiiI", 1, 0, 0, 0, 0, 0) + b"\0\0\0\x05", serializer=1), "do not end"),
-        (raw(struct.pack(">hBhiiI", 1, 0, 0, 0, 0, 1) + b"\xff\0\0\0\0", serializer=1), "UTF-8"),
+        (raw(b'{"code":1,"extFields":{"a":' + b"[" * 200_000 + b'"\xff'), "no JSON"),
+        (raw(b'{"code":1,"extFields":{"a":"' + b"x" * 300_000 + b'\xff"}}'), "no JSON"),
     ],
 )
 def test_what_is_no_frame_says_why(content, why) -> None:
     with pytest.raises(FrameFault, match=why):
         Reader().receive(content)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (
+            "订单".encode("gbk"),
+            "\ufffd\ufffd\ufffd\ufffd",
+        ),  # as C++ clients of such a system send it
+        (b"a\x01b\t", "a\x01b\t"),
+        (b"\\ud83d.", "?."),
+        (b"\\ud83d\\ude00", "\U0001f600"),
+    ],
+)
+def test_a_header_in_json_is_read_as_java_reads_it(text: bytes, read: str) -> None:
+    header = b'{"code":310,"opaque":7,"remark":"' + text + b'","extFields":{"i":"' + text + b'"}}'
+    (frame,) = Reader().receive(raw(header))
+    assert (frame.code, frame.opaque, frame.fields, frame.remark) == (310, 7, {"i": read}, read)
+
+
+def test_a_binary_header_may_have_text_that_is_no_utf_8() -> None:
+    header = struct.pack(">hBhiiI", 1, 0, 0, 0, 0, 1) + b"\xff\0\0\0\0"
+    (frame,) = Reader().receive(raw(header, serializer=1))
+    assert frame.remark == "\ufffd"
 
 
 def test_numbers_as_text_are_numbers() -> None:

@@ -5,6 +5,7 @@ A reader holds less than one frame of `FRAME_BYTES_MAX`.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,9 @@ from horolog.protocol.remoting.frame import (
 )
 
 _LONG_HEADER = 4_096  # bytes; most are some hundreds
+_LENIENT_MAX = (
+    256 << 10
+)  # bytes of a header that is read again: as many properties as can be stored, with escapes
 _CODE_MAX = 0x7FFF_FFFF
 _ONLY_TEXT = frozenset({str})
 _KNOWN = frozenset(LANGUAGES)
@@ -123,7 +127,7 @@ def _read_json(header: bytes, body: bytes) -> Frame:
     try:
         found = orjson.loads(header)
     except orjson.JSONDecodeError as error:
-        raise FrameFault(f"the header is no JSON: {error}") from None
+        found = _lenient(header, error)
     if not isinstance(found, dict):
         raise FrameFault("the header is no JSON object")
     fields = found.get("extFields")
@@ -155,6 +159,30 @@ def _read_json(header: bytes, body: bytes) -> Frame:
         language if type(language) is str and language in _KNOWN else _language(language),
         version,
     )
+
+
+def _lenient(header: bytes, why: orjson.JSONDecodeError) -> object:
+    """The same, read as Java reads it: what is no text in UTF-8 is U+FFFD, and control characters may stand bare.
+
+    Clients in C++ send keys and properties in the encoding of their system.  Half a surrogate pair is a question mark.
+    """
+    if len(header) > _LENIENT_MAX:
+        raise FrameFault(f"the header is no JSON: {why}")
+    try:
+        return json.loads(
+            header.decode("utf-8", "replace"), strict=False, object_pairs_hook=_text_of_pairs
+        )
+    except (ValueError, RecursionError):
+        raise FrameFault(f"the header is no JSON: {why}") from None
+
+
+def _text_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {_whole(name): _whole(value) for name, value in pairs}
+
+
+def _whole(value: Any) -> Any:
+    """A text that can be stored: without halves of surrogate pairs."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _integer(header: dict[str, Any], name: str, default: int | None = None) -> int:
@@ -225,7 +253,4 @@ def _read_binary(header: bytes, body: bytes) -> Frame:
 def _piece(header: bytes, at: int, length: int) -> tuple[str, int]:
     if at + length > len(header):
         raise FrameFault("a binary header is cut short")
-    try:
-        return header[at : at + length].decode(), at + length
-    except UnicodeDecodeError:
-        raise FrameFault("a binary header has text that is no UTF-8") from None
+    return header[at : at + length].decode("utf-8", "replace"), at + length
