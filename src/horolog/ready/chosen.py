@@ -23,6 +23,7 @@ class Ask(NamedTuple):
     room     bytes; the message that takes the last of them is the last one
     read     `read(offset, position, size)` gives a message; None: it is a hole, and is not chosen
     receive  in order: stands for the receive, if it may come again; it then gets what it was given.  0: it may not
+    weigh    bytes that a message takes in the answer
     follow   `follow(offset, most)` gives the messages from an offset on that are known without a look at units, or none
     """
 
@@ -33,6 +34,7 @@ class Ask(NamedTuple):
     room: int
     read: RecordAt
     receive: int = 0
+    weigh: Callable[[bytes], int] = len
     follow: RecordsFrom = lambda _offset, _most: []
 
 

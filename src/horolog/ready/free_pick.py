@@ -32,7 +32,7 @@ def pick_free(progress: QueueProgress, ask: Ask, leases: int, mono_ms: int) -> C
         else:
             attempt = progress.leases[offset].attempt + 1
             chosen.picked.append(Picked(ask.queue_id, offset, attempt, record))
-            chosen.size += len(record)
+            chosen.size += ask.weigh(record)
     fresh = min(limit, len(chosen.picked) + leases)  # what is given out again takes no room
     _choose_new(chosen, progress, ask, fresh)
     if fresh < limit and len(chosen.picked) >= fresh and chosen.upto < ask.queue.length:
@@ -49,6 +49,20 @@ def _following(progress: QueueProgress, ask: Ask, first: int, most: int) -> list
     return ask.follow(first, most)
 
 
+def _that_fit(records: list[bytes], ask: Ask, room: int) -> tuple[list[bytes], int]:
+    """The first of these up to the one that takes the last of the room, and their bytes in the answer."""
+    if ask.weigh is len:
+        size = sum(map(len, records))
+        if size < room:
+            return records, size
+    size = 0
+    for count, record in enumerate(records, 1):
+        size += ask.weigh(record)
+        if size >= room:
+            return records[:count], size
+    return records, size
+
+
 def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -> None:
     """Choose of what was never given out."""
     picked, tags = chosen.picked, ask.tags
@@ -58,9 +72,9 @@ def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -
         first, wants_all = chosen.upto, tags.wants_all
         count = stop - first
         if wants_all and first >= known:
-            some = _following(progress, ask, first, min(count, limit - len(picked)))
-            size = sum(map(len, some))
-            if some and chosen.size + size < ask.room:
+            found = _following(progress, ask, first, min(count, limit - len(picked)))
+            some, size = _that_fit(found, ask, ask.room - chosen.size)
+            if some:
                 named, queue = tuple.__new__, ask.queue_id  # takes half as long as Picked does
                 picked += [named(Picked, (queue, at, 1, rec)) for at, rec in enumerate(some, first)]
                 chosen.size += size
@@ -85,7 +99,7 @@ def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -
                 chosen.holes.append(offset)
             elif wants_all or tags.takes(memoryview(record)[HEAD_BYTES:]):
                 picked.append(Picked(ask.queue_id, offset, 1, record))
-                chosen.size += len(record)
+                chosen.size += ask.weigh(record)
                 if len(picked) == limit or chosen.size >= ask.room:
                     chosen.upto = offset + 1
                     return

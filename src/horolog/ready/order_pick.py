@@ -171,7 +171,7 @@ class _Pick:
             attempt = lease.attempt + is_tried
         self._taken.setdefault(group, False)
         chosen.picked.append(Picked(self._ask.queue_id, offset, attempt, record))
-        chosen.size += len(record)
+        chosen.size += self._ask.weigh(record)
         return True
 
     # --- new ones ---------------------------------------------------------------------------------

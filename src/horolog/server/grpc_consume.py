@@ -276,4 +276,5 @@ def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int)
         request.attempt_id,
         gives_up=True,
         is_sql=request.filter_expression.type == pb.SQL,
+        inflates=True,
     )

@@ -34,6 +34,7 @@ from horolog.protocol.commands import (
     Receive,
     Received,
 )
+from horolog.protocol.rocketmq.bodies import size_for_5x
 from horolog.ready.chosen import Ask, Chosen, Picked
 from horolog.ready.filter import Filter, parse_filter
 from horolog.ready.lease_life import Event
@@ -122,6 +123,7 @@ class Receives:
         leased = _Leased([], [])
         left = RECEIVE_SCAN_MAX
         room = min(command.bytes_max, max(1, self._bytes_left))  # for one message at least
+        weigh = size_for_5x if command.inflates else len
         for queue_id in ready.given_first(group, topic.id, queues, in_order):
             queue = topic.queues[queue_id]
             place = group, topic.id, queue_id
@@ -137,7 +139,7 @@ class Receives:
                     leased.unseen.append(queue_id)
                     break
                 count = limit - len(leased.messages)
-                ask = Ask(queue_id, queue, tags, count, room, read, in_order or 0, follow)
+                ask = Ask(queue_id, queue, tags, count, room, read, in_order or 0, weigh, follow)
                 chosen = ready.pick(progress, ask, now.mono_ms)
                 room -= chosen.size
                 self._bytes_left -= chosen.size

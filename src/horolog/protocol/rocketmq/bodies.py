@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import zlib
 
+from horolog.errors import HorologError
 from horolog.limits import BODY_MAX
-from horolog.protocol.rocketmq.layout import COMPRESSED
+from horolog.protocol.rocketmq.layout import COMPRESSED, SYS_FLAG_AT, decode
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 
 _HOW = 0x700  # 0 and 0x300: zlib; others are compressions that nothing here knows
 _ZLIB = frozenset({0, 0x300})
+_FLAGS_AT = RECORD_HEAD_BYTES + SYS_FLAG_AT + 3  # the lowest of the four bytes
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -31,3 +34,15 @@ def for_5x(body: bytes, sys_flag: int) -> tuple[bytes, bool]:
     except zlib.error:
         return body, True
     return (plain, False) if inflating.eof and len(plain) <= BODY_MAX else (body, True)
+
+
+def size_for_5x(record: bytes) -> int:
+    """About how many bytes of an answer a 5.x consumer gets for a record: a body of zeros is stored in a thousandth."""
+    if not record[_FLAGS_AT] & COMPRESSED:
+        return len(record)
+    try:
+        stored = decode(record[RECORD_HEAD_BYTES:])
+    except HorologError:
+        return len(record)
+    plain, _ = for_5x(stored.body, stored.sys_flag)
+    return len(record) - len(stored.body) + len(plain)
