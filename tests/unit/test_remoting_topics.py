@@ -244,15 +244,30 @@ def test_a_deleted_topic_is_gone_unless_messages_of_it_wait(tmp_path: Path) -> N
         door.create("orders")
         door.create("later")
         send(door, "later", b"1", due_ms=door.engine.clock.wall_ms() + 60_000)
+        for _ in range(2):
+            client.done(Code.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})  # then it is gone already
+            client.done(Code.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+        answer = client.call(Code.DELETE_TOPIC_IN_BROKER, {"topic": "later"})
+        assert answer.code == Status.NO_PERMISSION
+        assert answer.remark.startswith(
+            "topic 'later' cannot be deleted: messages of it wait to be handed over (1);"
+        )
         for code in (Code.DELETE_TOPIC_IN_BROKER, Code.DELETE_TOPIC_IN_NAMESRV):
-            client.done(code, {"topic": "orders"})  # the second time it is gone already
-            answer = client.call(code, {"topic": "later"})
-            assert answer.code == Status.NO_PERMISSION
-            assert answer.remark.startswith(
-                "topic 'later' cannot be deleted: messages of it wait to be handed over (1);"
-            )
             assert client.call(code, {"topic": "a b"}).code == Status.INVALID_PARAMETER
         assert client.json(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == {"topicList": ["later"]}
+
+
+def test_a_topic_that_is_deleted_in_the_name_server_keeps_its_messages(tmp_path: Path) -> None:
+    """Tools delete in the broker first; a producer may have made the topic again when they come to the name server."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        send(door, "orders", b"acknowledged")
+        answer = client.done(Code.DELETE_TOPIC_IN_NAMESRV, {"topic": "orders"})
+        assert answer.remark == (
+            "topic 'orders' is there, and so is its route; delete it in the broker"
+        )
+        found = client.done(Code.GET_MAX_OFFSET, {"topic": "orders", "queueId": 0})
+        assert found.fields["offset"] == "1"
 
 
 def test_who_may_use_a_topic_and_which_queues_stands_in_its_route(tmp_path: Path) -> None:

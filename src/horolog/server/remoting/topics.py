@@ -52,7 +52,7 @@ class TopicCodes:
             Code.WIPE_WRITE_PERM_OF_BROKER: self.stop_sends,
             Code.ADD_WRITE_PERM_OF_BROKER: self.allow_sends,
             Code.DELETE_TOPIC_IN_BROKER: self.delete,
-            Code.DELETE_TOPIC_IN_NAMESRV: self.delete,
+            Code.DELETE_TOPIC_IN_NAMESRV: self.delete_route,
             Code.GET_ALL_TOPIC_CONFIG: self.configs,
             Code.GET_TOPIC_CONFIG: self.config,
             Code.GET_TOPIC_STATS_INFO: self.stats,
@@ -97,6 +97,19 @@ class TopicCodes:
             if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
         return DONE
+
+    async def delete_route(self, request: Request) -> Answer:
+        """Done: a topic has its route as long as it is there, and loses no message by this, as with RocketMQ."""
+        name = check_topic(text(request.frame, "topic"))
+        try:
+            await self._engine.submit(DescribeTopic(name, with_pending=False))
+        except HorologError as error:
+            if error.code is not ErrorCode.TOPIC_NOT_FOUND:
+                raise
+            return DONE
+        return Answer(
+            remark=f"topic {name!r} is there, and so is its route; delete it in the broker"
+        )
 
     async def stop_sends(self, request: Request) -> Answer:
         """No topic takes messages any more, until that is taken back; what waits is handed over."""
