@@ -215,7 +215,7 @@ def test_the_client_says_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     def header(url: str) -> str:
         client = AdminClient(url)
         assert "secret" not in client.url
-        return client._authorization
+        return client.headers.get("authorization", "")
 
     assert header("http://127.0.0.1:8090") == ""
     assert header("http://operator:a%40secret@127.0.0.1:8090") == basic("operator", "a@secret")

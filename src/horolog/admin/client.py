@@ -68,6 +68,7 @@ class AdminClient:
     url           for sentences: without key and secret
     url_as_given  for another client of the same broker
     host, port    where it connects to
+    headers       what every request says of who asks; empty: nobody is named
     """
 
     def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -82,13 +83,14 @@ class AdminClient:
             ) from None
         self.url = f"http://{parts.netloc.rpartition('@')[2]}"
         self.url_as_given = f"http://{parts.netloc}"
-        self._authorization = _authorization(parts)
+        authorization = _authorization(parts)
+        self.headers = {"authorization": authorization} if authorization else {}
         self._timeout_s = timeout_s
 
     def without_key(self) -> AdminClient:
         """A client of the same broker that does not say who asks."""
         stranger = AdminClient(self.url, timeout_s=self._timeout_s)
-        stranger._authorization = ""
+        stranger.headers = {}
         return stranger
 
     def get(self, path: str, parameters: Mapping[str, object] | None = None) -> dict[str, Any]:
@@ -137,8 +139,7 @@ class AdminClient:
             self.host, self.port, timeout=timeout_s or self._timeout_s
         )
         headers = {"content-type": kind} if body is not None else {}
-        if self._authorization:
-            headers["authorization"] = self._authorization
+        headers |= self.headers
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()

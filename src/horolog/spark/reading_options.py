@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from urllib.parse import urlsplit
 
+from horolog.admin.client import AdminClient
 from horolog.errors import ErrorCode, HorologError
 from horolog.places import local_place
 from horolog.protocol.rocketmq.names import check_topic
@@ -202,14 +202,10 @@ class Given:
         text = self.text(name)
         if not text:
             return ""
-        parts = urlsplit(text)
         try:
-            is_url = parts.scheme == "http" and bool(parts.hostname and parts.port)
-        except ValueError:
-            is_url = False
-        if not is_url or parts.path not in ("", "/"):
-            raise refused(name, f"{text!r} is not a URL such as http://127.0.0.1:8090")
-        return f"http://{parts.netloc}"
+            return AdminClient(text).url_as_given
+        except HorologError as error:
+            raise refused(name, error.message.removeprefix("--admin: ")) from None
 
     def directory(self, name: str) -> str:
         """A directory on a disk that all tasks see, as a path or as a file: URL; "" where it is not given."""

@@ -61,7 +61,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     for name in ("broker", "topic"):
         if not given.text(name):
             raise refused(name, "is required")
-    broker = _broker_url(given.text("broker"))
+    broker = given.url("broker")
     staging = given.text("staging", Staging.AUTO).lower()
     if staging not in set(Staging):
         raise refused("staging", f"{staging!r} is none of {', '.join(Staging)}")
@@ -82,15 +82,6 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         Unit(unit) if unit else None,
         given.duration_ms("overdueMax", OVERDUE_MAX),
     )
-
-
-def _broker_url(text: str) -> str:
-    from horolog.admin.client import AdminClient
-
-    try:
-        return AdminClient(text).url_as_given
-    except HorologError as error:
-        raise refused("broker", error.message.removeprefix("--admin: ")) from None
 
 
 def check_schema(schema: StructType, unit: Unit | None) -> None:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import numpy as np
 
@@ -53,15 +53,14 @@ class TopicAnswers:
     """One topic of a broker that is asked over HTTP."""
 
     def __init__(self, url: str, topic: str, timeout_ms: int) -> None:
-        self._url = url
+        self._admin = AdminClient(url)
         self._topic = topic
         self._timeout_ms = timeout_ms
         self._connection: http.client.HTTPConnection | None = None
 
     def bounds(self) -> dict[int, Bounds]:
         """What can be read of each queue now."""
-        admin = AdminClient(self._url)
-        view = patient(lambda: admin.get(path_of("topics", self._topic)), self._timeout_ms)
+        view = patient(lambda: self._admin.get(path_of("topics", self._topic)), self._timeout_ms)
         stops: list[int] = view["queue_offsets"]
         firsts: list[int] = view.get("min_offsets") or [0] * len(stops)
         pairs = zip(firsts, stops, strict=True)
@@ -69,8 +68,7 @@ class TopicAnswers:
 
     def commit_position(self) -> int:
         """How far the log is committed."""
-        admin = AdminClient(self._url)
-        view = patient(lambda: admin.get(path_of("broker")), self._timeout_ms)
+        view = patient(lambda: self._admin.get(path_of("broker")), self._timeout_ms)
         return int(view["commit_position"])
 
     def store_ms(self, queue: int, offset: int) -> int:
@@ -123,18 +121,18 @@ class TopicAnswers:
 
     def _get(self, path: str) -> bytes:
         """A body of bytes; the connection is kept for the next one."""
-        parts = urlsplit(self._url)
+        admin = self._admin
         if self._connection is None:
             self._connection = http.client.HTTPConnection(
-                parts.hostname or "", parts.port or 80, timeout=_ONE_CALL_S
+                admin.host, admin.port, timeout=_ONE_CALL_S
             )
         try:
-            self._connection.request("GET", quote(path, safe="/?=&%"))
+            self._connection.request("GET", quote(path, safe="/?=&%"), headers=admin.headers)
             response = self._connection.getresponse()
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise UnreachableError(f"no broker answers at {self._url} ({error})") from None
+            raise UnreachableError(f"no broker answers at {admin.url} ({error})") from None
         if response.status != http.client.OK:
             raise error_from_body(_json(body))
         return body
