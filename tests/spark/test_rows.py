@@ -19,7 +19,7 @@ from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq.layout import QUEUE_ID_AT
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.properties import is_hidden
-from horolog.spark.row_checks import refusals
+from horolog.spark.row_checks import described, refusals
 from horolog.spark.rows import encode_rows, made_ids
 from horolog.spark.sink_columns import Target, Unit, due_of, normalised
 
@@ -165,6 +165,54 @@ def test_nulls_and_bounds_are_named() -> None:
         "properties", "properties",
     ]  # fmt: skip
     assert str(BODY_MAX) in found[7]
+
+
+def texts_of(*values: bytes) -> pa.Array:
+    """Texts as Spark makes them from bytes, which it does not look at."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize(
+    ("column", "of", "says"),
+    [
+        ("message_id", lambda texts: texts, "'caf\N{REPLACEMENT CHARACTER}' is"),
+        ("tag", lambda texts: texts, "'caf\N{REPLACEMENT CHARACTER}' is"),
+        ("keys", lambda texts: texts, "holds a text that is"),
+        ("keys", lambda texts: pa.ListArray.from_arrays([0, 1, 2, 3], texts), "holds a text that is"),
+        ("properties", lambda texts: pa.MapArray.from_arrays([0, 1, 2, 3], texts_of(b"a", b"b", b"c"), texts), "holds a text that is"),
+        ("properties", lambda texts: pa.MapArray.from_arrays([0, 1, 2, 3], texts, texts_of(b"a", b"b", b"c")), "holds a text that is"),
+    ],
+)  # fmt: skip
+def test_texts_that_are_not_utf8_are_refused(column, of, says) -> None:
+    """They were stored, and then the id in a list of pending messages was none that a recall knew."""
+    texts = of(texts_of(b"fine", b"caf\xe9", b"\xff"))
+    given = {"body": [b"b"] * 3, "deliver_at": [5] * 3, column: texts}
+    table = normalised(pa.table(given))
+    found = refusals(table, due_of(table), TARGET)
+    assert sorted(found) == [1, 2]
+    assert found[1] == f"{column}: {says} not UTF-8"
+    assert described(table, 1).startswith("body=b'b', deliver_at=5")
+
+
+def test_a_body_may_be_any_bytes() -> None:
+    given = pa.table({"body": texts_of(b"caf\xe9", b""), "deliver_at": [5] * 2})
+    table = normalised(given)
+    assert refusals(table, due_of(table), TARGET).keys() == {1}
+    assert described(given, 0).startswith("body=caf")
+
+
+def test_times_that_python_has_no_years_for_are_refused() -> None:
+    """Milliseconds taken for seconds are due in the year 56 000, which Spark knows and Python does not."""
+    ms = 1_795_762_752_892
+    at = pa.array([ms * 1_000_000, -(10**17)], pa.timestamp("us", tz="UTC"))
+    table = normalised(pa.table({"body": ["b"] * 2, "deliver_at": at}))
+    found = refusals(table, due_of(table), TARGET)
+    assert found[0] == (
+        f"deliver_at: {ms}000 ms is beyond the latest time the broker takes, {TARGET.max_due_ms} ms "
+        "(2096-10-02T07:06:40.000Z); is the unit right?"
+    )
+    assert found[1] == "deliver_at: -100000000000000 ms is not after 1970"
+    assert described(table, 0) == f"body=b'b', deliver_at={ms}000000 us since 1970"
 
 
 def test_microseconds_are_rounded_up() -> None:

@@ -52,7 +52,7 @@ def described(table: pa.Table, row: int) -> str:
     """The values of a row for a person: "deliver_at=…, tag=…, body=…"."""
     parts = []
     for name in table.column_names:
-        value = table.column(name)[row].as_py()
+        value, _ = _value(table.column(name)[row])
         if value is not None:
             parts.append(f"{name}={str(value)[:_SHOWN_MAX]}")
     return ", ".join(parts)
@@ -97,6 +97,7 @@ def _look_into_properties(maps: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[n
     keys, values = flat.field("key"), flat.field("value")
     bad = _suspect_text(keys, _CONTROL, null_is_bad=True)
     bad |= _true(pc.match_substring_regex(values, _CONTROL)) | _true(pc.is_null(values))
+    bad |= _not_utf8(values)
     bad |= _true(pc.is_in(keys, pa.array(sorted(names.HIDDEN))))
     bad |= _true(pc.starts_with(keys, names.HIDDEN_PREFIX))
     suspect[parents[bad]] = True
@@ -106,9 +107,29 @@ def _look_into_properties(maps: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[n
 
 
 def _suspect_text(texts: Any, pattern: str, *, null_is_bad: bool) -> Mask:
+    broken = _not_utf8(texts)
+    if broken.any():
+        texts = pc.if_else(pa.array(broken), "", texts)  # which is refused, too
     bad = _true(pc.match_substring_regex(texts, pattern)) | _true(pc.utf8_is_space(texts))
     bad |= _numbers(pc.fill_null(pc.binary_length(texts), -1 if not null_is_bad else 0)) == 0
     return bad
+
+
+def _not_utf8(texts: Any) -> Mask:
+    """Texts that are none: what Spark made a string from may be any bytes, as in `cast(payload as string)`."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return np.array([_is_broken(each) for each in texts.cast(pa.binary()).to_pylist()], bool)
+    return np.zeros(len(texts), bool)
+
+
+def _is_broken(text: bytes | None) -> bool:
+    try:
+        (text or b"").decode()
+    except UnicodeDecodeError:
+        return True
+    return False
 
 
 def _sums(texts: pa.Array, parents: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
@@ -118,7 +139,8 @@ def _sums(texts: pa.Array, parents: npt.NDArray[np.int64], rows: int) -> npt.NDA
 
 def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
     """Why this row is refused; "" if it is not."""
-    cells = {name: table.column(name)[row].as_py() for name in table.column_names}
+    values = {name: _value(table.column(name)[row]) for name in table.column_names}
+    cells = {name: value for name, (value, _) in values.items()}
     if (text := cells.get("malformed_text")) is not None:
         return _malformed(text)
     if cells["deliver_at"] is None:
@@ -132,9 +154,16 @@ def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
             f"{format_time_ms(target.min_due_ms)} is refused; is the unit right? (a longer overdueMax takes it)"
         )
     if due_ms > target.max_due_ms:
-        return f"deliver_at: {due_ms} ms is beyond the latest time the broker takes, {target.max_due_ms} ms"
+        return (
+            f"deliver_at: {due_ms} ms is beyond the latest time the broker takes, {target.max_due_ms} ms "
+            f"({format_time_ms(target.max_due_ms)}); is the unit right?"
+        )
     if cells["body"] is None:
         return "body: is null"
+    for name, (_, is_readable) in values.items():
+        if not is_readable:
+            what = "holds a text that" if cells[name] is None else repr(cells[name])
+            return f"{name}: {what} is not UTF-8"
     if "message_id" in cells and cells["message_id"] is None:
         return "message_id: is null"
     keys = _keys(cells.get("keys"))
@@ -155,6 +184,21 @@ def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
     except HorologError as refusal:
         return refusal.message.replace("user_properties:", "properties:", 1)
     return ""
+
+
+def _value(cell: pa.Scalar) -> tuple[Any, bool]:
+    """The value of a cell as Python has it, or a text in its place; and whether its texts are UTF-8.
+
+    None in place of a list or map whose texts are not.
+    """
+    try:
+        return cell.as_py(), True
+    except OverflowError:  # Python's years are 1 to 9999, Spark's are not
+        return f"{cell.value} {cell.type.unit} since 1970", True
+    except UnicodeDecodeError:
+        if pa.types.is_nested(cell.type):
+            return None, False
+        return cell.cast(pa.binary()).as_py()[:_SHOWN_MAX].decode(errors="replace"), False
 
 
 def _malformed(text: str) -> str:
