@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from topic_fill import bodies, fill
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.delta_append import DeltaAppend
 from horolog.spark.message_columns import MESSAGE_SCHEMA
+from horolog.spark.message_decode import Records
 from horolog.spark.reading import TopicStream, stream_reader
 from horolog.spark.stream_api import ReadAllAvailable, ReadMaxRows
 from horolog.spark.topic_answers import Bounds, TopicAnswers
@@ -92,9 +94,44 @@ def test_what_retention_has_dropped_is_told_or_passed_over(bounds) -> None:
     bounds[0] = Bounds(0, 80)  # a broker whose log has lost its tail
     with pytest.raises(HorologError, match="ends at 80, but 100 was read before"):
         reader().latestOffset(end, ReadAllAvailable())
+    available = reader()
+    available.prepareForTriggerAvailableNow()
+    with pytest.raises(HorologError, match="ends at 80, but 100 was read before"):
+        available.latestOffset(end, ReadAllAvailable())
     with pytest.raises(HorologError, match="ends at 80, but 100 was promised"):
         reader().partitions(start, end)
     assert reader(failOnDataLoss="false").latestOffset(end, ReadAllAvailable()) == end
+
+
+@pytest.fixture
+def passed(bounds, monkeypatch) -> dict[int, Bounds]:
+    """The retention passes the tasks after they were planned."""
+
+    def read(self, queue: int, first: int, stop: int, *, lossy: bool) -> Iterator[Records]:
+        raise HorologError(ErrorCode.NOT_FOUND, f"queue offset {first} is older than the retention")
+
+    monkeypatch.setattr(TopicAnswers, "read", read)
+    return bounds
+
+
+def test_a_task_that_retention_has_passed_names_the_option(passed) -> None:
+    stream = reader()
+    parts = stream.partitions({"0": 20}, {"0": 100})
+    says = (
+        r"topic 't': queue 0 cannot be read \(queue offset 20 is older than the retention\); messages are lost "
+        r"to this query \(failOnDataLoss=false goes on"
+    )
+    with pytest.raises(HorologError, match=says) as lost:
+        list(stream.read(parts[0]))
+    assert (lost.value.code, lost.value.field) == (ErrorCode.NOT_FOUND, "failOnDataLoss")
+
+
+def test_a_queue_that_is_gone_meanwhile_ends_a_lossy_task(passed) -> None:
+    """As when the topic was deleted and made again with fewer queues."""
+    stream = reader(failOnDataLoss="false")
+    parts = stream.partitions({"1": 0}, {"1": 10})
+    del passed[1]
+    assert list(stream.read(parts[0])) == []
 
 
 def test_a_stream_needs_a_broker(tmp_path) -> None:

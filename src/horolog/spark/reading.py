@@ -141,14 +141,27 @@ def _asked(part: TopicPart, options: TopicOptions) -> Iterator[Records]:
                     yield records
                 return
             except HorologError as error:
-                if options.fail_on_loss or error.code is not ErrorCode.NOT_FOUND:
+                if error.code is not ErrorCode.NOT_FOUND:
                     raise
-                kept = place.bounds()[part.queue]
-                if kept.first <= first:
+                if options.fail_on_loss:
+                    raise _lost(
+                        options.topic, part.queue, f"cannot be read ({error.message})"
+                    ) from None
+                kept = place.bounds().get(part.queue)
+                if kept is None or kept.first <= first:
                     return  # the end of the queue was lost, not its beginning
                 first = kept.first
     finally:
         place.close()
+
+
+def _lost(topic: str, queue: int, what: str) -> HorologError:
+    return HorologError(
+        ErrorCode.NOT_FOUND,
+        f"topic {topic!r}: queue {queue} {what}; messages are lost to this query "
+        "(failOnDataLoss=false goes on with what there is)",
+        field="failOnDataLoss",
+    )
 
 
 def _in_time(records: Records, options: TopicOptions) -> Records:
@@ -213,33 +226,27 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, int]:
         """How far the next micro-batch may go."""
         ends = {queue: stop for queue, (_, stop) in self._bounds().items()}
+        begins = from_offset(start) if start is not None else {}
+        if self._options.fail_on_loss:
+            self._check_not_lost(begins, ends)
         if self._target is not None:
             target = self._target
             ends = {queue: min(end, target.get(queue, 0)) for queue, end in ends.items()}
         if start is None:
             return as_offset(ends)
-        begins = from_offset(start)
-        if self._options.fail_on_loss:
-            self._check_not_lost(begins, ends)
         ends = {queue: max(end, begins.get(queue, 0)) for queue, end in ends.items()}
         for queue, begin in begins.items():
             ends.setdefault(queue, begin)  # of a queue that is not read any more
         return as_offset(limited(begins, ends, limit_of(limit)))
 
     def _check_not_lost(self, begins: dict[int, int], ends: dict[int, int]) -> None:
-        if self._target is not None:
-            return
         for queue, begin in begins.items():
             if queue in ends and ends[queue] < begin:
-                raise self._lost(queue, f"ends at {ends[queue]}, but {begin} was read before")
-
-    def _lost(self, queue: int, what: str) -> HorologError:
-        return HorologError(
-            ErrorCode.NOT_FOUND,
-            f"topic {self._options.topic!r}: queue {queue} {what}; messages are lost to this query "
-            "(failOnDataLoss=false goes on with what there is)",
-            field="failOnDataLoss",
-        )
+                raise _lost(
+                    self._options.topic,
+                    queue,
+                    f"ends at {ends[queue]}, but {begin} was read before",
+                )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Option maxOffsetsPerTrigger."""
@@ -266,9 +273,15 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             kept = bounds.get(queue, Bounds(0, 0))
             if self._options.fail_on_loss and first < kept.first:
-                raise self._lost(queue, f"begins at {kept.first} now, but {first} was not read yet")
+                raise _lost(
+                    self._options.topic,
+                    queue,
+                    f"begins at {kept.first} now, but {first} was not read yet",
+                )
             if self._options.fail_on_loss and stop > kept.stop:
-                raise self._lost(queue, f"ends at {kept.stop}, but {stop} was promised")
+                raise _lost(
+                    self._options.topic, queue, f"ends at {kept.stop}, but {stop} was promised"
+                )
             ranges[queue] = Bounds(max(first, kept.first), min(stop, kept.stop))
         return list(_parts(place, ranges, self._options))
 

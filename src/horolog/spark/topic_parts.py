@@ -116,8 +116,9 @@ def _units(part: FilePart, offset: int, count: int) -> npt.NDArray[Any]:
 def _gone(part: FilePart, offset: int) -> HorologError:
     return HorologError(
         ErrorCode.NOT_FOUND,
-        f"queue offset {offset} of queue {part.queue} is older than the retention",
-        field="queue_offset",
+        f"queue offset {offset} of queue {part.queue} is older than the retention "
+        "(failOnDataLoss=false goes on with what there is)",
+        field="failOnDataLoss",
     )
 
 
