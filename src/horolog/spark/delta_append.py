@@ -16,22 +16,23 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from horolog.errors import refused
+from horolog.errors import HorologError, refused
 from horolog.places import local_place
 from horolog.spark.shared_place import SharedPlace, check_written, shared_place
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Field
     from deltalake.transaction import RemoveAction
     from pyspark.sql import DataFrame
 
 _FILES = "path string, size long, rows long"
 _REPEATING = frozenset({"topic", "tag", "file", "queue_id"})
+_NULLABLE = frozenset({"nullable", "containsNull", "valueContainsNull"})
 _QUERY_ID = "sql.streaming.queryId"
 
 
@@ -70,6 +71,7 @@ class DeltaAppend:
             there = table.transaction_version(query)
             if there is not None and there >= batch:
                 return
+            self._check_fits(table, frame)
         with shared_place(self._table, "table") as place:
             written = frame.mapInArrow(_Writer(place, self._unpack), _FILES).collect()
         check_written(self._table, "table", [(row.path, row.size) for row in written])
@@ -90,10 +92,52 @@ class DeltaAppend:
     def _opened(self, frame: DataFrame) -> DeltaTable:
         from deltalake import DeltaTable
 
+        schema = self._schema(frame)
+        return DeltaTable.create(self._table, schema, mode="ignore", raise_if_key_not_exists=False)
+
+    def _schema(self, frame: DataFrame) -> pa.Schema:
+        """The columns that the tasks write."""
         from horolog.spark.message_columns import arrow_schema
 
-        schema = self._unpack.schema if self._unpack else arrow_schema(frame.schema)
-        return DeltaTable.create(self._table, schema, mode="ignore", raise_if_key_not_exists=False)
+        return self._unpack.schema if self._unpack else arrow_schema(frame.schema)
+
+    def _check_fits(self, table: DeltaTable, frame: DataFrame) -> None:
+        """BAD_REQUEST for a batch whose files readers of the table would read otherwise than they were written."""
+        from deltalake import Schema
+
+        if parted := table.metadata().partition_columns:
+            raise self._other(
+                f"the table is partitioned by {', '.join(parted)}; name one that is not"
+            )
+        there = {field.name: field for field in table.schema().fields}
+        given = {field.name: field for field in Schema.from_arrow(self._schema(frame)).fields}
+        for name, field in given.items():
+            if name not in there:
+                raise self._other(
+                    f"column {name!r} is not in the table, which has {', '.join(there)}"
+                )
+            if _kind(field) != _kind(there[name]):
+                kinds = f"{_kind(field)} here, and {_kind(there[name])} in the table"
+                raise self._other(f"column {name!r} is {kinds}")
+        for name, field in there.items():
+            if name not in given and not field.nullable:
+                raise self._other(f"column {name!r} is missing, and may not be null in the table")
+
+    def _other(self, why: str) -> HorologError:
+        return refused("table", f"{self._table}: {why}")
+
+
+def _kind(field: Field) -> str:
+    """The type of a column as a Delta log has it, but for what may be null in it."""
+    return json.dumps(_without_nulls(json.loads(field.type.to_json()))).strip('"')
+
+
+def _without_nulls(kind: Any) -> Any:
+    if isinstance(kind, list):
+        return [_without_nulls(each) for each in kind]
+    if not isinstance(kind, dict):
+        return kind
+    return {name: _without_nulls(each) for name, each in kind.items() if name not in _NULLABLE}
 
 
 def _query_id(frame: DataFrame) -> str:
