@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 from topic_fill import bodies, fill
 
 from horolog.errors import ErrorCode, HorologError
@@ -157,6 +158,9 @@ def test_sql(spark, filled) -> None:
         ({"queues": "7"}, "topic 't' has no queue 7"),
         ({"queues": "a"}, "option 'queues'"),
         ({"startingOffsets": "first"}, "option 'startingOffsets'"),
+        ({"startingOffsets": '{"0": 1.9}'}, "'{\"0\": 1.9}' is neither earliest nor latest"),
+        ({"startingOffsets": '{"0": Infinity}'}, "option 'startingOffsets': '{\"0\": Infinity}'"),
+        ({"startingOffsets": '{"0": true}'}, "option 'startingOffsets': '{\"0\": true}'"),
         ({"startingOffsets": '{"0": 99999}'}, "option 'startingOffsets': offset 99999 of queue 0"),
         ({"endingOffsets": "earliest"}, "option 'endingOffsets'"),
         ({"from": "yesterday"}, "option 'from': 'yesterday' is not a time"),
@@ -188,6 +192,13 @@ def test_refusals_come_before_any_job(spark, filled, schema: str, options, says:
     with pytest.raises(PySparkException) as refused:
         reader(spark, filled, **options).schema(schema).load().collect()
     assert says in str(refused.value)
+
+
+def test_a_schema_without_columns_is_refused(filled) -> None:
+    """Its count was 0, whatever the topic held."""
+    given = {"broker": filled.admin_url, "topic": "t"}
+    with pytest.raises(HorologError, match="schema: names no column; there are topic, queue_id"):
+        batch_reader(given, StructType([]))
 
 
 def test_a_data_directory_of_a_newer_format_is_refused(tmp_path) -> None:

@@ -76,8 +76,10 @@ PIECE_SCHEMA = StructType(
 
 
 def check_projection(wanted: StructType, known: StructType) -> None:
-    """BAD_REQUEST that names the first column which does not exist or has another type."""
+    """BAD_REQUEST that names the first column which does not exist or has another type, or that says there is none."""
     types: dict[str, DataType] = {field.name: field.dataType for field in known.fields}
+    if not wanted.fields:
+        raise refused("schema", f"names no column; there are {', '.join(types)}")
     for field in wanted.fields:
         there = types.get(field.name)
         if there is None:

@@ -232,14 +232,19 @@ class Given:
             return Offsets(text.lower(), {})
         try:
             found = json.loads(text)
-            of_queue = {int(queue): int(offset) for queue, offset in found.items()}
-            if all(queue >= 0 and offset >= 0 for queue, offset in of_queue.items()):
+            of_queue = {int(queue): offset for queue, offset in found.items()}
+            if all(queue >= 0 and _is_offset(offset) for queue, offset in of_queue.items()):
                 return Offsets(default, of_queue)
         except (ValueError, AttributeError, TypeError):
             pass
         raise refused(
             name, f'{text!r} is neither earliest nor latest nor offsets such as {{"0": 100}}'
         )
+
+
+def _is_offset(given: object) -> bool:
+    """A whole number from 0 on; `true` is none, although Python counts with it."""
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 0
 
 
 def mode_of(options: Mapping[str, str]) -> str:
