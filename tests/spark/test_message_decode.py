@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+import zlib
 
 import numpy as np
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import BODY_MAX
 from horolog.log.record import HEAD
 from horolog.protocol.queue_read import decode_read, encode_read
 from horolog.protocol.rocketmq.layout import COMPRESSED
 from horolog.protocol.rocketmq.message import encode
-from horolog.spark.message_decode import Records
+from horolog.spark.message_decode import PACKED_MAX, Records, inflated
 from horolog.spark.property_columns import PropertyColumns, pairs_of, uniform_of
 from horolog.spark.topic_answers import Bounds
 from horolog.spark.topic_range import first_at, from_offset, limited, stretches
@@ -74,6 +77,38 @@ def test_a_compressed_body_is_unpacked() -> None:
         b"long " * 100,
         b"body 1",
     ]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+def test_a_body_that_would_be_too_large_stays_packed(pack) -> None:
+    """A message of some kilobytes that says it is a huge one took the memory of the task that read it."""
+    most, more = (pack(bytes(BODY_MAX + extra)) for extra in (0, 1))
+    assert inflated(most) == bytes(BODY_MAX)
+    assert inflated(more) == more
+    assert inflated(most[:-9]) == most[:-9]
+    assert inflated(b"no such thing") == b"no such thing"
+
+
+def test_a_gzip_of_several_members_is_one_body() -> None:
+    two = gzip.compress(b"one ") + gzip.compress(b"two")
+    assert inflated(two) == inflated(two + bytes(3)) == b"one two"
+    assert inflated(two + b"more") == two + b"more"
+    half = gzip.compress(bytes(BODY_MAX))
+    assert inflated(half + half) == half + half
+
+
+@pytest.mark.parametrize("count", [0, PACKED_MAX, PACKED_MAX + 1, 3 * PACKED_MAX])
+def test_a_batch_has_few_packed_bodies(count: int) -> None:
+    plain = [message(i) for i in range(5)]
+    packed = encode(topic="t", body=zlib.compress(b"p"), message_id="P", sys_flag=COMPRESSED).record
+    pieces = list(records_of([*plain, *[packed] * count, *plain]).pieces())
+    bodies = [piece.columns(["body"])["body"].to_pylist() for piece in pieces]
+    assert [sum(body == b"p" for body in each) for each in bodies] == [
+        min(PACKED_MAX, count - at) for at in range(0, max(count, 1), PACKED_MAX)
+    ]
+    assert list(itertools.chain(*bodies)) == [
+        *(b"body %d" % i for i in range(5)), *[b"p"] * count, *(b"body %d" % i for i in range(5))
+    ]  # fmt: skip
 
 
 def test_a_changed_body_is_refused() -> None:

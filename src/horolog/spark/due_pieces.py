@@ -28,17 +28,25 @@ def messages_of(
     """The messages of a piece, with the columns of `target`; `topic`: only these, "" all."""
     read = read_lake_piece if is_lake(path) else read_piece
     for due in read(path, piece, lossy=lossy):
-        due = _of_topic(due, topic)
-        if not len(due.rows) or not target.names:
-            continue
-        columns = due.records.columns(target.names)
-        if "topic" in target.names:
-            columns["topic"] = due.records.topics()
-        if "file" in target.names:
-            columns["file"] = pa.repeat(pa.scalar(piece.name, pa.string()), len(due.rows))
-        if "row" in target.names:
-            columns["row"] = pa.array(due.rows)
-        yield fitted(columns, target)
+        for few in _few(_of_topic(due, topic)):
+            if not len(few.rows):
+                continue
+            columns = few.records.columns(target.names)
+            if "topic" in target.names:
+                columns["topic"] = few.records.topics()
+            if "file" in target.names:
+                columns["file"] = pa.repeat(pa.scalar(piece.name, pa.string()), len(few.rows))
+            if "row" in target.names:
+                columns["row"] = pa.array(few.rows)
+            yield fitted(columns, target)
+
+
+def _few(due: DueRows) -> Iterator[DueRows]:
+    """The same in pieces whose bodies fit into memory."""
+    first = 0
+    for records in due.records.pieces():
+        yield DueRows(records, due.rows[first : first + len(records)])
+        first += len(records)
 
 
 def _of_topic(due: DueRows, topic: str) -> DueRows:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import BODY_MAX
 from horolog.log.record import DUE_AT, HEAD_BYTES
 from horolog.log.stored import stored
 from horolog.log.unaligned import get
@@ -24,6 +24,9 @@ _HEAD = layout.HEAD.size
 _OF_ONE = {"message_id": properties.UNIQ_KEY, "tag": properties.TAGS}
 _SEVERAL = {"keys", "properties"}  # of one property several words, or several properties
 _OF_PROPERTIES = {*_OF_ONE, *_SEVERAL}
+_GZIP = zlib.MAX_WBITS + 16
+PACKED_MAX = 64
+"""Compressed bodies that a batch has at most: 256 MiB when they are unpacked."""
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
@@ -80,6 +83,16 @@ class Records:
             self._properties_end[rows] - self._at[rows],
             verified=self._verified,
         )
+
+    def pieces(self) -> Iterator[Records]:
+        """These in order, each piece with few enough compressed bodies that all of them fit into memory."""
+        packed = np.cumsum((self._flags & layout.COMPRESSED) != 0)
+        if not len(packed) or int(packed[-1]) <= PACKED_MAX:
+            yield self
+            return
+        cuts = np.searchsorted(packed, np.arange(PACKED_MAX, int(packed[-1]), PACKED_MAX), "right")
+        for rows in np.split(np.arange(len(self)), cuts):
+            yield self.chosen(rows)
 
     def as_bytes(self) -> list[bytes]:
         """Each as it lies in the log."""
@@ -210,13 +223,23 @@ class Records:
 
 
 def inflated(body: bytes) -> bytes:
-    """A body that its producer compressed; as it is if it is neither gzip nor zlib."""
-    try:
-        if body[:2] == b"\x1f\x8b":
-            return gzip.decompress(body)
-        return zlib.decompress(body)
-    except (OSError, EOFError, zlib.error):
-        return body
+    """A body that its producer compressed; as it is if it is neither gzip nor zlib, or is larger than a body may be.
+
+    Deflate makes a thousandth of what repeats: a message of 4 MiB may say that it is one of 4 GiB.
+    """
+    wbits = _GZIP if body.startswith(b"\x1f\x8b") else zlib.MAX_WBITS
+    plain, rest = b"", body
+    while rest:
+        inflating = zlib.decompressobj(wbits)
+        try:
+            plain += inflating.decompress(rest, BODY_MAX + 1 - len(plain))
+        except zlib.error:
+            return body
+        if not inflating.eof or len(plain) > BODY_MAX:
+            return body
+        # A gzip may have several members, and zeros behind them
+        rest = inflating.unused_data.lstrip(b"\0") if wbits == _GZIP else b""
+    return plain
 
 
 def _timestamps(epoch_ms: Rows, missing: npt.NDArray[np.bool_] | None = None) -> Any:

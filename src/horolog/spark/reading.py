@@ -114,17 +114,15 @@ def _read(part: InputPartition, options: TopicOptions, schema: StructType) -> It
     if not isinstance(part, TopicPart):  # Spark's own, when there is nothing to read
         return
     target = arrow_schema(schema)
-    pieces = read_part(part.files) if part.files is not None else _asked(part, options)
-    for records in pieces:
-        kept = _in_time(records, options)
-        if not len(kept):
-            continue
-        columns = kept.columns(target.names)
-        if "topic" in target.names:
-            columns["topic"] = pa.repeat(pa.scalar(options.topic, pa.string()), len(kept))
-        if not target.names:
-            continue
-        yield fitted(columns, target)
+    found = read_part(part.files) if part.files is not None else _asked(part, options)
+    for records in found:
+        for kept in _in_time(records, options).pieces():
+            if not len(kept):
+                continue
+            columns = kept.columns(target.names)
+            if "topic" in target.names:
+                columns["topic"] = pa.repeat(pa.scalar(options.topic, pa.string()), len(kept))
+            yield fitted(columns, target)
 
 
 def _asked(part: TopicPart, options: TopicOptions) -> Iterator[Records]:
