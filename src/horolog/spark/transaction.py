@@ -18,7 +18,9 @@ import orjson
 from horolog.admin.client import AdminClient, path_of
 from horolog.admin.status import UnreachableError
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import ADOPTION_FILES_MAX
 from horolog.spark.sink_columns import Target
+from horolog.units import counted
 
 PIECE_BYTES = 4 << 20
 _FIRST_PAUSE_S = 0.1
@@ -139,7 +141,15 @@ def commit(
     """Commit with these files; when it fails the broker is asked first whether it has not happened after all.
 
     fingerprint  of the rows; "": that of the transaction.  FORBIDDEN if something else is committed under this name
+    BAD_REQUEST for more files than a transaction may have.
     """
+    if len(files) > ADOPTION_FILES_MAX:
+        raise refused(
+            "files",
+            f"the tasks have staged {counted(len(files), 'file')}, at least one for each partition with rows; a "
+            f"transaction has at most {ADOPTION_FILES_MAX:,}: write fewer partitions (coalesce), or use bulk_load",
+            f"{ADOPTION_FILES_MAX} files",
+        )
     transaction = transaction._replace(fingerprint=fingerprint or transaction.fingerprint)
     body = {
         "fingerprint": transaction.fingerprint,
