@@ -101,6 +101,13 @@ REFUSED = [
         pb.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
     ),
     ("lite", lambda d: message(message_type=pb.LITE), pb.NOT_IMPLEMENTED),
+    ("lite topic", lambda d: message(lite_topic="desk"), pb.NOT_IMPLEMENTED),
+    ("normal with a priority", lambda d: message(priority=0), pb.NOT_IMPLEMENTED),
+    (
+        "transaction with a priority",
+        lambda d: message(message_type=pb.TRANSACTION, priority=3),
+        pb.NOT_IMPLEMENTED,
+    ),
     (
         "priority with a due time",
         lambda d: message(message_type=pb.PRIORITY, delivery_timestamp=d.due(10)),

@@ -150,6 +150,8 @@ CASES = [
     send("the type DELAY and no delivery time", message_type=pb.DELAY),
     send("the type LITE", message_type=pb.LITE),
     send("the type PRIORITY", message_type=pb.PRIORITY),
+    send("a lite topic", lite_topic="desk"),
+    send("a priority", priority=3),
     send(
         "a digest of another body",
         body_digest=pb.Digest(type=pb.CRC32, checksum="0"),

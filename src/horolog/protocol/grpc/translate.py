@@ -105,8 +105,37 @@ def to_send(
     return SendMessages(topic, NewRecords.of(encoded)), refused
 
 
+def _refuse_unsupported(system: pb.SystemProperties) -> None:
+    """Refuse a type that there is not, and what would be lost of a message if only its other fields were stored."""
+    declared = system.message_type
+    if declared in (pb.LITE, pb.PRIORITY):
+        name = pb.MessageType.Name(declared)
+        raise HorologError(
+            ErrorCode.NOT_IMPLEMENTED,
+            f"message_type: {name} messages are not supported",
+            field="message_type",
+        )
+    if declared not in _TYPES:
+        raise HorologError(
+            ErrorCode.BAD_REQUEST, f"message_type: unknown type {declared}", field="message_type"
+        )
+    if system.HasField("priority"):
+        raise HorologError(
+            ErrorCode.NOT_IMPLEMENTED,
+            "priority: messages with one are not supported",
+            field="priority",
+        )
+    if system.lite_topic:
+        raise HorologError(
+            ErrorCode.NOT_IMPLEMENTED,
+            "lite_topic: messages of lite topics are not supported",
+            field="lite_topic",
+        )
+
+
 def type_of(system: pb.SystemProperties) -> MessageType:
     """What it is by its fields, as in RocketMQ; a type that they contradict is refused, not bent."""
+    _refuse_unsupported(system)
     declared = system.message_type
     has_group = bool(system.message_group)
     if declared == pb.DELAY and not system.HasField("delivery_timestamp"):
@@ -123,17 +152,6 @@ def type_of(system: pb.SystemProperties) -> MessageType:
         )
     if declared == pb.TRANSACTION:
         return MessageType.TRANSACTION
-    if declared in (pb.LITE, pb.PRIORITY):
-        name = pb.MessageType.Name(declared)
-        raise HorologError(
-            ErrorCode.NOT_IMPLEMENTED,
-            f"message_type: {name} messages are not supported",
-            field="message_type",
-        )
-    if declared not in _TYPES:
-        raise HorologError(
-            ErrorCode.BAD_REQUEST, f"message_type: unknown type {declared}", field="message_type"
-        )
     if has_group:
         return MessageType.FIFO
     return MessageType.DELAY if system.HasField("delivery_timestamp") else MessageType.NORMAL
