@@ -60,6 +60,30 @@ def test_what_official_clients_show_of_a_message(tmp_path: Path) -> None:
     with_door(tmp_path, story)
 
 
+def test_what_comes_again_is_not_filtered_again(tmp_path: Path) -> None:
+    """Unlike in RocketMQ, where a group that changes its subscription loses what it had in hand."""
+
+    async def story(door: Door) -> None:
+        topic, group = pb.Resource(name="mixed"), pb.Resource(name="g")
+        made = message(tag="old"), message(message_id="id-2", tag="old")
+        assert (await door.call("SendMessage", sending(made[0]))).status.code == pb.OK
+        wanted = {"filter_expression": pb.FilterExpression(type=pb.TAG, expression="old")}
+        got = (await door.receive(**wanted))[1].message.system_properties
+        soon = pb.ChangeInvisibleDurationRequest(
+            topic=topic, group=group, receipt_handle=got.receipt_handle, message_id=got.message_id
+        )
+        soon.invisible_duration.FromMilliseconds(0)
+        assert (await door.call("ChangeInvisibleDuration", soon)).status.code == pb.OK
+        assert (await door.call("SendMessage", sending(made[1]))).status.code == pb.OK
+        await door.engine.advance(200)
+        wanted["filter_expression"].expression = "new"
+        again = [each.message for each in await door.receive(**wanted) if each.HasField("message")]
+        assert [each.system_properties.message_id for each in again] == ["id-1"]
+        assert again[0].system_properties.delivery_attempt == 2
+
+    with_door(tmp_path, story)
+
+
 def test_an_ack_names_its_code(tmp_path: Path) -> None:
     """Clients show the sentence of the whole answer, and the suites look for the name in it."""
 
