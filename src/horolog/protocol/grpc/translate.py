@@ -16,11 +16,14 @@ from horolog.protocol.commands import MessageType, NewMessage, NewRecords, SendM
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.transactions import half_properties
 from horolog.protocol.rocketmq import layout, names, properties
+from horolog.protocol.rocketmq.late_policy import LATE_PREFIX
 from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.rocketmq.retry import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 _MS_MAX = 253_402_300_800_000  # year 10000, the end of what a protobuf Timestamp may say
 _NANOS_MAX = 999_999_999
 _HOST_CACHED_MAX = 64  # bytes of a name that a producer gives itself; longer ones are not kept
+_PREFIXES = (DEAD_LETTER_PREFIX, RETRY_PREFIX, LATE_PREFIX)  # of topics that belong to another name
 _TYPES = frozenset(pb.MessageType.values())
 
 
@@ -37,10 +40,15 @@ class Peer(NamedTuple):
 
 
 def name_of(resource: pb.Resource) -> str:
-    """A topic or group name; a namespace is put in front of it, as RocketMQ does."""
-    if resource.resource_namespace:
-        return f"{resource.resource_namespace}%{resource.name}"
-    return resource.name
+    """A topic or group name; a namespace is put in front of it, as RocketMQ does.
+
+    Of `%DLQ%group` it is in front of the group: the dead letters are those of a group in that namespace.
+    """
+    namespace, name = resource.resource_namespace, resource.name
+    if not namespace:
+        return name
+    of = next((each for each in _PREFIXES if name.startswith(each)), "")
+    return f"{of}{namespace}%{name[len(of) :]}"
 
 
 def timestamp_ms(stamp: Timestamp, field: str, code: ErrorCode) -> int:
