@@ -37,6 +37,11 @@ class AutoCreate:
         """The engine's."""
         return self._engine.clock
 
+    @property
+    def on_answers(self) -> list[Callable[[], None]]:
+        """The engine's."""
+        return self._engine.on_answers
+
     def submit(self, command: Command) -> asyncio.Future[Any]:
         """Do what the engine does, but for TOPIC_NOT_FOUND of a route or a send."""
         if isinstance(command, DescribeTopic | SendMessages):
