@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,17 @@ from horolog.admin.client import AdminClient
 from horolog.cli.checkup.running import check_running
 from horolog.cli.exits import Exit
 from horolog.cli.main import run
+
+RECEIVED = {
+    "message_id": "A1",
+    "queue_id": 0,
+    "queue_offset": 7,
+    "deliver_at": None,
+    "tag": None,
+    "attempt": 1,
+    "body": "stand up",
+    "receipt_handle": "r",
+}
 
 
 @pytest.mark.parametrize(
@@ -111,6 +124,53 @@ def test_output_that_cannot_be_written() -> None:
         )
     assert ended.returncode == Exit.FAILURE
     assert ended.stderr == "horolog: No space left on device\n"
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_what_cannot_be_printed_is_not_acknowledged(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A message that a full disk did not take comes again."""
+    asked: list[str] = []
+
+    class Broker(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.rfile.read(int(self.headers["content-length"]))
+            content = json.dumps({"result": {"messages": [RECEIVED], "refused": []}}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    with HTTPServer(("127.0.0.1", 0), Broker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        command = ["receive", "t", "--group", "g", "--ack", *options, "--admin", url]
+        assert run(command) == Exit.OK
+        assert "stand up" in capsys.readouterr().out
+        assert asked == ["/v1/receive", "/v1/ack"]
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            monkeypatch.setattr(sys, "stdout", full)
+            assert run(command) == Exit.FAILURE
+        assert asked == ["/v1/receive", "/v1/ack", "/v1/receive"]
+        server.shutdown()
+
+
+def test_output_that_nobody_reads_any_more() -> None:
+    """As behind `| head -1`: the command ends well, also where a script looks at every exit code."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    ended = subprocess.run(
+        [sys.executable, "-m", "horolog", "config", "example"],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(theirs)
+    assert (ended.returncode, ended.stderr) == (Exit.OK, "")
 
 
 def _hears_interrupts() -> None:

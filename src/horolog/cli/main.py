@@ -141,8 +141,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):  # Ctrl-C; at a question also Ctrl-D
         return 130
     except BrokenPipeError:
-        give_up_output()  # whoever read us (head, less) has seen enough
-        return Exit.OK
+        return _seen_enough()
+    except SystemExit as ended:
+        # What typer makes of the same, when it happens within a command.
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        return _seen_enough()
     except OSError as error:
         give_up_output()
         place = f"{error.filename}: " if error.filename else ""
@@ -152,6 +156,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         return _usage(error)
     return code if isinstance(code, int) else Exit.OK
+
+
+def _seen_enough() -> int:
+    """End well: whoever read us (head, less) has gone."""
+    give_up_output()
+    return Exit.OK
 
 
 def _usage(error: Any) -> int:

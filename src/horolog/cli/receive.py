@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +26,11 @@ def receive(
         str, typer.Option(metavar="G", help="Consumer group that takes the messages.")
     ],
     ack: Annotated[
-        bool, typer.Option("--ack", help="Acknowledge them: the group will not see them again.")
+        bool,
+        typer.Option(
+            "--ack",
+            help="Acknowledge them once they are printed: the group will not see them again.",
+        ),
     ] = False,
     max_: Annotated[
         int, typer.Option("--max", metavar="N", help="At most this many, 1 to 32.")
@@ -65,15 +70,17 @@ def receive(
     }
     with typed_as(_FLAGS):
         found = _take(admin, request, parse_duration_ms(wait, field="--wait"))
-    if ack and found:
-        _acknowledge(admin, topic, group, found)
     if as_json:
         print_json({"messages": found})
-        return
-    if not found:
+    elif not found:
         typer.echo(f"horolog: nothing to receive from {topic} for group {group}", err=True)
-    for message in found:
-        _print_message(message)
+    else:
+        for message in found:
+            _print_message(message)
+    # After they are out: what a full disk or a closed pipe did not take comes again.
+    if ack and found:
+        sys.stdout.flush()
+        _acknowledge(admin, topic, group, found)
 
 
 def _take(admin: str, request: dict[str, Any], wait_ms: int) -> list[dict[str, Any]]:
