@@ -78,6 +78,12 @@ def _read_file(path: Path | None) -> dict[str, Any]:
     if unknown:
         known = ", ".join(Settings.model_fields)
         raise _config_error("--config", f"{path} has no setting {unknown[0]!r}; there are {known}")
+    for name, setting in table.items():
+        # Python takes true for 1: a port, or a bound of one byte.
+        if isinstance(setting, bool) and Settings.model_fields[name].annotation is int:
+            raise _config_error(
+                f"{name} in {path}", f"{str(setting).lower()} is refused: a number is needed"
+            )
     return table
 
 

@@ -111,6 +111,8 @@ def test_a_bad_value_names_its_source(
     ("content", "message"),
     [
         ("grpc_port = 99999", "grpc_port in "),
+        ("retention_bytes = true", "true is refused: a number is needed"),
+        ("grpc_port = false", "false is refused: a number is needed"),
         ("colour = 1", "no setting 'colour'"),
         ("grpc_port = ", "is not TOML"),
     ],
