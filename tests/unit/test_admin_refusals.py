@@ -168,6 +168,24 @@ def test_what_is_not_json_is_refused() -> None:
     serve(use)
 
 
+def test_a_compressed_body_is_refused_as_that() -> None:
+    """And not as JSON that is broken; a media type counts in any case of its letters."""
+
+    async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
+        content = b'{"name": "a"}'
+        for encoding, status in (("gzip", 400), ("br, gzip", 400), ("Identity", 201)):
+            headers = {"content-type": "Application/JSON", "content-encoding": encoding}
+            response = await client.post("/v1/topics", content=content, headers=headers)
+            assert response.status_code == status
+            if status == 400:
+                assert response.json()["error"]["message"] == (
+                    f"content-encoding: {encoding!r} is not read; send the body as it is"
+                )
+        assert len(engine.asked) == 1
+
+    serve(use)
+
+
 def test_a_request_has_a_limit() -> None:
     """413 before it is read to its end."""
 

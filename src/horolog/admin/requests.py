@@ -21,7 +21,10 @@ BodyT = TypeVar("BodyT", bound=Body)
 
 
 async def read_bytes(request: Request, limit: int) -> bytearray:
-    """The request's body; refusals as `bodies.Bodies.read`."""
+    """The request's body; BAD_REQUEST if it is compressed, and refusals as `bodies.Bodies.read`."""
+    encoding = request.headers.get("content-encoding", "identity").strip()
+    if encoding.lower() != "identity":
+        raise refused("content-encoding", f"{encoding!r} is not read; send the body as it is")
     bodies: Bodies = request.app.state.bodies
     return await bodies.read(request, limit)
 
@@ -32,7 +35,8 @@ async def read_body(request: Request, model: type[BodyT]) -> BodyT:
     BAD_REQUEST when it is not JSON or a field is wrong, BODY_TOO_LARGE above the limit.
     """
     # A page in a browser can send forms to 127.0.0.1 without asking, but not this content type.
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind.lower() != "application/json":
         raise refused("content-type", "must be application/json")
     declared = declared_by(request.scope.get("endpoint"))
     assert declared is None or declared.body is model, "another body than the route declares"
