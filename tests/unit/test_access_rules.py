@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tests.support.access_files import ACCESS, access_file
 
-from horolog.access.file import read_access, readable_by_others
+from horolog.access.exposed import tighter_mode
+from horolog.access.file import read_access
 from horolog.access.guard import Guard
 from horolog.access.rules import ADMIN, Right, group, topic
 from horolog.errors import ErrorCode, HorologError
@@ -120,9 +121,33 @@ def test_reload_takes_a_good_file_and_keeps_the_old_one_of_a_bad_one(
         guard.of_authorization("Bearer operator-token", "127.0.0.1")
     assert "can be read by other users" not in caplog.text
     path.chmod(0o644)
-    assert readable_by_others(path)
     guard.reload()
-    assert "can be read by other users" in caplog.text
+    assert f"{path} can be read by other users of this machine: chmod 600" in caplog.text
+
+
+def test_a_file_of_root_that_is_read_by_its_group_is_no_danger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the guide says for systemd: `root:horolog`, 640.  With 600 the broker could not read it."""
+    path = access_file(tmp_path)
+    for mode, mine, roots in ((0o600, "", ""), (0o640, "600", ""), (0o644, "600", "640")):
+        path.chmod(mode)
+        assert tighter_mode(path) == mine
+        with monkeypatch.context() as under:
+            under.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+            assert tighter_mode(path) == roots
+    assert tighter_mode(tmp_path / "none") == ""
+
+
+def test_a_secret_in_a_file_of_its_own_is_looked_at_as_well(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = access_file(tmp_path, "[identities.a]\nsecret_file = 'a.secret'\nadmin = true\n")
+    secret = tmp_path / "a.secret"
+    secret.write_text("long enough\n")
+    secret.chmod(0o644)
+    Guard(path)
+    assert caplog.messages == [f"{secret} can be read by other users of this machine: chmod 600"]
 
 
 def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:

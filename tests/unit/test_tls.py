@@ -146,6 +146,20 @@ def test_the_files_are_read_again_and_bad_ones_change_nothing(tmp_path) -> None:
     with_door(served, story)
 
 
+def test_a_key_that_others_can_read_is_told(tmp_path, caplog) -> None:
+    certificate, key, _ = files(tmp_path, "broker.test")
+    certificate.chmod(0o644)
+    key.chmod(0o600)
+    served = Certificate(certificate, key, "127.0.0.1")
+    served.warn_if_exposed()
+    assert caplog.messages == []
+    key.chmod(0o644)
+    served.warn_if_exposed()
+    assert caplog.messages == [f"{key} can be read by other users of this machine: chmod 600"]
+    Certificate(None, None, "127.0.0.1").warn_if_exposed()
+    assert len(caplog.messages) == 1
+
+
 @pytest.mark.parametrize("which", [0, 1], ids=["certificate", "key"])
 def test_a_pipe_is_not_read_again(tmp_path, which: int) -> None:
     """Nobody writes to it, so reading it would hold up the broker for ever."""

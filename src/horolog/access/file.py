@@ -18,7 +18,6 @@ Every complaint names the identity and the key, and none of them says a secret.
 
 from __future__ import annotations
 
-import stat
 import tomllib
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -46,10 +45,12 @@ class Access(NamedTuple):
 
     identities        by their access keys
     unsigned_routes   whether 4.x clients are told routes without a key, as RocketMQ's name server tells them
+    secret_files      what its identities' secrets were read from
     """
 
     identities: dict[str, Identity]
     unsigned_routes: bool = False
+    secret_files: tuple[Path, ...] = ()
 
 
 def read_access(path: Path) -> Access:
@@ -63,7 +64,11 @@ def read_access(path: Path) -> Access:
     unsigned_routes = table.get(_UNSIGNED_ROUTES, False)
     if not isinstance(unsigned_routes, bool):
         raise AccessFileError(path, _UNSIGNED_ROUTES, "true or false is needed")
-    return Access(_identities(path, table), unsigned_routes)
+    identities = _identities(path, table)
+    kept_apart = [
+        each["secret_file"] for each in table["identities"].values() if "secret_file" in each
+    ]
+    return Access(identities, unsigned_routes, tuple(path.parent / name for name in kept_apart))
 
 
 def _identities(path: Path, table: dict[str, Any]) -> dict[str, Identity]:
@@ -79,14 +84,6 @@ def _identities(path: Path, table: dict[str, Any]) -> dict[str, Identity]:
         tokens.add(identity.token)
         found[access_key] = identity
     return found
-
-
-def readable_by_others(path: Path) -> bool:
-    """Whether the file's permissions let other users read it."""
-    try:
-        return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
-    except OSError:
-        return False
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -19,7 +19,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from horolog.access.file import Access, AccessFileError, read_access, readable_by_others
+from horolog.access.exposed import warn_if_exposed
+from horolog.access.file import Access, AccessFileError, read_access
 from horolog.access.rules import Identity, unauthorized
 
 _log = logging.getLogger("horolog.access")
@@ -45,8 +46,8 @@ class Guard:
         self.unsigned_routes = access.unsigned_routes
         self._by_token = {each.token: each for each in identities.values() if each.token}
         self._seen: dict[tuple[bytes, bytes], Identity] = {}
-        if readable_by_others(self._path):
-            _log.warning("%s can be read by other users of this machine: chmod 600", self._path)
+        for path in (self._path, *access.secret_files):
+            warn_if_exposed(path)
 
     def reload(self) -> None:
         """Read the file again, for requests to come.  CONFIG: what was read before stays.

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+from horolog.access.exposed import warn_if_exposed
 from horolog.errors import ErrorCode, HorologError, refused
 
 HANDSHAKE = 0x16  # first byte of a TLS connection
@@ -105,6 +106,12 @@ class Certificate:
         self._made = self._load(certificate, key)
         self.ends_s = _end_of(certificate)
         return True
+
+    def warn_if_exposed(self) -> None:
+        """Log it if other users of the machine can read the private key."""
+        certificate, key = self._files
+        if (path := key or certificate) is not None:
+            warn_if_exposed(path)
 
     @staticmethod
     def _load(certificate: Path, key: Path | None) -> ssl.SSLContext:
