@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -420,6 +421,20 @@ def test_a_histogram_counts_a_bound_as_at_most_that() -> None:
     assert found.counts == [2, 2, 1]
     assert quantile(found.bounds, found.counts, 1.0) == float("inf")
     assert quantile(found.bounds, [0, 0, 0], 0.5) is None
+
+
+def test_the_disk_is_counted_as_df_does(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is reserved for the system is neither used nor ours: a quarter of this disk is used, not two fifths."""
+    found = os.statvfs_result((4096, 4096, 1_000, 800, 600, 0, 0, 0, 0, 255))
+
+    async def story(engine: Engine) -> None:
+        looked = figures(engine)
+        with monkeypatch.context() as small:
+            small.setattr(os, "statvfs", lambda path: found)
+            disk = looked.read().disk
+        assert (disk.size, disk.free) == (4096 * 800, 4096 * 600)
+
+    run(tmp_path, story)
 
 
 def test_a_full_disk_is_seen(tmp_path) -> None:

@@ -279,7 +279,9 @@ class Figures:
         pressure, shard = self._engine.broker.disk, self._engine.broker.shard
         try:  # on the loop, as the core's own look at the space: 5 µs a second, also while the disk hangs
             found = os.statvfs(self._data_dir)
-            size, free = found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
+            # Without what is reserved for the system, as `df` counts: the rest is used, or free for us.
+            usable = found.f_blocks - found.f_bfree + found.f_bavail
+            size, free = found.f_frsize * usable, found.f_frsize * found.f_bavail
         except OSError:  # it has been unmounted: other figures say so
             size = free = 0
         full = shard.disk_refusal is not None

@@ -189,7 +189,7 @@ STORAGE = (
     Metric("checkpoint_duration_seconds", _G, "How long the newest checkpoint took.", (), _one(lambda p: p.checkpoint_took_s)),
     Metric("checkpoint_age_seconds", _G, "Time since the newest checkpoint, or since the start; grows while nothing is logged.", (), _one(lambda p: p.checkpoint_age_s)),
     Metric("checkpoint_lag_bytes", _G, "Log after the newest checkpoint: what a start replays.", (), _core("log_after_checkpoint")),
-    Metric("disk_size_bytes", _G, "Size of the file system of the data directory.", (), _one(lambda p: p.disk.size)),
+    Metric("disk_size_bytes", _G, "Size of the file system of the data directory, without what is reserved for the system.", (), _one(lambda p: p.disk.size)),
     Metric("disk_free_bytes", _G, "What is free of the file system of the data directory.", (), _one(lambda p: p.disk.free)),
     Metric("disk_needed_bytes", _G, "What must stay free on the disk for what was promised.", (), _one(lambda p: p.disk.needed)),
     Metric("disk_headroom_bytes", _G, "What may be written to the disk before sends are refused.", (), _one(lambda p: p.disk.headroom)),
