@@ -132,6 +132,24 @@ def test_a_restored_backup_is_the_broker_as_it_was(tmp_path: Path) -> None:
     run(tmp_path / "copy", again)
 
 
+def test_a_backup_of_a_broker_that_was_idle_is_as_of_now(tmp_path: Path) -> None:
+    """Nothing was logged since its newest checkpoint, and still this backup is not as old as that."""
+
+    async def story(engine: Engine) -> None:
+        await ready(engine)
+        await engine.advance(1_000)  # the mark of an idle log
+        first = await back_up(engine, tmp_path / "backup")
+        await engine.advance(3_600_000)
+        begun_ms = engine.clock.wall_ms()
+        second = await back_up(engine, tmp_path / "backup")
+        assert (second.position, second.made_ms) == (first.position, begun_ms)
+        manifest = read_manifest(Disk(tmp_path / "backup"), "x")
+        assert manifest is not None
+        assert manifest.made_ms == begun_ms
+
+    run(tmp_path / "data", story)
+
+
 def test_hand_over_and_checkpoints_go_on_meanwhile(tmp_path: Path, monkeypatch) -> None:
     """Nothing that the backup needs is removed, though hours end and checkpoints are taken."""
     held, go_on = threading.Event(), threading.Event()

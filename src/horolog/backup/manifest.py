@@ -19,7 +19,7 @@ format       int     1; another number is refused
 number       int     of the backup that wrote it: 1, 2, 3 …; 0: begun, and no backup is complete yet
 log_id       text    16 hex digits, of the data directory; a backup of another log is refused
 horolog      text    version of the broker that wrote it
-made_ms      int     wall clock of the broker at the checkpoint, UTC epoch milliseconds
+made_ms      int     what was answered until then is in it; wall clock of the broker, UTC epoch milliseconds
 position     int     log position of the checkpoint: what the backup holds
 last_frame   int     log position of the frame that ends there
 frame_crc    int     CRC of that frame's header: by it the same history is recognised

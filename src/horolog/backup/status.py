@@ -24,7 +24,7 @@ class BackupView(NamedTuple):
     directory: str = ""
     number: int = 0  # of the backup in its directory: 1, 2, 3 …
     position: int = 0  # log position that it holds; 0: its checkpoint is being taken
-    made_ms: int = 0  # wall clock at that checkpoint
+    made_ms: int = 0  # what was answered until then is in it; the broker's wall clock
     files: int = 0
     files_done: int = 0
     bytes: int = 0

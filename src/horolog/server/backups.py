@@ -21,6 +21,7 @@ from horolog.backup.manifest import UNREADABLE, Damaged, Manifest
 from horolog.backup.place import Place, open_place
 from horolog.backup.status import BackupState, BackupView
 from horolog.broker.life.named_files import NamedFile, named_files
+from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, decode_checkpoint
 from horolog.log.segment import SegmentReader
@@ -43,6 +44,8 @@ class Source(NamedTuple):
 
 class Pinning(Protocol):
     """What a backup needs of the engine."""
+
+    clock: Clock
 
     def pin(self) -> None:
         """From here on no file is removed that any checkpoint names."""
@@ -116,9 +119,13 @@ class Backups:
     async def _run(self, place: Place, *, full: bool) -> None:
         _log.info("backup begins directory=%s number=%d", place.directory, self._view.number)
         self._engine.pin()
+        # A broker that has logged nothing since takes the checkpoint that it has: it holds what there is now.
+        begun_ms = self._engine.clock.wall_ms()
         try:
             position = await self._engine.checkpoint()
-            made = await in_thread("horolog-backup", lambda: self._copy(place, position, full))
+            made = await in_thread(
+                "horolog-backup", lambda: self._copy(place, position, begun_ms, full)
+            )
         except HorologError as error:
             self._fail(error)
         except Cancelled:
@@ -149,18 +156,17 @@ class Backups:
 
     # --- in the thread ----------------------------------------------------------------------------
 
-    def _copy(self, place: Place, position: int, full: bool) -> Manifest:
+    def _copy(self, place: Place, position: int, begun_ms: int, full: bool) -> Manifest:
         storage, shard = self._source.storage, self._source.shard
         path = f"{shard}/checkpoint/{checkpoint_name(position)}"
         checkpoint = decode_checkpoint(read_file(storage, path))
         if checkpoint is None:
             raise HorologError(ErrorCode.DAMAGED, f"{path} is not intact", field=path)
-        self._view = self._view._replace(
-            position=position, made_ms=int(checkpoint.registry["wall_ms"])
-        )
+        made_ms = max(int(checkpoint.registry["wall_ms"]), begun_ms)
+        self._view = self._view._replace(position=position, made_ms=made_ms)
         log = SegmentReader(storage, f"{shard}/log", self._source.segment_bytes)
         try:
-            manifest = self._manifest(log, checkpoint)
+            manifest = self._manifest(log, checkpoint, made_ms)
             reuse = not full and same_history(log, place.former)
         finally:
             log.close()
@@ -179,7 +185,7 @@ class Backups:
         )
         return copy.run(named, manifest)
 
-    def _manifest(self, log: SegmentReader, checkpoint: Checkpoint) -> Manifest:
+    def _manifest(self, log: SegmentReader, checkpoint: Checkpoint, made_ms: int) -> Manifest:
         header = frame_at(log, checkpoint.last_frame)
         crc = 0  # of no header: the next backup copies all of it again
         damaged = []
@@ -193,7 +199,7 @@ class Backups:
             0,
             self._source.log_id,
             __version__,
-            int(checkpoint.registry["wall_ms"]),
+            made_ms,
             checkpoint.position,
             checkpoint.last_frame,
             crc,
