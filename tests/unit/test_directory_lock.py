@@ -193,3 +193,18 @@ def test_a_broker_ends_whose_directory_is_another_one_and_has_all_that_it_acknow
     assert 0 < sent < 60
     held = home.with_name("elsewhere") if change in (moved, replaced) else home
     assert asyncio.run(count(held)) >= sent
+
+
+def test_a_new_directory_is_its_users_alone(tmp_path: Path) -> None:
+    """Whatever the umask lets others read; one that is there keeps its mode, and so do parents."""
+    there = tmp_path / "there"
+    there.mkdir(mode=0o755)
+    umask = os.umask(0o022)
+    try:
+        DirectoryLock(tmp_path / "parent" / "new").release()
+        DirectoryLock(there).release()
+    finally:
+        os.umask(umask)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("parent/new", "parent")]
+    assert modes == [0o700, 0o755]
+    assert stat.S_IMODE(there.stat().st_mode) == 0o755

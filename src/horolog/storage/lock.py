@@ -54,7 +54,8 @@ class DirectoryLock:
 
     def _take(self, directory: Path) -> None:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            # Messages are in it: other users of the machine are kept out of a new one.
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             self._directory_fd = os.open(directory, flags)
             # Before the file is made: in a directory that is in use nothing may change.
