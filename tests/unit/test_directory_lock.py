@@ -144,6 +144,59 @@ def test_nothing_is_opened_in_what_stands_in_the_place_of_the_locked_directory(
     lock.release()
 
 
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Directories in the order in which they are synced."""
+    found: list[Path] = []
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        fsync(fd)
+        found.append(Path(f"/proc/self/fd/{fd}").resolve())
+
+    monkeypatch.setattr(os, "fsync", note)
+    return found
+
+
+def test_the_name_of_a_new_directory_outlives_a_power_cut(
+    tmp_path: Path, synced: list[Path]
+) -> None:
+    """All that was in it was synced, and the directory itself could be gone with what had been acknowledged."""
+    home = tmp_path / "a" / "b" / "home"
+    DirectoryLock(home).release()
+    assert synced == [tmp_path.parent, tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    del synced[:]
+    DirectoryLock(home).release()
+    assert synced == [home.parent], "whoever made it may have been killed before it was synced"
+    (home / "meta").touch()
+    del synced[:]
+    DirectoryLock(home).release()
+    assert synced == []
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.EROFS])
+def test_a_new_directory_is_made_where_none_can_be_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(_fd: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    DirectoryLock(tmp_path / "home").release()
+
+
+def test_a_disk_that_cannot_sync_the_name_of_a_new_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(HorologError, match=f"^--data-dir: {tmp_path}/home: Input") as caught:
+        DirectoryLock(tmp_path / "home")
+    assert caught.value.code is ErrorCode.DISK_FAILED
+
+
 async def send(engine: Engine, message_id: str) -> None:
     body = encode(topic="t", body=bytes(4 * KIB), message_id=message_id, type=MessageType.NORMAL)
     await engine.submit(SendMessages("t", [body]))

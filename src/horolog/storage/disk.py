@@ -23,7 +23,7 @@ CODES = {  # the rest is DISK_FAILED
     errno.EMFILE: ErrorCode.TOO_MANY_FILES,
     errno.ENFILE: ErrorCode.TOO_MANY_FILES,
 }
-_NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # by this file system
+NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # by this file system
 _ZEROS = 1 << 20  # bytes written at once where space cannot be reserved otherwise
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE, of Linux's fcntl.h: begin, and wait for nothing
 _sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)
@@ -133,7 +133,7 @@ class DiskFile:
             try:
                 os.posix_fallocate(self._fd, 0, size)
             except OSError as error:
-                if error.errno not in _NOT_SUPPORTED:
+                if error.errno not in NOT_SUPPORTED:
                     raise
                 for at in range(end, size, _ZEROS):  # written zeros reserve their space as well
                     self.write(at, bytes(min(_ZEROS, size - at)))

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.storage.disk import CODES, failure, whose
+from horolog.storage.disk import CODES, NOT_SUPPORTED, failure, whose
 
 
 def gone(path: str) -> HorologError:
@@ -32,10 +32,38 @@ def _unusable(directory: Path, error: OSError) -> HorologError:
     return refused("--data-dir", f"{path}: {why}", code=code)
 
 
+def _make_durably(directory: Path, mode: int = 0o777) -> None:
+    """Make a directory, and those above it, if they are missing: no power cut takes the name of a new one away.
+
+    Also of one that is there and has nothing yet: a process that was killed may have made it.
+    """
+    if not directory.is_dir():
+        _make_durably(directory.parent)
+        directory.mkdir(mode, exist_ok=True)
+        _sync_names(directory.parent)
+    elif not (directory / "meta").exists():
+        _sync_names(directory.parent)
+
+
+def _sync_names(directory: Path) -> None:
+    """Return when the names in a directory are durable, where it may be read and can be synced."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return  # it is somebody else's, and may be written to or not
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in NOT_SUPPORTED and error.errno != errno.EROFS:
+            raise
+    finally:
+        os.close(fd)
+
+
 class DirectoryLock:
     """The lock of a data directory, held as long as the process lives or until `release`.
 
-    Makes the directory if it is missing.  DIRECTORY_IN_USE names the process that holds it.
+    Makes the directory if it is missing, its name durable.  DIRECTORY_IN_USE names the process that holds it.
 
     The directory itself is locked, and the file `lock` in it.  The first stays when somebody removes the file; the
     second is there for file systems that cannot lock a directory (NFS), and says who holds it.
@@ -55,7 +83,7 @@ class DirectoryLock:
     def _take(self, directory: Path) -> None:
         try:
             # Messages are in it: other users of the machine are kept out of a new one.
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_durably(directory, mode=0o700)
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             self._directory_fd = os.open(directory, flags)
             # Before the file is made: in a directory that is in use nothing may change.
