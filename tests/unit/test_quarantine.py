@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import orjson
 import pytest
 from worlds import checkpoint, killed_at, names, send, view
 
+from horolog.delay.entry import ENTRY, ENTRY_BYTES
 from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import consume_queue
@@ -285,6 +287,52 @@ def test_row_12_a_far_buffer_or_run(make_world, kind, both) -> None:
     world.broker.settle()
     got = take(world)
     assert sorted(i for i in got if "-far" in i) == [f"young-far{i}" for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("first", "rows", "rotten", "lost"),
+    [
+        (3, 1, "bit", set()),
+        (3, 1, "all", {"old-far3"}),
+        (11, 3, "all", set()),
+        (11, 3, "records", set()),
+        (2, 2, "records", {"old-far2", "old-far3"}),
+    ],
+)
+def test_row_12_entries_of_a_far_buffer_are_made_again_from_their_records_or_the_log(
+    make_world, first, rows, rotten, lost
+) -> None:
+    """A bit of its index cost a message whose record is whole; no start told that it could be read.
+
+    bit      of the entry's key: the record has the sum that the entry says
+    all      the entries are zeros, so that only the log says that their records are whole
+    records  these as well: only the log has the messages, unless it is gone
+    """
+    world = cut_world(make_world)
+    (buffer,) = names(world, "runs")
+    index = f"shard-00/runs/{buffer}/delay.idx"
+    entries = np.frombuffer(world.disk.open(index).read(0, 15 * ENTRY_BYTES), ENTRY)
+    if rotten == "bit":
+        world.disk.flip(index, first * ENTRY_BYTES + ENTRY.fields["key"][1], 1)
+    else:
+        world.disk.open(index).write(first * ENTRY_BYTES, bytes(rows * ENTRY_BYTES))
+    if rotten == "records":
+        gone = bytes(int(entries["size"][first : first + rows].sum()))
+        records = world.disk.open(f"shard-00/runs/{buffer}/delay.log")
+        records.write(int(entries["position"][first]), gone)
+    world.reopen()
+    assert "recovery row 12" in world.broker.reports[-1]
+    shown = view(world)
+    assert shown.pending == 44 - len(lost)
+    assert shown.repairs == rows - len(lost)
+    assert len(shown.problems) == bool(lost), shown.problems
+    world.reopen(power_cut=True)
+    assert view(world).pending == 44 - len(lost)
+    world.clock.advance(60 * HOUR)
+    world.broker.settle()
+    far = {f"old-far{i}" for i in range(10)} | {f"young-far{i}" for i in range(5)}
+    got = [name for name in take(world) if "-far" in name]
+    assert sorted(got) == sorted(far - lost)
 
 
 def test_row_12_a_short_queue_is_made_anew_from_the_log_without_loss(make_world) -> None:

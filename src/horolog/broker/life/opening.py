@@ -134,6 +134,10 @@ class _Opening:
 
     def _restored(self, checkpoint: Checkpoint, *, tolerant: bool = False) -> _Chosen:
         shard = self._new_shard()
+        if tolerant:
+            # What is damaged is looked for in the log, all of which is durable below a checkpoint.
+            shard.log.start = retention.start_of(checkpoint) or 0
+            shard.log.resume(end=checkpoint.position, epoch=checkpoint.epoch, last_frame=-1)
         aside = {n for note in self._notes if note.covers(checkpoint.position) for n in note.names}
         damaged = restore(
             shard, checkpoint, self._wall_ms, self._mono_ms, aside=aside, tolerant=tolerant

@@ -31,10 +31,10 @@ def restore(
 ) -> list[Damaged]:
     """Put a fresh shard into the state of a checkpoint, without the parts that it gives as damaged.
 
-    Changes no file; the caller says `shard.delay.cut()` when it goes on with this shard.
+    Changes no file, unless it is tolerant; the caller says `shard.delay.cut()` when it goes on with this shard.
 
     aside     names in `hours` that are in quarantine: damaged, whatever stands in their place
-    tolerant  damage that can be passed over entry by entry is
+    tolerant  damage that can be repaired or passed over entry by entry is
     """
     registry = checkpoint.registry
     _restore_names(shard, registry)

@@ -116,10 +116,12 @@ class FarBuffer(EntryFiles):
         """Take over what a checkpoint names; gives why not ("" if it did).  `cut` before filing.
 
         settled   rows {index, state}
-        tolerant  damaged entries are quarantined, since there is nothing to rebuild them from
+        tolerant  damaged entries are made again, and quarantined if they cannot be
         """
         if not self._take(count, log_bytes):
             return f"the files of {self.directory} are shorter than the checkpoint says"
+        if tolerant:
+            self._repair_damaged(count)
         for first in range(0, count, _READ_ROWS):
             entries = self._read(first, min(count, first + _READ_ROWS))
             good = is_readable(entries)
@@ -133,6 +135,14 @@ class FarBuffer(EntryFiles):
             self.states[rows] = state
         self._recount()
         return ""
+
+    def _repair_damaged(self, count: int) -> None:
+        """Make damaged entries again, where that can be done: due times are taken from them."""
+        for first in range(0, count, _READ_ROWS):
+            entries = self._read(first, min(count, first + _READ_ROWS))
+            bad = np.flatnonzero(~is_readable(entries)) + first
+            if len(bad) and self.repair is not None:
+                self.repair(self, bad)
 
     def _recount(self) -> None:
         """Counts again from what waits: after damage, when an entry's topic can't be trusted."""

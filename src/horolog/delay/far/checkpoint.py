@@ -86,7 +86,7 @@ def restore(
 ) -> list[Damaged]:
     """Open what a checkpoint names; gives what cannot be opened.
 
-    tolerant  a buffer with damaged entries is opened without them: there is nothing to rebuild it from
+    tolerant  a buffer with damaged entries is opened without those that cannot be made again one by one
     """
     damaged = []
     far.next_file = registry.get("next", 1)
