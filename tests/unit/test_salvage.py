@@ -32,6 +32,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.transaction_commands import CheckTransactions, SendHalf
+from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
 
@@ -255,9 +256,36 @@ def test_a_missing_segment_is_given_up(sent) -> None:
     assert "recovery row 6" in refused(sent).message
     (lost,) = salvaged(sent)
     assert lost == (65_536, 131_072)
+    listed = [p for p in sent.broker.ask(DescribeBroker()).problems if "given up by a salvage" in p]
+    assert len(listed) == 1, "also below the checkpoint, where no replay comes by"
+    assert f"log positions {lost[0]} to {lost[1]} said" in listed[0]
+    checkpoint(sent)
+    sent.reopen()
+    assert listed[0] in sent.broker.ask(DescribeBroker()).problems
     sent.clock.advance(3_600_000)
     sent.broker.settle()
     assert sorted(take_all(sent)) == sorted(ids), "hours have them"
+
+
+def test_a_place_below_the_checkpoint_is_a_problem_until_its_bytes_are_removed(sent) -> None:
+    """Health was green after a salvage, and nobody was told what was lost, until somebody read there."""
+    send(sent, ["a"])
+    send(sent, ["b"])
+    header = frame_with(sent, Kind.MESSAGE)
+    checkpoint(sent)
+    sent.disk.flip(LOG, header.base + 80, 1)
+    assert salvaged(sent) == [(header.base, header.end)]
+    assert [p for p in sent.broker.ask(DescribeBroker()).problems if "given up" in p]
+    kept = f"{SHARD}/salvaged/{header.base:020d}.bytes"
+    before = sent.disk.open(kept).read(0, 1 << 20)
+    sent.disk.remove(kept)
+    sent.reopen()
+    assert not [p for p in sent.broker.ask(DescribeBroker()).problems if "given up" in p]
+    # An intact frame stands at that position: the file alone says nothing.
+    other = frame_with(sent, Kind.MESSAGE).base
+    replace_file(sent.disk, f"{SHARD}/salvaged", f"{other:020d}.bytes", before)
+    sent.reopen()
+    assert not [p for p in sent.broker.ask(DescribeBroker()).problems if "given up" in p]
 
 
 def test_a_segment_of_another_log_is_not_given_up(world, make_world) -> None:

@@ -238,6 +238,12 @@ def kept_path(shard: str, first: int) -> str:
     return f"{shard}/{KEPT}/{first:020d}.bytes"
 
 
+def kept_places(storage: Storage, shard: str) -> list[int]:
+    """The log positions of which such files are there, ascending."""
+    names = storage.list(f"{shard}/{KEPT}")
+    return [int(name[:-6]) for name in names if name.endswith(".bytes") and name[:-6].isdigit()]
+
+
 def _keep(storage: Storage, path: str, segment: File, at: int, length: int) -> None:
     """Copy bytes of a segment to a file of their own; what the disk cannot read, or is zero, is zero there."""
     kept = storage.open(path, create=True)

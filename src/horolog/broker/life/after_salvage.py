@@ -32,12 +32,36 @@ from horolog.delay.far.adopted import Adoption
 from horolog.delay.tier import Step
 from horolog.errors import ErrorCode, HorologError, Problem, refused
 from horolog.log.controls import Control
-from horolog.log.frame import FrameHeader
+from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
 from horolog.log.record import HEAD_BYTES, Kind
-from horolog.log.salvage import kept_path
+from horolog.log.salvage import kept_path, kept_places
+from horolog.log.segment import SegmentReader
 from horolog.protocol.commands import TopicType
 from horolog.protocol.rocketmq import layout
 from horolog.units import counted
+
+
+def given_up_before(shard: Shard, reader: SegmentReader) -> list[Problem]:
+    """What a salvage has given up where no replay comes by, below a checkpoint, and whose bytes are still kept."""
+    found = []
+    for first in kept_places(shard.storage, shard.directory):
+        base = first - first % reader.segment_bytes
+        if not shard.storage.is_file(reader.path(base)):
+            # Retention has dropped it.
+            continue
+        header = parse(reader.bytes_around(first, HEADER_BYTES))
+        if header is not None and header.base == first and header.salvaged:
+            found.append(_given_up(shard, header))
+    return found
+
+
+def _given_up(shard: Shard, header: FrameHeader) -> Problem:
+    path = kept_path(shard.directory, header.base)
+    text = (
+        f"commit log: what log positions {header.base} to {header.end} said was given up by a salvage;"
+        f" {path} has the bytes"
+    )
+    return Problem(text, path, path)
 
 
 class AfterSalvage:
@@ -64,14 +88,8 @@ class AfterSalvage:
 
     def note(self, header: FrameHeader) -> None:
         """The frame stands for what was given up."""
-        shard = self._shard
         self._lost.append((header.base, header.end))
-        path = kept_path(shard.directory, header.base)
-        text = (
-            f"commit log: what log positions {header.base} to {header.end} said was given up by a salvage;"
-            f" {path} has the bytes"
-        )
-        shard.problems.append(Problem(text, path, path))
+        self._shard.problems.append(_given_up(self._shard, header))
 
     def fits(self, control: Control) -> bool:
         """Make room for a control record; False: it is to be passed over."""

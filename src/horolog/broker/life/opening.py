@@ -14,6 +14,7 @@ from horolog.broker.adopt.staging import Place, sweep_moved, sweep_staging
 from horolog.broker.broker import Broker
 from horolog.broker.consume.queued import unreadable_key
 from horolog.broker.life import quarantine, retention
+from horolog.broker.life.after_salvage import given_up_before
 from horolog.broker.life.facts import Facts, ShardMeta, gather, why_not_reached
 from horolog.broker.life.log_tail import cut_log, secure_log
 from horolog.broker.life.repair import repair
@@ -334,6 +335,7 @@ class _Opening:
         self, shard: Shard, end: int, epoch: int, last_frame: int, known: int, row: Row
     ) -> Opened:
         """Make durable what was read, begin a new epoch durably, and give the broker."""
+        shard.problems += given_up_before(shard, self._reader)
         secure_log(self._storage, self._log, self._meta.segment_bytes, known, end)
         self._reader.close()
         writer = SegmentWriter(self._storage, self._log, self._meta.segment_bytes)
