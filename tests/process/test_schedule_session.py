@@ -101,7 +101,7 @@ def test_killed_between_firings(broker: BrokerProcess) -> None:
         (["--cron", "* * * * *", "--jitter", "2m"], "--jitter: 2m; less than the 1m between"),
         (["--every", "1m", "--gap", "skip"], "--gap: is for cron"),
         (["--every", "1m", "--end", "2001-01-01T00:00:00Z"], "--end: the end is before"),
-        ([], "--cron: give either cron or every"),
+        ([], "--cron: give either a cron expression or an interval"),
     ],
 )
 def test_refusals_name_what_was_typed(

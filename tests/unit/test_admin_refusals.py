@@ -123,6 +123,24 @@ def test_the_system_clock_is_not_moved() -> None:
         ("GET", "/v1/pending/messages?limit=0", None, "limit"),
         ("GET", "/v1/pending/messages?from=2026-03-08T10:00", None, "from"),
         ("GET", "/v1/topics/a%20b", None, "topic"),
+        (
+            "POST",
+            "/v1/schedules",
+            {"name": "a b", "topic": "a", "body": "x", "every_ms": 60_000},
+            "name",
+        ),
+        (
+            "POST",
+            "/v1/schedules",
+            {"name": "a", "topic": "a", "body": "x", "every_ms": 5},
+            "every_ms",
+        ),
+        (
+            "POST",
+            "/v1/schedules",
+            {"name": "a", "topic": "a", "body": "x", "cron": "* * * * *", "jitter_ms": 60_000},
+            "jitter_ms",
+        ),
     ],
 )
 def test_bad_input_names_its_field_and_reaches_nobody(

@@ -243,11 +243,11 @@ def test_defaults_are_those_of_cron() -> None:
         (Rule("0" * (CRON_MAX + 1)), "cron"),
         (Rule("* * * * *", zone="Mars/Olympus"), "zone"),
         (Rule("* * * * *", zone="../etc/passwd"), "zone"),
-        (Rule(every_ms=999), "every"),
+        (Rule(every_ms=999), "every_ms"),
         (Rule(every_ms=60_000, end_ms=5), "end_ms"),
         (Rule(every_ms=60_000, start_ms=20, end_ms=15), "end_ms"),
-        (Rule(every_ms=60_000, jitter_ms=-1), "jitter"),
-        (Rule(every_ms=10 * DAY_MS, jitter_ms=DAY_MS), "jitter"),
+        (Rule(every_ms=60_000, jitter_ms=-1), "jitter_ms"),
+        (Rule(every_ms=10 * DAY_MS, jitter_ms=DAY_MS), "jitter_ms"),
     ],
 )
 def test_rules_that_are_refused(rule: Rule, field: str) -> None:

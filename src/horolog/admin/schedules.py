@@ -15,7 +15,7 @@ from horolog import limits
 from horolog.admin.answers import answer, engine_of
 from horolog.admin.endpoints import endpoint, text, whole
 from horolog.admin.request_shapes import Body, payload_of
-from horolog.admin.requests import query, query_int, read_body
+from horolog.admin.requests import given_as, query, query_int, read_body
 from horolog.admin.shapes import ComingSchedule, Firings, RemovedSchedule, Schedule, Schedules
 from horolog.admin.shapes import Firing as FiringShape
 from horolog.admin.views import iso, payload_view
@@ -144,7 +144,9 @@ async def create_schedule(request: Request) -> Response:
         raise refused("revision", "a new schedule has none")
     engine = engine_of(request)
     now_ms = engine.clock.wall_ms()
-    rule, content, name = wanted.rule(now_ms), wanted.content(), check_schedule(wanted.name)
+    rule, content = wanted.rule(now_ms), wanted.content()
+    with given_as("name", "schedule"):
+        name = check_schedule(wanted.name)
     _check(name, rule, content, now_ms)
     view = await engine.submit(CreateSchedule(name, rule, content, wanted.dry_run))
     return answer(_with_next(view, now_ms), 200 if wanted.dry_run else 201)

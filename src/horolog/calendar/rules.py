@@ -90,7 +90,7 @@ def check_rule(
                   comes twice fires twice
     """
     if bool(rule.cron) == bool(rule.every_ms):
-        raise refused("cron", "give either cron or every")
+        raise refused("cron", "give either a cron expression or an interval")
     zone(rule.zone)
     if rule.cron:
         cron.check(rule.cron)
@@ -116,14 +116,16 @@ def check_rule(
 def _check_every(rule: Rule) -> None:
     if not SCHEDULE_INTERVAL_MIN_MS <= rule.every_ms <= DURATION_MAX_MS:
         limit = f"{format_duration_ms(SCHEDULE_INTERVAL_MIN_MS)} to 100 years"
-        raise refused("every", f"{format_duration_ms(rule.every_ms)}; {limit} are allowed", limit)
+        raise refused(
+            "every_ms", f"{format_duration_ms(rule.every_ms)}; {limit} are allowed", limit
+        )
 
 
 def _check_jitter(rule: Rule) -> None:
     if not 0 <= rule.jitter_ms <= SCHEDULE_JITTER_MAX_MS:
         limit = format_duration_ms(SCHEDULE_JITTER_MAX_MS)
         raise refused(
-            "jitter", f"{format_duration_ms(rule.jitter_ms)}; at most {limit} is allowed", limit
+            "jitter_ms", f"{format_duration_ms(rule.jitter_ms)}; at most {limit} is allowed", limit
         )
 
 
@@ -131,7 +133,8 @@ def check_firings(rule: Rule, firings: Sequence[Firing]) -> None:
     """BAD_REQUEST for a rule that never fires, or whose jitter reaches beyond the next firing."""
     if not firings:
         raise refused(
-            "cron" if rule.cron else "every", "it never fires: no time of the rule is still to come"
+            "cron" if rule.cron else "every_ms",
+            "it never fires: no time of the rule is still to come",
         )
     times = [firing.nominal_ms for firing in firings]
     gaps = [later - earlier for earlier, later in pairwise(times)]
@@ -139,7 +142,7 @@ def check_firings(rule: Rule, firings: Sequence[Firing]) -> None:
     if rule.jitter_ms >= shortest:
         limit = format_duration_ms(shortest)
         raise refused(
-            "jitter",
+            "jitter_ms",
             f"{format_duration_ms(rule.jitter_ms)}; less than the {limit} between two firings is allowed",
             limit,
         )

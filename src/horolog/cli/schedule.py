@@ -39,6 +39,7 @@ app = typer.Typer(
 
 _FLAGS = {
     "schedule": "NAME",
+    "name": "NAME",
     "topic": "TOPIC",
     "body": "BODY",
     "cron": "--cron",
@@ -51,7 +52,6 @@ _FLAGS = {
     "start_ms": "--start",
     "end_ms": "--end",
     "times": "--times",
-    "jitter": "--jitter",
     "jitter_ms": "--jitter",
     "tag": "--tag",
     "keys": "--key",

@@ -272,8 +272,8 @@ def _seen(schedule: Schedule, now: Now) -> ScheduleView:
 
 def _never_again(made: Schedule, fired: int) -> HorologError:
     return refused(
-        "count",
-        f"{made.rule.count}; it has fired {counted(fired, 'time')} already",
+        "times",
+        f"{made.rule.times}; it has fired {counted(fired, 'time')} already",
         f"over {fired}",
     )
 
