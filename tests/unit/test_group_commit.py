@@ -1,0 +1,154 @@
+"""What is committed has been synced, where the flush policy says so: the writes of an engine on a disk that loses power."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from horolog.broker.life.space import DiskPressure
+from horolog.clock import SimulatedClock
+from horolog.limits import FLUSH_INTERVAL_MS
+from horolog.log.segment import SegmentWriter, Write, segment_name
+from horolog.server.group_commit import Flush, GroupCommit
+from horolog.storage.api import read_file
+from horolog.testing.disk import FaultyDisk
+
+SEGMENT_BYTES = 4_096
+SEEDS = range(12)  # of power cuts: each keeps by chance what was not synced
+DEADLINE_S = 120
+
+
+class Log:
+    """A group commit over a disk in memory; `put` returns when the end of its write was told."""
+
+    def __init__(self, flush: Flush, seed: int = 0) -> None:
+        self.disk = FaultyDisk(seed)
+        self.disk.make_dir("log")
+        self.disk.sync_dir("")
+        self.clock = SimulatedClock(0)
+        self.writer = SegmentWriter(self.disk, "log", SEGMENT_BYTES)
+        self.writer.prepare(0)
+        space = cast(DiskPressure, SimpleNamespace(keep_free=0))
+        self.group = GroupCommit(self.writer, space, self.clock, flush, 0)
+        self.failed: list[BaseException] = []
+        self._ended = asyncio.Event()
+        self.group.begin(asyncio.get_running_loop(), self._ended.set, self._fail)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failed.append(error)
+        self._ended.set()
+
+    async def put(self, *pieces: bytes, at: int = 0) -> None:
+        """Write pieces one after the other from a log position on."""
+        for piece in pieces:
+            self.group.gather([Write(at, piece)], at + len(piece))
+            at += len(piece)
+        await self.write()
+
+    async def write(self) -> None:
+        """Write what is gathered, or sync what is due to be."""
+        self._ended.clear()
+        self.group.write()
+        if self.group.is_busy:
+            await self._ended.wait()
+
+    def after_power_cut(self, base: int, length: int) -> bytes:
+        """What the disk has of a segment when the power is back."""
+        self.group.end_jobs()
+        self.disk.crash(power_cut=True)
+        return read_file(self.disk, f"log/{segment_name(base)}")[:length]
+
+
+def run(story: Callable[[], Any]) -> None:
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_p2_what_is_committed_with_flush_sync_outlives_a_power_cut(seed: int) -> None:
+    async def story() -> None:
+        log = Log("sync", seed)
+        await log.put(b"first", b"second")
+        assert (log.group.commit, log.group.durable) == (11, 11)
+        await log.put(b"third", at=11)
+        assert log.group.is_quiet
+        assert log.after_power_cut(0, 16) == b"firstsecondthird"
+
+    run(story)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_p2_a_write_over_two_segments_syncs_both(seed: int) -> None:
+    async def story() -> None:
+        log = Log("sync", seed)
+        await log.put(b"a" * SEGMENT_BYTES, b"b" * 100)
+        assert log.group.durable == SEGMENT_BYTES + 100
+        assert log.after_power_cut(0, SEGMENT_BYTES) == b"a" * SEGMENT_BYTES
+        assert read_file(log.disk, f"log/{segment_name(SEGMENT_BYTES)}")[:100] == b"b" * 100
+
+    run(story)
+
+
+@pytest.mark.parametrize("flush", ["interval", "os"])
+def test_what_was_not_synced_is_not_called_durable(flush: Flush) -> None:
+    """Frames state the durable position; a start would take a torn tail below it for damage, and refuse it."""
+
+    async def story() -> None:
+        log = Log(flush)
+        log.clock.advance(FLUSH_INTERVAL_MS - 1)
+        await log.put(b"first")
+        assert (log.group.commit, log.group.durable) == (5, 0)
+        await log.write()
+        assert log.group.durable == 0
+        log.clock.advance(1)
+        await log.write()
+        assert log.group.durable == (5 if flush == "interval" else 0)
+        log.group.end_jobs()
+
+    run(story)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_p2_an_interval_that_is_over_syncs_what_was_written_before(seed: int) -> None:
+    async def story() -> None:
+        log = Log("interval", seed)
+        await log.put(b"first")
+        log.clock.advance(FLUSH_INTERVAL_MS)
+        await log.write()
+        assert log.group.durable == 5
+        assert log.after_power_cut(0, 5) == b"first"
+
+    run(story)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_stop_makes_durable_what_no_policy_has_synced(seed: int) -> None:
+    async def story() -> None:
+        log = Log("os", seed)
+        await log.put(b"first")
+        log.group.end_jobs()
+        log.group.close(sync=True)
+        assert log.after_power_cut(0, 5) == b"first"
+
+    run(story)
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_a_write_that_fails_commits_nothing(operation: str) -> None:
+    """Nobody may be answered for it: `fail` is told, and `written` is not."""
+
+    async def story() -> None:
+        log = Log("sync")
+        await log.put(b"first")
+        log.group.end_jobs()
+        log.group.begin(asyncio.get_running_loop(), pytest.fail, log._fail)
+        log.disk.fail_next(operation)
+        await log.put(b"second", at=5)
+        assert len(log.failed) == 1
+        assert (log.group.commit, log.group.durable) == (5, 5)
+        log.group.end_jobs()
+
+    run(story)
