@@ -15,7 +15,7 @@ from typing import BinaryIO, Literal
 import pytest
 
 from horolog.limits import LOG_WAITING_BYTES_MAX
-from horolog.server.log_writer import LineWriter
+from horolog.server.line_writer import LineWriter
 from horolog.server.logs import JsonFormatter, LineFormatter, configure_logs
 
 log = logging.getLogger("horolog.test")

@@ -43,8 +43,8 @@ from horolog.protocol.rocketmq.recall_handle import (
     encode_recall_handle,
 )
 from horolog.ready.filter import parse_tags
+from horolog.server.given_back import give_back
 from horolog.server.message_id import MessageIds
-from horolog.server.not_taken import give_back
 
 CLIENT_ID = "admin"
 _IDS = MessageIds()

@@ -2,7 +2,7 @@
 
 main, parts, open_broker            a process from start to end; `failures` says why it ends otherwise
 loop                                turns: commands in (`inputs`, `ticket`), effects performed
-not_taken                           what was leased for callers who have gone
+given_back                          what was leased for callers who have gone
 group_commit, jobs, threads         writes and syncs; work in threads
 checkpointing, backups              who wants a checkpoint, and who keeps its files
 write_back                          what a checkpoint will sync goes to the disk before
@@ -24,6 +24,6 @@ transaction_checks                  who is asked what became of a transaction
 together                            requests of several connections as one command
 auto_create, message_id             topics and ids that clients leave to the broker
 connected, meters, rates            what operators are told
-logs, log_writer                    stderr, and who waits for it
+logs, line_writer                   stderr, and who waits for it
 supervisor, memory                  the service manager, and what the process keeps
 """

@@ -35,10 +35,10 @@ from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.call import Call, answer_all, answer_with, expected
+from horolog.server.given_back import give_back
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
 from horolog.server.loop import Engine
-from horolog.server.not_taken import give_back
 from horolog.server.ticket import Ticket
 
 _FOUND = framed(pb.ReceiveMessageResponse(status=OK).SerializeToString())

@@ -8,7 +8,7 @@ A line is `time level logger event key=value …`, or with `--log-format json` o
 
 `fields` are what the event names as `key=value`, numbers as numbers; `exception`, where there is one, is the traceback
 as one string.  Nothing is written to a file, so nothing has to be rotated: whoever starts the broker owns stderr.
-Whoever logs does not wait for a stderr that is not read (`log_writer`).
+Whoever logs does not wait for a stderr that is not read (`line_writer`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import threading
 from types import TracebackType
 from typing import Any, Literal
 
-from horolog.server.log_writer import LineWriter
+from horolog.server.line_writer import LineWriter
 from horolog.units import format_time_ms
 
 LogFormat = Literal["plain", "json"]

@@ -27,7 +27,7 @@ from horolog.protocol.rocketmq.names import check_group_name
 from horolog.ready.pop_receipt import decode_pop, encode_pop
 from horolog.ready.ready import lease_duration
 from horolog.ready.receipt import decode_receipt
-from horolog.server.not_taken import give_back
+from horolog.server.given_back import give_back
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
