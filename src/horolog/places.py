@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from horolog.errors import HorologError, refused
@@ -36,6 +37,11 @@ def local_place(place: str | os.PathLike[str], what: str) -> str:
     if not parts.path.startswith("/") or parts.query or parts.fragment:
         raise _refused(what, text, "is not the URL of a directory")
     return unquote(parts.path)
+
+
+def is_irregular(path: Path) -> bool:
+    """Whether something is at that path that is no regular file: a pipe, say, whose end may never come."""
+    return path.exists() and not path.is_file()
 
 
 def _refused(what: str, text: str, why: str) -> HorologError:

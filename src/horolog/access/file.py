@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from horolog.access.rules import RIGHTS, Identity, Patterns
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ACCESS_KEY_MAX, ACCESS_SECRET_MIN
+from horolog.places import is_irregular
 
 _KEYS = {"secret", "secret_file", "token", "admin", "topics", "groups", "addresses"}
 _UNSIGNED_ROUTES = "unsigned_routes"
@@ -132,7 +133,7 @@ def _secret(path: Path, where: str, fields: dict[str, Any]) -> str:
     if not isinstance(name, str) or not name:
         raise AccessFileError(path, where, "the name of a file is needed")
     file = path.parent / name
-    if file.exists() and not file.is_file():  # a pipe, say, whose end may never come
+    if is_irregular(file):
         raise AccessFileError(path, where, f"{name} is not a regular file")
     try:
         lines = file.read_text(encoding="utf-8").splitlines()

@@ -22,6 +22,7 @@ from pathlib import Path
 from horolog.access.exposed import warn_if_exposed
 from horolog.access.file import Access, AccessFileError, read_access
 from horolog.access.rules import Identity, unauthorized
+from horolog.places import is_irregular
 
 _log = logging.getLogger("horolog.access")
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
@@ -54,7 +55,7 @@ class Guard:
 
         It runs in the loop, so only a regular file is read: the end of a pipe may never come.
         """
-        if self._path.exists() and not self._path.is_file():
+        if is_irregular(self._path):
             raise AccessFileError(self._path, "", "is not a regular file")
         self._take(read_access(self._path))
         _log.info("access file read again identities=%d", len(self._identities))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from horolog.access.exposed import warn_if_exposed
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.places import is_irregular
 
 HANDSHAKE = 0x16  # first byte of a TLS connection
 _SIGNED_DAYS = 3_650
@@ -101,7 +102,7 @@ class Certificate:
         if certificate is None:
             return False
         for path in (certificate, key or certificate):
-            if path.exists() and not path.is_file():
+            if is_irregular(path):
                 raise _unusable(certificate, key, f"{path} is not a regular file")
         self._made = self._load(certificate, key)
         self.ends_s = _end_of(certificate)
