@@ -37,7 +37,7 @@ from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
 from horolog.log.frame_watch import FrameWatch
 from horolog.log.segment import SegmentReader
-from horolog.storage.api import File, Storage
+from horolog.storage.api import File, Storage, size_of
 from horolog.storage.sectors import ReadsAround
 
 _EDGE_BYTES = 4_096
@@ -151,17 +151,7 @@ class Copy:
         self._progress.files = len(named)
         for path, size, rebuilt in named:
             del rebuilt
-            self._progress.bytes += self._size_of(path) if size is None else size
-
-    def _size_of(self, path: str) -> int:
-        try:
-            file = self._source.open(path)
-        except FileNotFoundError:
-            return 0
-        try:
-            return file.size()
-        finally:
-            file.close()
+            self._progress.bytes += size_of(self._source, path) if size is None else size
 
     def _take(self, named: NamedFile) -> StoredFile | None:
         """One file in the backup, as far as it is there; None if it is not."""

@@ -16,7 +16,7 @@ from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.errors import ErrorCode, HorologError, first_line
 from horolog.log.checkpoint import newest_checkpoint
 from horolog.log.segment import bases_on_disk, segment_name
-from horolog.storage.api import Storage
+from horolog.storage.api import Storage, size_of
 from horolog.storage.lock import gone
 
 
@@ -34,7 +34,7 @@ def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologE
         )
     with suppress(Exception):  # whatever is wrong with the files, the first error counts
         for path, written in _lengths(storage, shard):
-            size = _size(storage, path)
+            size = size_of(storage, path)
             if size < written:
                 return HorologError(
                     ErrorCode.DAMAGED,
@@ -42,17 +42,6 @@ def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologE
                     field=path,
                 )
     return None
-
-
-def _size(storage: Storage, path: str) -> int:
-    try:
-        file = storage.open(path)
-    except FileNotFoundError:
-        return 0
-    try:
-        return file.size()
-    finally:
-        file.close()
 
 
 def _lengths(storage: Storage, shard: Shard) -> Iterator[tuple[str, int]]:

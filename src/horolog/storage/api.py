@@ -129,6 +129,18 @@ def write_file(storage: Storage, path: str, content: bytes) -> None:
         file.close()
 
 
+def size_of(storage: Storage, path: str) -> int:
+    """Bytes of a file; 0 if it is missing."""
+    try:
+        file = storage.open(path)
+    except FileNotFoundError:
+        return 0
+    try:
+        return file.size()
+    finally:
+        file.close()
+
+
 def read_file(storage: Storage, path: str) -> bytes:
     """The whole content of a file; missing: FileNotFoundError."""
     file = storage.open(path)
