@@ -124,6 +124,61 @@ def test_p2_an_interval_that_is_over_syncs_what_was_written_before(seed: int) ->
     run(story)
 
 
+def test_p2_an_idle_log_is_synced_although_its_timer_rings_early(monkeypatch) -> None:
+    """By the clock the interval is not over then, and nobody may write again for hours."""
+
+    async def story() -> None:
+        rings: list[tuple[float, Callable[[], None]]] = []
+
+        def call_later(wait_s: float, ring: Callable[[], None]) -> SimpleNamespace:
+            rings.append((wait_s, ring))
+            return SimpleNamespace(cancel=lambda: None)
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
+        log = Log("interval")
+        for at in range(3):
+            log.clock.advance(1)
+            await log.put(b"x", at=at)
+        ((wait_s, ring),) = rings  # one for all of them
+        assert wait_s == FLUSH_INTERVAL_MS / 1000
+        log.clock.advance(FLUSH_INTERVAL_MS - 4)
+        log._ended.clear()
+        ring()
+        await log._ended.wait()
+        assert log.group.durable == 3
+        log.group.end_jobs()
+
+    asyncio.run(story())
+
+
+def test_p2_a_timer_that_rings_during_a_write_is_not_forgotten(monkeypatch) -> None:
+    async def story() -> None:
+        rings: list[tuple[float, Callable[[], None]]] = []
+
+        def call_later(wait_s: float, ring: Callable[[], None]) -> SimpleNamespace:
+            rings.append((wait_s, ring))
+            return SimpleNamespace(cancel=lambda: None)
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
+        log = Log("interval")
+        await log.put(b"x")
+        log._ended.clear()
+        log.group.gather([Write(1, b"y")], 2)
+        log.group.write()
+        rings.pop()[1]()
+        await log._ended.wait()
+        assert log.group.durable == 0
+        wait_s, ring = rings.pop()
+        assert wait_s == 0
+        log._ended.clear()
+        ring()
+        await log._ended.wait()
+        assert log.group.durable == 2
+        log.group.end_jobs()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_stop_makes_durable_what_no_policy_has_synced(seed: int) -> None:
     async def story() -> None:

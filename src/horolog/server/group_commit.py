@@ -49,6 +49,10 @@ class GroupCommit:
         self._gathered_end = end
         self._synced_at = 0
         self._next_segment_at = 0
+        self._timer: asyncio.TimerHandle | None = (
+            None  # of the interval in which something was not synced
+        )
+        self._interval_is_over = False
 
     def begin(
         self,
@@ -89,6 +93,8 @@ class GroupCommit:
         self._gathered_bytes = 0
         self.is_busy = True
         sync = self._flush == "sync" or self._sync_is_due()
+        if sync:
+            self._end_interval()
 
         began = written = synced = 0.0
 
@@ -114,8 +120,26 @@ class GroupCommit:
         return (
             self._flush == "interval"
             and self.durable < self.commit
-            and self._clock.monotonic_ms() - self._synced_at >= FLUSH_INTERVAL_MS
+            and (
+                self._interval_is_over
+                or self._clock.monotonic_ms() - self._synced_at >= FLUSH_INTERVAL_MS
+            )
         )
+
+    def _ring(self) -> None:
+        """Sync what an interval has left, if no write has; after the write under way, if there is one.
+
+        Does not ask the clock again: timers ring a little early, and the one of a test stands still.
+        """
+        self._timer = None
+        self._interval_is_over = True
+        self.write()
+
+    def _end_interval(self) -> None:
+        self._interval_is_over = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _written(self, end: int, synced: bool, error: BaseException | None) -> None:
         self.is_busy = False
@@ -130,8 +154,9 @@ class GroupCommit:
         if synced:
             self.durable = end
             self._synced_at = self._clock.monotonic_ms()
-        elif self._flush == "interval":
-            self._loop.call_later(FLUSH_INTERVAL_MS / 1000, self.write)
+        elif self._flush == "interval" and self._timer is None:
+            wait_ms = 0 if self._interval_is_over else FLUSH_INTERVAL_MS
+            self._timer = self._loop.call_later(wait_ms / SECOND_MS, self._ring)
         self._tell()
 
     def _prepared(self, error: BaseException | None) -> None:
@@ -140,6 +165,7 @@ class GroupCommit:
 
     def end_jobs(self) -> None:
         """Return when all writes are done."""
+        self._end_interval()
         self._jobs.stop()
 
     def close(self, *, sync: bool) -> None:
