@@ -29,9 +29,7 @@ class Receive:
     in_order: bool = False  # as a group whose settings say so
     from_end: bool = False  # where a new group begins: `broker.consume.offsets.Offsets.begin`
     counts_rest: bool = False  # the answer says how many more there are
-    inflates: bool = (
-        False  # bodies that were compressed are given as they were before, and count so
-    )
+    inflates: bool = False  # compressed bodies are given as they were before, and count so
 
 
 class Delivered(NamedTuple):

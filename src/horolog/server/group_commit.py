@@ -49,9 +49,8 @@ class GroupCommit:
         self._gathered_end = end
         self._synced_at = 0
         self._next_segment_at = 0
-        self._timer: asyncio.TimerHandle | None = (
-            None  # of the interval in which something was not synced
-        )
+        # Of the interval in which something was not synced.
+        self._timer: asyncio.TimerHandle | None = None
         self._interval_is_over = False
 
     def begin(
