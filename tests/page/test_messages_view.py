@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 from many_pending import load
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from scenario_grpc import GrpcSide
 
 from horolog.testing.broker import BrokerProcess
@@ -292,6 +292,33 @@ def test_a_message_is_moved_by_a_date_or_by_a_duration(view: Page, still: Broker
     )["messages"]
     assert waiting["deliver_at_ms"] == still.now_ms() + 5_400_000
     expect(view.locator(".why")).to_contain_text("It was moved 2 times")
+
+
+def test_nothing_can_be_done_to_what_has_just_been_moved_until_it_is_read_again(
+    view: Page, still: BrokerProcess
+) -> None:
+    """A second move would name the due time of before the first, and be refused."""
+    sent = send(still)
+    open_message(view, still, sent)
+    held: list[Route] = []
+    of_message = re.compile("/v1/messages/")
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    view.route(of_message, hold)
+    view.get_by_role("button", name="Move …").click()
+    box = view.get_by_role("dialog")
+    box.get_by_label("how long from now").fill("1h30m")
+    box.get_by_role("button", name="Move").click()
+    expect(outcome(view)).to_contain_text("Moved: it is due at")
+    for name in ("Move …", "Hand over now …", "Recall …"):
+        expect(view.get_by_role("button", name=name)).to_be_disabled()
+    for route in held:
+        route.continue_()
+    view.unroute(of_message)
+    for name in ("Move …", "Hand over now …", "Recall …"):
+        expect(view.get_by_role("button", name=name)).to_be_enabled()
 
 
 def test_what_changed_meanwhile_is_told_and_not_done(view: Page, still: BrokerProcess) -> None:

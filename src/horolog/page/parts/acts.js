@@ -92,23 +92,26 @@ function movedText(moved) {
 
 /**
  * The buttons for a message that waits; `begun()` is called when one begins, `done(outcome)` when it
- * has ended.
+ * has ended.  They are of the message as it was: after that, others are to be drawn.
  */
 export function actButtons(message, { begun, done }) {
+  const all = h("div", { class: "tools acts" });
   const button = (label, act, kind = "") => {
     const node = h("button", { type: "button", class: kind, onclick: run }, label);
     async function run() {
       node.disabled = true;
       begun();
+      let ended = null;
       try {
-        const ended = await act(message);
-        if (ended) done(ended);
+        ended = await act(message);
       } finally {
         node.disabled = false;
       }
+      if (!ended) return;
+      for (const each of all.children) each.disabled = true;
+      done(ended);
     }
     return node;
   };
-  const all = h("div", { class: "tools acts" });
   return show(all, button("Move …", move), button("Hand over now …", handOver), button("Recall …", recall, "danger"));
 }
