@@ -34,7 +34,7 @@ _DURATION = re.compile(rf"(?:{_PART.pattern})+\Z")
 _ISO = re.compile(
     r"P(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?\Z", re.IGNORECASE
 )
-_EPOCH_MS = re.compile(r"[0-9]{12,15}\Z")
+_EPOCH_MS = re.compile(r"(?:0|[0-9]{12,15})\Z")
 _HOUR_NUMBER = re.compile(r"[0-9]{1,8}\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -82,8 +82,8 @@ def parse_time_ms(text: str, *, field: str = "time") -> int:
     """UTC epoch milliseconds of an ISO 8601 time with a zone.
 
     As "2026-03-08T10:00:00Z" or "2026-03-08 12:00+02:00".  Epoch milliseconds as 12 to 15 digits
-    are taken as they are.  A time without a zone, or not after 1970, is BAD_REQUEST that names
-    `field`.
+    are taken as they are, and so is "0", which is 1970 in any unit.  A time without a zone, or
+    before 1970, is BAD_REQUEST that names `field`.
     """
     stripped = text.strip()
     if _EPOCH_MS.match(stripped):

@@ -73,6 +73,8 @@ def test_durations_end_at_a_century() -> None:
         ("2026-03-08T10:00:00.250Z", 1_772_964_000_250),
         ("2026-03-08T10:00:00.000001Z", 1_772_964_000_001),  # rounded up
         ("1772964000123", 1_772_964_000_123),
+        # as `from_ms: 0` says it
+        ("0", 0),
     ],
 )
 def test_times(text: str, expected_ms: int) -> None:
@@ -81,7 +83,17 @@ def test_times(text: str, expected_ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["2026-03-08T10:00:00", "2026-03-08", "tomorrow", "", "1969-01-01T00:00Z"]
+    "text",
+    [
+        "2026-03-08T10:00:00",
+        "2026-03-08",
+        "tomorrow",
+        "",
+        "1969-01-01T00:00Z",
+        "1",
+        "00",
+        "1772964000",
+    ],
 )
 def test_not_times(text: str) -> None:
     """A time without a zone is not guessed to be local."""
