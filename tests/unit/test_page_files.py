@@ -69,6 +69,21 @@ def test_what_has_not_changed_is_not_sent_again() -> None:
     assert get("/page/app.js", **{"if-none-match": '"other"'}).status_code == 200
 
 
+@pytest.mark.parametrize("form", ["W/{0}", '"other", W/{0}', "*", " * "])
+def test_a_weak_tag_and_any_tag_are_as_good(form: str) -> None:
+    """A proxy that compresses makes tags weak; RFC 9110 §13.1.2."""
+    etag = get("/page/app.js").headers["etag"]
+    again = get("/page/app.js", **{"if-none-match": form.format(etag)})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize("given", ['W/"other"', '"*"', "", "W/", "w/{0}"])
+def test_what_is_no_tag_of_it_is_sent_again(given: str) -> None:
+    etag = get("/page/app.js").headers["etag"]
+    answer = get("/page/app.js", **{"if-none-match": given.format(etag)})
+    assert answer.status_code == 200
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -97,9 +97,15 @@ def _file(request: Request, name: str) -> Response:
     if found is None:
         raise refused("path", f"there is no {request.url.path}", code=ErrorCode.NOT_FOUND)
     headers = HEADERS | {"etag": found.etag}
-    if found.etag in {each.strip() for each in request.headers.get("if-none-match", "").split(",")}:
+    if _is_known(found.etag, request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
     return Response(found.content, headers=headers | {"content-type": found.media_type})
+
+
+def _is_known(etag: str, if_none_match: str) -> bool:
+    """Whether the client has it: `*`, or one of its tags is this one, by weak comparison (RFC 9110 §13.1.2)."""
+    tags = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
+    return etag in tags or tags == {"*"}
 
 
 _REFUSAL = """<!doctype html>
