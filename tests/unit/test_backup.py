@@ -30,7 +30,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.loop import Engine
-from horolog.server.open_broker import open_engine
+from horolog.server.open_broker import ClockKind, open_engine
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
 
@@ -39,11 +39,11 @@ DEADLINE_S = 60.0
 Story = Callable[[Engine], Awaitable[None]]
 
 
-def run(data_dir: Path, story: Story) -> None:
-    """A story on an engine of its own, with the simulated clock."""
+def run(data_dir: Path, story: Story, clock: ClockKind = "simulated") -> None:
+    """A story on an engine of its own, with the simulated clock unless it asks for the other."""
 
     async def begin_and_end() -> None:
-        engine = await open_engine(data_dir, clock="simulated", segment_bytes=SEGMENT)
+        engine = await open_engine(data_dir, clock=clock, segment_bytes=SEGMENT)
         try:
             await story(engine)
         finally:
@@ -97,6 +97,20 @@ def stored(backup: Path) -> dict[str, tuple[int, int]]:
 
 
 # --- what a backup holds --------------------------------------------------------------------------
+
+
+def test_files_that_need_not_be_there_and_are_not_do_not_count(tmp_path: Path) -> None:
+    """With the system's clock there is no `clock`: a backup ended with one file less than it had."""
+
+    async def story(engine: Engine) -> None:
+        await ready(engine)
+        await schedule(engine, "a", 20)
+        view = await back_up(engine, tmp_path / "backup")
+        assert view.state is BackupState.DONE
+        assert (view.files_done, view.bytes_done) == (view.files, view.bytes)
+        assert view.files == len(stored(tmp_path / "backup"))
+
+    run(tmp_path / "data", story, "system")
 
 
 def test_a_restored_backup_is_the_broker_as_it_was(tmp_path: Path) -> None:

@@ -158,6 +158,9 @@ class Copy:
         try:
             file = self._source.open(named.path)
         except FileNotFoundError:
+            # It was counted before anybody looked for it.
+            self._progress.files -= 1
+            self._progress.bytes -= named.bytes or 0
             return None if named.rebuilt else self._missing(named)
         try:
             there = file.size()
@@ -186,7 +189,6 @@ class Copy:
 
     def _missing(self, named: NamedFile) -> StoredFile | None:
         """A file that should be there: what the former backup has of it is as good, if it is all of it."""
-        self._progress.bytes -= named.bytes or 0
         former = self._former.get(named.path)
         whole = former is not None and named.bytes in (None, former.bytes)
         rest = "the copy of the backup before is whole, and is used" if whole else "it is left out"
