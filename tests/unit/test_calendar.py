@@ -243,6 +243,11 @@ def test_defaults_are_those_of_cron() -> None:
         (Rule("0" * (CRON_MAX + 1)), "cron"),
         (Rule("* * * * *", zone="Mars/Olympus"), "zone"),
         (Rule("* * * * *", zone="../etc/passwd"), "zone"),
+        # Files that systems have beside the zones
+        (Rule("* * * * *", zone="posixrules"), "zone"),
+        (Rule("* * * * *", zone="localtime"), "zone"),
+        (Rule("* * * * *", zone="posix/Europe/Berlin"), "zone"),
+        (Rule("* * * * *", zone="right/Europe/Berlin"), "zone"),
         (Rule(every_ms=999), "every_ms"),
         (Rule(every_ms=60_000, end_ms=5), "end_ms"),
         (Rule(every_ms=60_000, start_ms=20, end_ms=15), "end_ms"),

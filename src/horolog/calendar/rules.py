@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from horolog.calendar import cron
-from horolog.calendar.zones import count_of, local_of, offset_ms, zone
+from horolog.calendar.zones import asked_zone, count_of, local_of, offset_ms, zone
 from horolog.errors import refused
 from horolog.limits import DAY_MS, SCHEDULE_INTERVAL_MIN_MS, SCHEDULE_JITTER_MAX_MS, SECOND_MS
 from horolog.protocol.schedules import (
@@ -91,7 +91,7 @@ def check_rule(
     """
     if bool(rule.cron) == bool(rule.every_ms):
         raise refused("cron", "give either a cron expression or an interval")
-    zone(rule.zone)
+    asked_zone(rule.zone)
     if rule.cron:
         cron.check(rule.cron)
         wild = cron.is_every_hour(rule.cron)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -11,6 +12,9 @@ from horolog.limits import DAY_MS, SECOND_MS
 
 _EPOCH = datetime(1970, 1, 1)
 _SECOND = timedelta(seconds=1)
+# Files beside the zones, of this machine: its own zone, the rules of POSIX's `TZ`, and copies of all zones, those
+# below `right/` with leap seconds, which no time of ours counts.
+_NO_ZONES = re.compile(r"(?:posixrules|localtime)|(?:posix|right)/.*", re.DOTALL)
 
 
 @lru_cache(maxsize=1_024)
@@ -20,6 +24,16 @@ def zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise _unknown(name) from None
+
+
+def asked_zone(name: str) -> ZoneInfo:
+    """The same for a zone that somebody asks for: not what is one on this machine alone.
+
+    A schedule that has been made with such a name goes on with `zone`.
+    """
+    if _NO_ZONES.fullmatch(name):
+        raise _unknown(name)
+    return zone(name)
 
 
 def _unknown(name: str) -> HorologError:
