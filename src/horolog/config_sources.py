@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,8 @@ def _read_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        with path.open("rb") as file:
-            table = tomllib.load(file)
+        # A byte order mark, which editors on Windows write, is none of TOML's.
+        table = tomllib.loads(path.read_bytes().removeprefix(BOM_UTF8).decode())
     except OSError as error:
         why = error.strerror or str(error)
         raise _config_error("--config", f"cannot read {path}: {why}") from None

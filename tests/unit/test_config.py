@@ -127,6 +127,14 @@ def test_a_bad_file_is_explained(tmp_path: Path, content: str, message: str) -> 
     assert str(file) in caught.value.message
 
 
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    """As editors on Windows write it; the lines end in their way too."""
+    file = tmp_path / "horolog.toml"
+    file.write_bytes(b"\xef\xbb\xbfgrpc_port = 1234\r\nhost = '0.0.0.0'\r\n")
+    settings = load({}, config_file=file, environment={})
+    assert (settings.grpc_port, settings.host) == (1234, "0.0.0.0")
+
+
 def test_a_missing_file_is_explained(tmp_path: Path) -> None:
     """--config is named."""
     with pytest.raises(HorologError, match=r"--config: cannot read .*No such file"):
