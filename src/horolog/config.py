@@ -34,6 +34,7 @@ from horolog.limits import (
     HOUR_MS,
     MAX_DELAY_MS,
     MINUTE_MS,
+    RETENTION_BYTES_MAX,
     SECOND_MS,
     TRANSACTION_CHECK_MAX,
     TRANSACTION_RECOVERY_MAX_MS,
@@ -171,7 +172,10 @@ class Settings(BaseSettings):
         description="how long the log keeps what was delivered: 24h, 7d; what waits is never dropped",
     )
     retention_bytes: int = Field(
-        0, ge=0, description="bytes of log above which the oldest part goes sooner; 0: no bound"
+        0,
+        ge=0,
+        le=RETENTION_BYTES_MAX,
+        description="bytes of log above which the oldest part goes sooner; 0: no bound",
     )
     far_buffer_bytes: int = Field(
         FAR_BUFFER_BYTES,

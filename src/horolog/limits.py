@@ -205,6 +205,9 @@ ACCESS_SECRET_MIN = 8  # characters of a secret or a token: shorter ones can be 
 
 # --- the log ----------------------------------------------------------------------------------
 SEGMENT_BYTES = 256 * MIB
+RETENTION_BYTES_MAX = (
+    10**15
+)  # of log, as a setting: a petabyte; more is a typing error, and 0 says no bound
 FRAME_BYTES_MAX = 1 * MIB  # or one atomic unit
 MARK_IDLE_MS = 100  # an idle log states its durable position this long after the last group
 FLUSH_INTERVAL_MS = 500  # `flush = interval`

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from horolog.config import Settings
 from horolog.config_sources import load
 from horolog.errors import ErrorCode, HorologError
 
@@ -86,6 +87,7 @@ def test_ports_that_go_together(flags: dict[str, object]) -> None:
         ({"flush": "never"}, {}, "--flush"),
         ({"clock": "sundial"}, {}, "--clock"),
         ({"host": " "}, {}, "--host"),
+        ({"retention_bytes": 99_999_999_999_999_999_999}, {}, "--retention-bytes"),
         ({"broker_name": "two words"}, {}, "--broker-name"),
         ({"message_delay_level": "1s 5s 1y"}, {}, "--message-delay-level"),
         ({"message_delay_level": "1s  5s"}, {}, "--message-delay-level"),
@@ -105,6 +107,16 @@ def test_a_bad_value_names_its_source(
     assert caught.value.code is ErrorCode.CONFIG
     assert caught.value.field == field
     assert caught.value.message.startswith(f"{field}: ")
+
+
+def test_every_number_has_a_lowest_and_a_highest_value() -> None:
+    """Both are named by the refusal."""
+    numbers = [name for name, field in Settings.model_fields.items() if field.annotation is int]
+    assert "retention_bytes" in numbers
+    for name in numbers:
+        for given in (-(10**20), 10**20):
+            with pytest.raises(HorologError, match=r"equal to -?\d+$"):
+                load({name: given}, environment={})
 
 
 @pytest.mark.parametrize(

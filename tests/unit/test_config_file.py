@@ -43,7 +43,7 @@ def test_the_defaults_that_it_shows_are_the_defaults(tmp_path: Path) -> None:
     ("name", "kind"),
     [
         ("far_buffer_bytes", "bytes, "),
-        ("retention_bytes", "bytes, 0 or more"),
+        ("retention_bytes", "bytes, 0 to 1000000000000000"),
         ("grpc_port", "port, 0 to 65535"),
         ("retention", "duration"),
         ("flush", "one of sync, interval, os"),
