@@ -31,6 +31,9 @@ DEDUP_MS = 2 * MINUTE_MS  # a client that retries for longer has told its user o
 DEDUP_MAX_MS = DAY_MS  # ours: a message id is looked up in all that was sent meanwhile
 INVISIBLE_MIN_MS = 10 * SECOND_MS  # receive; a shorter lease ends before a client can work
 INVISIBLE_MAX_MS = 12 * HOUR_MS
+INVISIBLE_DEFAULT_MS = (
+    30 * SECOND_MS
+)  # of a receive over HTTP or by `horolog receive` that names none
 REDELIVERY_MIN_MS = 200  # a nack of 0–10 ms (Node's defect) would otherwise spin
 LATE_AFTER_MIN_MS = SECOND_MS  # of a late policy; less is no lateness but a busy turn
 LATE_AFTER_MAX_MS = 366 * DAY_MS  # of a late policy: a year, and a time stays a plain number

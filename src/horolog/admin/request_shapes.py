@@ -178,7 +178,9 @@ class ReceiveBody(Body):
     group: str
     filter: str = "*"
     limit: int = Field(1, ge=1, le=limits.RECEIVE_BATCH_MAX)
-    invisible_ms: int = Field(30_000, ge=limits.INVISIBLE_MIN_MS, le=limits.INVISIBLE_MAX_MS)
+    invisible_ms: int = Field(
+        limits.INVISIBLE_DEFAULT_MS, ge=limits.INVISIBLE_MIN_MS, le=limits.INVISIBLE_MAX_MS
+    )
     poll_ms: int = Field(0, ge=0, le=limits.POLL_MAX_MS)
 
 

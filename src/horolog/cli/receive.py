@@ -9,6 +9,8 @@ import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
 from horolog.cli.output import print_json
+from horolog.limits import INVISIBLE_DEFAULT_MS
+from horolog.units import format_duration_ms
 
 _FLAGS = {
     "topic": "TOPIC",
@@ -43,7 +45,7 @@ def receive(
         typer.Option(
             metavar="DURATION", help="Without --ack: deliver them again after this, at least 10s."
         ),
-    ] = "30s",
+    ] = format_duration_ms(INVISIBLE_DEFAULT_MS),
     filter_: Annotated[
         str, typer.Option("--filter", metavar="TAGS", help="'*', or tags as in 'a || b'.")
     ] = "*",
