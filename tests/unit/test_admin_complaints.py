@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -10,6 +11,8 @@ from starlette.applications import Starlette
 
 from horolog.admin.complaints import UVICORN, Complaints
 from horolog.admin.server import ADMIN_HOST, AdminServer
+from horolog.admin.status import error_from_body
+from horolog.errors import ErrorCode
 
 
 async def _ask_badly(port: int, times: int) -> None:
@@ -18,6 +21,37 @@ async def _ask_badly(port: int, times: int) -> None:
         writer.write(b"\xff\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.close()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\xff\r\n\r\n",
+        "GET /v1/topics/ü HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nbad header: 1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        b"GET /" + bytes(100_000),
+    ],
+)
+def test_what_is_no_http_is_refused_in_the_one_error_shape(request_bytes: bytes) -> None:
+    async def story() -> bytes:
+        app = Starlette()
+        app.state.closing = asyncio.Event()
+        server = AdminServer(app, 0)
+        reader, writer = await asyncio.open_connection(ADMIN_HOST, await server.start())
+        writer.write(request_bytes)
+        answer = await reader.read()
+        writer.close()
+        await server.stop()
+        return answer
+
+    head, _, body = asyncio.run(story()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/json" in head.lower()
+    assert b"connection: close" in head.lower()
+    assert error_from_body(json.loads(body)).code is ErrorCode.BAD_REQUEST
+    assert json.loads(body)["error"]["field"] == "request"
 
 
 def test_a_bad_request_is_told_and_the_next_ones_are_counted(

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from horolog.admin.complaints import UVICORN, Complaints
 from horolog.admin.outgoing import BoundedAnswers
 from horolog.admin.status import error_body
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADMIN_CONNECTIONS_MAX, ADMIN_UNTAKEN_BYTES_MAX
 from horolog.server.ports import bind
 from horolog.server.untaken import Untaken
@@ -34,7 +34,20 @@ KEEP_ALIVE_S = 75
 _ACCEPTS = 64  # before anything else gets its turn
 _PAUSE_S = 1.0  # when not even the reserve has a descriptor
 
+_NO_HTTP = refused(
+    "request", "is not HTTP/1.1: its first line, a header or the length of its body is not allowed"
+)
 _log = logging.getLogger("horolog.admin")
+
+
+def _last_answer(status: str, error: HorologError) -> bytes:
+    """An error as the last answer of a connection that no app has seen."""
+    body = orjson.dumps(error_body(error))
+    head = (
+        f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 class _Connection(H11Protocol):
@@ -48,6 +61,15 @@ class _Connection(H11Protocol):
         """Also tell the server."""
         super().connection_lost(exc)
         self._gone(self)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP in the one error shape, and hang up; `msg` is for uvicorn's log."""
+        del msg
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            # Not into the middle of an answer, as when it is the body that is wrong.
+            self.transport.write(_last_answer("400 Bad Request", _NO_HTTP))
+        self.transport.close()
 
     @property
     def is_waiting(self) -> bool:
@@ -197,15 +219,10 @@ class AdminServer:
             field="connections",
             limit=f"{self._most}",
         )
-        body = orjson.dumps(error_body(error))
-        head = (
-            "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
         with suppress(OSError), connection:
             connection.setblocking(False)
             connection.recv(1 << 16)
-            connection.send(head.encode() + body)
+            connection.send(_last_answer("429 Too Many Requests", error))
 
     async def stop(self) -> None:
         """Close the port and finish what is being answered, for at most `SHUTDOWN_TIMEOUT_S`."""
