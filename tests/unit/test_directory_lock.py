@@ -185,6 +185,53 @@ def test_a_new_directory_is_made_where_none_can_be_synced(
     DirectoryLock(tmp_path / "home").release()
 
 
+def refusing_directories(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Files can be synced, and directories cannot."""
+    fsync = os.fsync
+
+    def only_files(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(code, os.strerror(code))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+
+
+def test_a_broker_goes_on_where_no_directory_can_be_synced_and_says_so_at_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on some file systems of a network: it ended with its first checkpoint, or did not start."""
+    refusing_directories(monkeypatch, errno.EINVAL)
+
+    async def run() -> None:
+        engine = await open_engine(tmp_path, clock="simulated", segment_bytes=32 * KIB)
+        await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
+        for i in range(20):
+            await send(engine, f"m-{i}")
+        await engine.checkpoint()
+        assert not engine.failed.done()
+        await engine.stop()
+
+    for _ in range(2):
+        caplog.clear()
+        asyncio.run(run())
+        lines = [each for each in caplog.records if "can sync no directory" in each.getMessage()]
+        assert [(each.levelname, str(tmp_path) in each.getMessage()) for each in lines] == [
+            ("WARNING", True)
+        ]
+
+
+def test_a_directory_whose_sync_fails_is_no_disk_without_such_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing_directories(monkeypatch, errno.EIO)
+    disk = Disk(tmp_path)
+    with pytest.raises(HorologError, match=r"^sync directory .*Input/output") as caught:
+        disk.sync_dir("")
+    assert caught.value.code is ErrorCode.DISK_FAILED
+    assert disk.syncs_directories
+
+
 def test_a_disk_that_cannot_sync_the_name_of_a_new_directory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ changed by a later start (a cluster setting, not a node setting).
 
 from __future__ import annotations
 
+import logging
 import secrets
 from pathlib import Path
 from typing import Literal
@@ -31,6 +32,11 @@ from horolog.storage.lock import DirectoryLock
 from horolog.storage.meta import FORMAT, SHARD, Meta, check_format, encode_meta, parse_meta
 
 _OWN_NAMES = ("lock", "meta.tmp", NAME, LAST_NAME, SHARD)  # what may be there before `meta` is
+_NO_DIRECTORY_SYNC = (
+    "%s is on a file system that can sync no directory: a power cut of the machine that has the disk may take away "
+    "the names of new files, and what is in them"
+)
+_log = logging.getLogger("horolog.server")
 ClockKind = Literal["system", "simulated"]
 
 
@@ -105,6 +111,9 @@ async def open_engine(
             mono_ms=now.monotonic_ms(),
         )
         opened.report += report
+        if not storage.syncs_directories:
+            # It has tried: `open_shard` syncs the directory itself.
+            _log.warning(_NO_DIRECTORY_SYNC, data_dir)
         if isinstance(now, SimulatedClock) and start_ms is None:
             # A broker that was killed while its clock was moved was further than it had written down.
             now.step_wall(max(0, opened.broker.shard.store_ms - now.wall_ms()))

@@ -171,6 +171,8 @@ class Disk:
     """A directory of the real disk (`storage.api.Storage`).
 
     read_only  files are opened for reading only: another's directory, or a medium that cannot be written to
+    syncs_directories  False once the file system has said that it can sync no directory: what a power cut does to
+               names is its own affair then
     check      called before anything is opened or changed by its path; raises if that would happen in another
                directory than the one of the files that are open (`storage.lock`)
     """
@@ -182,6 +184,7 @@ class Disk:
         read_only: bool = False,
         check: Callable[[], None] = lambda: None,
     ) -> None:
+        self.syncs_directories = True
         self._root = root
         self._read_only = read_only
         self._check = check
@@ -241,12 +244,16 @@ class Disk:
                 self._at(path).unlink(missing_ok=True)
 
     def sync_dir(self, path: str) -> None:
-        """Return when the names in that directory are durable."""
+        """Return when the names in that directory are durable, or at once where no directory can be synced."""
         with _translated("sync directory", self._at(path)):
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             fd = opened(lambda: os.open(self._own(path), flags))
             try:
                 os.fsync(fd)
+            except OSError as error:
+                if error.errno not in NOT_SUPPORTED:
+                    raise
+                self.syncs_directories = False
             finally:
                 os.close(fd)
 
