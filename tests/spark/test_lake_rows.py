@@ -25,6 +25,7 @@ from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.pipeline.offload import shared_out
 from horolog.pipeline.promote import entries_of
 from horolog.protocol.commands import MessageType
+from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.storage.disk import Disk
 
@@ -33,11 +34,13 @@ START_MS = 20_000 * DAY_MS  # a whole day
 TOPICS = ["alpha", "beta"]
 
 
-def record_of(i: int, due_ms: int) -> tuple[str, bytes]:
+def record_of(i: int, due_ms: int, packed: bytes = b"") -> tuple[str, bytes]:
+    """Topic and record; `packed` is a body that its producer compressed."""
     topic = TOPICS[i % 2]
     message = encode(
         topic=topic,
-        body=f"body {i}".encode(),
+        body=packed or f"body {i}".encode(),
+        sys_flag=layout.COMPRESSED if packed else 0,
         message_id=f"m{i}",
         type=MessageType.DELAY,
         due_ms=due_ms,
@@ -54,6 +57,10 @@ def record_of(i: int, due_ms: int) -> tuple[str, bytes]:
 
 def write_run(root, name: str, dues: list[int], first: int = 0) -> None:
     records = [record_of(first + i, due)[1] for i, due in enumerate(dues)]
+    write_records(root, name, dues, records, first)
+
+
+def write_records(root, name: str, dues: list[int], records: list[bytes], first: int = 0) -> None:
     heads = np.frombuffer(b"".join(r[:HEAD_BYTES] for r in records), HEAD)
     entries = np.zeros(len(dues), ENTRY)
     entries["size"] = [len(r) for r in records]
@@ -105,6 +112,29 @@ def export(runs, uri, from_ms: int, number: int = 7) -> list[LakeFile]:
         for unit in plan(runs, from_ms, unit_rows=60)
     ]
     return [file for file in written if file is not None]
+
+
+def test_bodies_that_grow_when_they_are_unpacked_make_further_row_groups(
+    tmp_path, monkeypatch
+) -> None:
+    """Each of some kilobytes can be 4 MiB: 50,000 of them are no column of Arrow's, and no task's memory."""
+    monkeypatch.setattr("horolog.lake.jobs.rows.BODIES_BYTES", 300_000)
+    plain = {i: bytes([i]) * (100_000 if i % 2 else 10) for i in range(20)}
+    plain[7] = b"x" * 1_000_000
+    dues = [START_MS + i for i in plain]
+    packed = [
+        record_of(i, due, zlib.compress(plain[i])) for i, due in zip(plain, dues, strict=True)
+    ]
+    write_records(tmp_path, "0000000001", dues, [record for _, record in packed])
+    (file,) = export([frozen(tmp_path, "0000000001", len(dues))], tmp_path / "lake", START_MS)
+    with pq.ParquetFile(tmp_path / "lake" / file.path) as made:
+        groups = [made.read_row_group(i)["body"].to_pylist() for i in range(made.num_row_groups)]
+        assert made.read()["record"].to_pylist() == [record for _, record in packed]
+        assert made.read()["due_ms"].to_pylist() == dues
+    assert [body for group in groups for body in group] == list(plain.values())
+    assert len(groups) > 3
+    assert all(len(group) == 1 or sum(map(len, group)) <= 300_000 for group in groups)
+    assert file.rows == len(dues)
 
 
 def test_all_rows_but_the_recalled_ones_in_order(runs, tmp_path) -> None:

@@ -184,9 +184,8 @@ class Records:
     def _bodies(self) -> Any:
         if not self._verified:
             self._verify_bodies()
-        packed = np.flatnonzero(self._flags & layout.COMPRESSED)
-        if len(packed):
-            return self._unpacked(packed.tolist())
+        if (self._flags & layout.COMPRESSED).any():
+            return pa.array(list(self._plain()), pa.binary())
         content = self._joined(self._body_at, self._body_end)
         offsets = np.zeros(len(self) + 1, np.int32)
         np.cumsum(self._body_end - self._body_at, out=offsets[1:])
@@ -206,13 +205,34 @@ class Records:
                 f"the body of queue offset {int(self.queue_offsets[wrong][0])} does not match its CRC"
             )
 
-    def _unpacked(self, packed: list[int]) -> Any:
+    def _plain(self) -> Iterator[bytes]:
+        """Body after body, unpacked."""
         view = self._raw.data
+        packed = ((self._flags & layout.COMPRESSED) != 0).tolist()
         starts, ends = self._body_at.tolist(), self._body_end.tolist()
-        bodies = [bytes(view[a:b]) for a, b in zip(starts, ends, strict=True)]
-        for row in packed:
-            bodies[row] = inflated(bodies[row])
-        return pa.array(bodies, pa.binary())
+        for start, end, is_packed in zip(starts, ends, packed, strict=True):
+            body = bytes(view[start:end])
+            yield inflated(body) if is_packed else body
+
+    def body_pieces(self, bytes_max: int) -> Iterator[Any]:
+        """The column `body` in order, as arrays of at most `bytes_max` bytes, or of one body.
+
+        A body that its producer compressed may be a thousand times as large as its record.
+        """
+        if not (self._flags & layout.COMPRESSED).any():
+            yield self._bodies()
+            return
+        if not self._verified:
+            self._verify_bodies()
+        piece: list[bytes] = []
+        size = 0
+        for body in self._plain():
+            if piece and size + len(body) > bytes_max:
+                yield pa.array(piece, pa.binary())
+                piece, size = [], 0
+            piece.append(body)
+            size += len(body)
+        yield pa.array(piece, pa.binary())
 
     def topics(self) -> Any:
         """The topic that each message names itself."""

@@ -26,6 +26,7 @@ from horolog.spark.message_decode import Records
 
 GROUP_ROWS = 50_000  # of a row group: what a promotion reads at least
 GROUP_BYTES = 64 * MIB  # of records in one
+BODIES_BYTES = 256 * MIB  # of bodies in one, unpacked: some kilobytes may be megabytes then
 UNIT_ROWS = 400_000  # planned for a file; one hour is never split
 
 
@@ -78,8 +79,9 @@ def write_unit(
     with pq.ParquetWriter(
         temporary, SCHEMA, compression="zstd", write_page_checksum=True
     ) as writer:
-        for batch, checksum in _batches(runs, index):
-            writer.write_batch(batch, row_group_size=GROUP_ROWS)
+        for batches, checksum in _groups(runs, index):
+            for batch in batches:
+                writer.write_batch(batch, row_group_size=GROUP_ROWS)
             total = (total + checksum) & MASK
     _sync_and_rename(temporary, path)
     dues = index.due_ms
@@ -115,21 +117,23 @@ def _index(runs: Sequence[FrozenRun], unit: Unit) -> _Index:
     return _Index(columns[0][order], columns[1][order], due_ms[order], columns[2][order])
 
 
-def _batches(runs: Sequence[FrozenRun], index: _Index) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _groups(
+    runs: Sequence[FrozenRun], index: _Index
+) -> Iterator[tuple[Iterator[pa.RecordBatch], int]]:
     ends = np.cumsum(index.size)
     first = 0
     while first < len(ends):
         before = int(ends[first] - index.size[first])
         stop = int(np.searchsorted(ends, before + GROUP_BYTES, side="right"))
         stop = min(max(stop, first + 1), first + GROUP_ROWS)
-        yield _batch(runs, index.run[first:stop], index.row[first:stop])
+        yield _group(runs, index.run[first:stop], index.row[first:stop])
         first = stop
 
 
-def _batch(
+def _group(
     runs: Sequence[FrozenRun], run_indexes: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]
-) -> tuple[pa.RecordBatch, int]:
-    """A row group and its checksum."""
+) -> tuple[Iterator[pa.RecordBatch], int]:
+    """Rows as a row group, or as several where their bodies are large when they are unpacked; and their checksum."""
     records: list[memoryview] = [memoryview(b"")] * len(rows)
     fixed = {name: np.empty(len(rows), dtype) for name, dtype in _FIXED.items()}
     for run_index in np.unique(run_indexes).tolist():
@@ -145,7 +149,7 @@ def _batch(
         ):
             records[place] = record
     checksum = row_sum(fixed["key"], fixed["due_ms"], fixed["position"], fixed["row"])
-    return pa.record_batch(_columns(records, fixed), schema=SCHEMA), checksum
+    return _batches(records, fixed), checksum
 
 
 _FIXED = {
@@ -158,12 +162,14 @@ _FIXED = {
 }
 
 
-def _columns(records: Sequence[memoryview], fixed: dict[str, npt.NDArray[Any]]) -> list[Any]:
+def _batches(
+    records: Sequence[memoryview], fixed: dict[str, npt.NDArray[Any]]
+) -> Iterator[pa.RecordBatch]:
     content = b"".join(records)
     sizes = np.array([len(record) for record in records], np.int64)
     ends = np.cumsum(sizes)
     read = Records(np.frombuffer(content, np.uint8), ends - sizes, sizes)
-    found = read.columns(["message_id", "tag", "keys", "body"])
+    found = read.columns(["message_id", "tag", "keys"])
     offsets = np.append(0, ends).astype(np.int32)
     whole = pa.Array.from_buffers(
         pa.binary(), len(records), [None, pa.py_buffer(offsets), pa.py_buffer(content)]
@@ -180,7 +186,13 @@ def _columns(records: Sequence[memoryview], fixed: dict[str, npt.NDArray[Any]]) 
         "origin_row": pa.array(fixed["row"].astype(np.int64)),
         "record": whole,
     }
-    return [columns[field.name].cast(field.type) for field in SCHEMA]
+    first = 0
+    for bodies in read.body_pieces(BODIES_BYTES):
+        piece = {name: column.slice(first, len(bodies)) for name, column in columns.items()}
+        piece["body"] = bodies
+        arrays = [piece[field.name].cast(field.type) for field in SCHEMA]
+        yield pa.record_batch(arrays, schema=SCHEMA)
+        first += len(bodies)
 
 
 def _sync_and_rename(temporary: Path, path: Path) -> None:
