@@ -25,6 +25,7 @@ _FORMAT = ds.ParquetFileFormat(
 _ORIGIN = ("origin_position", "origin_row")
 _SUMMED = ("key_hash", "due_ms", *_ORIGIN)
 _PLACE = ("message_id", "due_ms", *_ORIGIN)
+_TAKEN_BACK = tuple(name for name in SCHEMA.names if name != "body")
 
 
 class LakeSum(NamedTuple):
@@ -56,13 +57,16 @@ def sum_of(uri: str, offload_id: int) -> LakeSum:
 def rows_of_hour(
     uri: str, offload_id: int, hour: int, topic: int | None = None
 ) -> Iterator[pa.Table]:
-    """What an offload has of one hour (and topic), file by file, each in hand-over order."""
+    """What an offload has of one hour (and topic), file by file, each in hand-over order; without `body`.
+
+    The record has the body too, as its producer packed it.
+    """
     low, high = hour * HOUR_MS, (hour + 1) * HOUR_MS
     chosen = (ds.field("due_ms") >= low) & (ds.field("due_ms") < high)
     if topic is not None:
         chosen &= ds.field("topic_number") == topic
     for path in files_of(uri, offload_id, day_of(low)):
-        yield from (pa.Table.from_batches([batch]) for batch in _scan([path], None, chosen))
+        yield from (pa.Table.from_batches([batch]) for batch in _scan([path], _TAKEN_BACK, chosen))
 
 
 def find_rows(
