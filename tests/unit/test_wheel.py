@@ -76,3 +76,19 @@ def test_no_second_is_loaded_twice_whatever_a_damaged_source_says() -> None:
         assert day.wheel.load(at_ms, 1_000)
         assert day.wheel.loaded == 3
     assert day.hand_over(TEN + 9_000) == [C, A, B]
+
+
+def test_when_the_clock_steps_back_the_window_is_forgotten_and_loaded_again_once() -> None:
+    day = Day()
+    day.file(A, B, C, D)
+    back = TEN - HOUR_MS
+    assert day.wheel.load(TEN, 1_000)
+    assert day.wheel.load(back, 1_000)
+    assert (day.wheel.loaded, day.wheel.loaded_until) == (0, back // 1000 + 11)
+    day.wheel.check_invariants()
+    assert day.wheel.next_due_in(back) == C // 1000 * 1000 - 10_000 - back
+    for at_ms in (TEN, TEN + 1_000, TEN - 1_000):
+        assert day.wheel.load(at_ms, 1_000)
+        assert day.wheel.loaded == 3, "a step back of a second forgets nothing"
+    day.wheel.check_invariants()
+    assert day.hand_over(TEN + 9_000) == [C, A, B]
