@@ -282,6 +282,34 @@ def test_a_retry_of_a_delivered_message_is_not_cancelled(world, broker) -> None:
 # --- recall by key, and of what was forgotten ----------------------------------------------------
 
 
+@pytest.mark.parametrize("place", ["appended", "committed", "restarted"])
+def test_a_retry_after_a_reschedule_gets_the_first_result(world, broker, place: str) -> None:
+    """Of a 4.x client the newest send decides; the record that the reschedule made is newer, and no send (P3, P8)."""
+    due = world.clock.wall_ms() + HOUR
+    message = made("m", due, born_ms=1_000, born_host=(b"\x7f\0\0\1", 4_711))
+    sent = SendMessages("t", [message], reuses_ids=True)
+    first = broker.ask(sent)
+    world.clock.advance(1_000)
+    move, retry = Answer(Reschedule("t", "m", due, due + HOUR)), Answer(sent)
+    if place == "appended":
+        broker.work_disk = lambda: None
+    broker.step([move])
+    if place == "appended":
+        broker.step([retry])
+        assert not move.done
+        del broker.work_disk
+    else:
+        broker.settle()
+        if place == "restarted":
+            world.reopen()
+        world.broker.step([retry])
+    world.broker.settle()
+    assert move.result.status is RescheduleStatus.RESCHEDULED
+    assert retry.result.origins == first.origins
+    assert retry.result.first_due_ms == {0: due}
+    assert world.broker.ask(CountPending()).total == 1
+
+
 def test_recall_by_key(world, broker) -> None:
     far = send(world, "far", FAR, keys=["order-7", "gold"])
     near = send(world, "near", HOUR, keys=["order-7"])
