@@ -194,6 +194,36 @@ def test_a_group_after_continues_at_the_min_offset_and_its_leases_vanish(small) 
     assert take(small) == []
 
 
+@pytest.mark.parametrize("restart", ["crash", "damage"])
+def test_p3_an_ack_of_what_was_dropped_outlives_the_checkpoint_that_dropped_it(
+    small, restart: str
+) -> None:
+    """A start from the older checkpoint has the dropped messages again, and must not give them out."""
+    send(small, "old", 100)
+    request = Receive("g", "t", -1, "*", 32, 12 * HOUR, False, 0, "c")
+    held = [m.receipt_handle for m in small.broker.ask(request).messages]
+    checkpoint(small)
+    small.clock.advance(2 * HOUR)
+    if restart == "crash":
+
+        def full(what: str) -> None:
+            if ".ckpt" in what:
+                raise HorologError(ErrorCode.DISK_FULL, what)
+
+        small.disk.on_effect = full
+    checkpoint(small)
+    small.disk.on_effect = None
+    first = small.broker.ask(DescribeTopic("t")).min_offsets[0]
+    assert first > len(held)
+    assert small.broker.ask(Ack("g", "t", held)).refused == [None] * len(held)
+    if restart == "damage":
+        small.disk.flip(f"shard-00/checkpoint/{names(small, 'checkpoint')[-1]}", 90, 0)
+    small.reopen(power_cut=True)
+    assert small.broker.ask(DescribeTopic("t")).min_offsets == [0]
+    small.clock.advance(12 * HOUR)
+    assert take(small) == [f"old{i}" for i in range(len(held), 100)]
+
+
 def test_reading_below_the_start_is_a_clean_error(small) -> None:
     send(small, "old", 200)
     checkpoint(small)
