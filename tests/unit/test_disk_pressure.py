@@ -16,6 +16,7 @@ from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
     DescribeBroker,
+    MessageType,
     Recall,
     RecallMany,
     RecallStatus,
@@ -24,6 +25,8 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.move_commands import MoveMany
+from horolog.protocol.rocketmq.message import encode
+from horolog.protocol.transaction_commands import EndTransaction, Resolution, SendHalf
 from horolog.testing.disk import FaultyDisk
 from horolog.testing.sim_broker import Answer
 
@@ -109,6 +112,37 @@ def test_two_checkpoints_need_their_space(small) -> None:
     assert written > 57_600, "heads of an hour"
     free(small, 1_000)
     assert int(refusal(small).limit.split()[0]) == RESERVE + 2 * written
+
+
+@pytest.mark.parametrize("due_in", [0, 3 * HOUR])
+def test_p9_open_transactions_need_their_space(small, due_in: int) -> None:
+    """The log, and the files of what is scheduled, can take what is committed when sends have filled the disk."""
+    ids = [f"half{i}" for i in range(60)]
+    due_ms = small.clock.wall_ms() + due_in if due_in else 0
+    kind = MessageType.TRANSACTION
+    halves = [
+        encode(topic="t", body=bytes(4_000), message_id=each, type=kind, due_ms=due_ms)
+        for each in ids
+    ]
+    positions = []
+    for first in range(0, len(halves), 12):
+        positions += small.broker.ask(SendHalf("t", halves[first : first + 12])).origins
+    size = small.broker.shard.halves.bytes
+    assert size > 240_000
+    free(small, RESERVE + 2 * size + 100_000)
+    with pytest.raises(HorologError) as caught:
+        send(small, "sent", 1_000)
+    message = caught.value.message
+    assert f", {2 * size} for open transactions (" in message
+    for position in positions:
+        small.broker.ask(EndTransaction(position, Resolution.COMMIT))
+    free(small, 0)
+    assert "open transactions" not in refusal(small).message
+    free(small, 1 << 30)
+    small.reopen(power_cut=True)
+    small.clock.advance(due_in)
+    small.broker.settle()
+    assert [each for each in take_all(small) if each in ids] == ids
 
 
 def test_a_crowd_of_sends_in_one_turn_cannot_overrun_the_space(small) -> None:

@@ -39,6 +39,7 @@ class Needs(NamedTuple):
     checkpoints: int
     unflushed: int
     due: int
+    halves: int
 
     @property
     def total(self) -> int:
@@ -48,7 +49,7 @@ class Needs(NamedTuple):
     @property
     def log(self) -> int:
         """The share of the log, half of the reserve included."""
-        return self.reserve // 2 + self.due
+        return self.reserve // 2 + self.due + self.halves
 
     @property
     def files(self) -> int:
@@ -64,7 +65,7 @@ class DiskPressure:
         self._shard = shard
         self._looked_at = -SECOND_MS
         self._free = self._allocated = self._room = 0  # at the last look
-        self._needs = Needs(0, 0, 0, 0)
+        self._needs = Needs(0, 0, 0, 0, 0)
         self._taken = 0  # since the last look, in all copies
         self._turn = 0  # sent in this turn, and not appended yet
 
@@ -153,7 +154,8 @@ class DiskPressure:
             shard.settings.reserve_bytes,
             2 * shard.checkpoint_bytes,
             shard.delay.unflushed_bytes,
-            shard.delay.bytes_due_before(wall_ms + HOUR_MS) + 2 * shard.halves.bytes,
+            shard.delay.bytes_due_before(wall_ms + HOUR_MS),
+            2 * shard.halves.bytes,
         )
         self.keep_free = needs.files
         unwritten = shard.log.end - shard.log.commit_position
@@ -187,12 +189,13 @@ class DiskPressure:
 
     def _refusal(self) -> HorologError:
         needs = self._needs
+        halves = f", {needs.halves} for open transactions" if needs.halves else ""
         return refused(
             "disk",
             f"{self._free} bytes are free, and {self._allocated} in segments of the log; before a new "
             f"message {needs.total} are needed: {needs.reserve} in reserve, {needs.checkpoints} for "
             f"checkpoints, {needs.unflushed} for far messages, {needs.due} for what is due within the "
-            "hour (acks, recalls and hand-over go on)",
+            f"hour{halves} (acks, recalls and hand-over go on)",
             f"{needs.total} bytes",
             code=ErrorCode.DISK_FULL,
         )
