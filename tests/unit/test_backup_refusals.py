@@ -266,3 +266,30 @@ def test_restore_wants_an_empty_directory(tmp_path: Path) -> None:
     (target / "x").write_text("")
     with pytest.raises(HorologError, match="found 'x'"):
         lock_target(target)
+
+
+def test_a_start_says_that_a_restore_was_interrupted(tmp_path: Path) -> None:
+    """It named a file of the restored broker that lay there without `meta`, and not what to do."""
+    run(tmp_path / "data", ready)
+
+    async def backed_up(engine: Engine) -> None:
+        await back_up(engine, tmp_path / "backup")
+
+    run(tmp_path / "data", backed_up)
+    target = tmp_path / "copy"
+    restore(tmp_path / "backup", target)
+    (target / "meta").unlink()
+    (target / "restoring").write_text("")
+    before = sorted(target.rglob("*"))
+    with pytest.raises(
+        HorologError, match="a restore into it was interrupted; empty it"
+    ) as refused:
+        run(target, ready)
+    assert (refused.value.code, refused.value.field) == (
+        ErrorCode.DIRECTORY_FOREIGN,
+        "--data-dir",
+    )
+    assert sorted(target.rglob("*")) == before
+    (target / "restoring").unlink()
+    with pytest.raises(HorologError, match=r"not empty and without meta \(found "):
+        run(target, ready)

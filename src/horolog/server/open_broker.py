@@ -11,6 +11,7 @@ import secrets
 from pathlib import Path
 from typing import Literal
 
+from horolog.backup import restoring
 from horolog.broker.adopt.staging import Place
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.life.unreadable import replace_unreadable
@@ -64,6 +65,13 @@ def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_B
 
 def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> Meta:
     strange = [name for name in storage.list("") if name not in _OWN_NAMES]
+    if restoring.MARK in strange:
+        raise refused(
+            "--data-dir",
+            "a restore into it was interrupted; empty it, or name an empty or new one, and run "
+            "`horolog restore` again",
+            code=ErrorCode.DIRECTORY_FOREIGN,
+        )
     if strange or storage.list(f"{SHARD}/log"):
         raise refused(
             "--data-dir",
