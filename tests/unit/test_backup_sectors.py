@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from horolog.backup.copying import Copy, Progress
 from horolog.backup.manifest import UNREADABLE, Manifest
 from horolog.broker.life.named_files import NamedFile
 from horolog.errors import ErrorCode, HorologError
+from horolog.storage.api import Storage
+from horolog.storage.disk import Disk
 from horolog.testing.disk import FaultyDisk
 
 PATH = "shard-00/hours/0000502800/delay.log"
@@ -25,7 +31,7 @@ def disk_with(path: str = PATH) -> FaultyDisk:
     return disk
 
 
-def copied(source: FaultyDisk, target: FaultyDisk, former: Manifest = NOTHING) -> Manifest:
+def copied(source: Storage, target: FaultyDisk, former: Manifest = NOTHING) -> Manifest:
     copy = Copy(source, target, former, segment_bytes=1 << 28, reuse=True, progress=Progress())
     return copy.run([NamedFile(PATH, SIZE, False)], NOTHING)
 
@@ -78,3 +84,43 @@ def test_a_disk_that_reads_nothing_fails_the_backup_and_is_named() -> None:
     with pytest.raises(HorologError, match=f"read {PATH}: Input/output error") as refused:
         copied(source, target)
     assert refused.value.code is ErrorCode.DISK_FAILED
+
+
+@pytest.mark.parametrize("reason", [errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT])
+def test_what_is_not_the_mediums_fault_fails_the_backup_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    """For want of memory a file was zeros in the copy, with "Input/output error", and the backup was made."""
+    target = FaultyDisk()
+    first = copied(disk_with(), target)
+    fail_reads(tmp_path, monkeypatch, reason)
+    for into, former in ((FaultyDisk(), NOTHING), (target, first)):
+        with pytest.raises(HorologError, match=f"^read .*: {os.strerror(reason)}$") as failed:
+            copied(Disk(tmp_path), into, former)
+        assert failed.value.code is ErrorCode.DISK_FAILED
+    assert content_of(target, first) == CONTENT
+
+
+@pytest.mark.parametrize("reason", [errno.EIO, errno.EILSEQ, errno.ENODATA, errno.EBADMSG])
+def test_what_the_medium_has_lost_is_named_in_the_systems_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: int
+) -> None:
+    fail_reads(tmp_path, monkeypatch, reason)
+    (damaged,) = copied(Disk(tmp_path), FaultyDisk()).damaged
+    assert damaged.position == 0
+    assert damaged.what.startswith(f"4096 bytes cannot be read ({os.strerror(reason)})")
+
+
+def fail_reads(root: Path, monkeypatch: pytest.MonkeyPatch, reason: int) -> None:
+    """A file of which no read that touches the first sector works."""
+    path = root / PATH
+    path.parent.mkdir(parents=True)
+    path.write_bytes(CONTENT)
+    real = os.pread
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        if offset < 4_096:
+            raise OSError(reason, os.strerror(reason))
+        return real(fd, length, offset)
+
+    monkeypatch.setattr(os, "pread", pread)

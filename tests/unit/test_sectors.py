@@ -24,7 +24,8 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.queue_commands import Pull
 from horolog.protocol.rocketmq.message import encode
-from horolog.storage.sectors import SECTOR_BYTES, read_around
+from horolog.storage.api import Unreadable
+from horolog.storage.sectors import SECTOR_BYTES, read_around, reads_elsewhere
 from horolog.testing.disk import FaultyDisk
 
 LOG = "shard-00/log/00000000000000000000.log"
@@ -199,7 +200,7 @@ class Bad:
     def read(self, offset: int, length: int) -> bytes:
         stop = min(offset + length, len(self.content))
         if any(offset < bad.stop and bad.start < stop for bad in self.bad):
-            raise HorologError(ErrorCode.DISK_FAILED, "Input/output error")
+            raise Unreadable("file", "Input/output error")
         return self.content[offset:stop]
 
 
@@ -211,6 +212,22 @@ def test_only_sectors_that_cannot_be_read_are_zeros() -> None:
     assert lost == [(SECTOR_BYTES, 2 * SECTOR_BYTES)]
     assert read == content[50:SECTOR_BYTES] + bytes(SECTOR_BYTES) + content[2 * SECTOR_BYTES :]
     assert read_around(Bad(content, bad), 0, SECTOR_BYTES) == content[:SECTOR_BYTES]
+
+
+class Starved(Bad):
+    """A file that the system has no memory to read."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        raise HorologError(ErrorCode.DISK_FAILED, "read file: Cannot allocate memory")
+
+
+def test_nothing_is_lost_that_is_not_the_mediums_fault() -> None:
+    lost: list[object] = []
+    with pytest.raises(HorologError, match="Cannot allocate memory"):
+        read_around(Starved(b"x"), 0, 1, lambda *sector: lost.append(sector))
+    with pytest.raises(HorologError, match="Cannot allocate memory"):
+        reads_elsewhere(Starved(b"x"), 0)
+    assert lost == []
 
 
 @pytest.mark.parametrize("part", ["queues", "hours", "runs"])

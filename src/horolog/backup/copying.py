@@ -8,7 +8,8 @@ another way, has another frame there.  Nothing is used again then, nor when that
 
 Damage does not end a backup: what is there is copied, and the manifest says what of it was damaged.  The log's frames
 are verified while they are copied; of other files it is told when they are missing or too short.  Sectors that the
-disk cannot read become zeros, named as damage; a disk with very many of them is refused.  What the former backup has
+disk cannot read become zeros, named as damage; a disk with very many of them is refused, and a read that fails for any
+other reason than the medium fails the backup.  What the former backup has
 of such a file stays, for it may be whole.
 """
 
@@ -251,7 +252,7 @@ class Copy:
             copy.close()
         base = segment_base(path) or 0
         for first, stop in source.gaps:
-            what = f"{stop - first} bytes cannot be read (Input/output error) and are zeros in the copy"
+            what = f"{stop - first} bytes cannot be read ({source.why}) and are zeros in the copy"
             self._tell(path, UNREADABLE, base + first, what)
         if watch is not None:
             watch.finish(is_whole=size == self._segment_bytes)

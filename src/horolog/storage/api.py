@@ -9,6 +9,8 @@ Paths are relative to the root of the storage, with "/" between parts.  Contract
 * what has the name of a file and is a directory cannot be opened (DISK_FAILED); both can be removed by that name.
 * any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no space, or
   TOO_MANY_FILES when there is no descriptor for a file: it was not opened or mapped, and nothing is changed.
+* a read that fails because the medium does not give the bytes is `Unreadable`; one that fails for any other reason
+  (no memory, a file server that is away) is not, and may work when it is tried again.
 * a sync that fails is DISK_FAILED whatever the reason, and must not be tried again: the kernel may have dropped
   what it could not write, and a second sync would say that all is well.
 """
@@ -16,6 +18,19 @@ Paths are relative to the root of the storage, with "/" between parts.  Contract
 from __future__ import annotations
 
 from typing import Protocol
+
+from horolog.errors import ErrorCode, HorologError
+
+
+class Unreadable(HorologError):
+    """DISK_FAILED of a read: the medium does not give these bytes, though perhaps others of the file.
+
+    why  in the system's words
+    """
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(ErrorCode.DISK_FAILED, f"read {path}: {why}", field=path)
+        self.why = why
 
 
 class File(Protocol):

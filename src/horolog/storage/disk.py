@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.storage.api import Unreadable
 from horolog.storage.descriptors import opened
 
 CODES = {  # the rest is DISK_FAILED
@@ -23,6 +24,11 @@ CODES = {  # the rest is DISK_FAILED
     errno.EMFILE: ErrorCode.TOO_MANY_FILES,
     errno.ENFILE: ErrorCode.TOO_MANY_FILES,
 }
+# What Linux says of a read whose bytes the medium has lost, or gives with a wrong check sum
+_OF_THE_MEDIUM = frozenset(
+    getattr(errno, name, errno.EIO)
+    for name in ("EIO", "EILSEQ", "ENODATA", "EBADMSG", "EUCLEAN", "EREMOTEIO")
+)
 NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # by this file system
 _ZEROS = 1 << 20  # bytes written at once where space cannot be reserved otherwise
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE, of Linux's fcntl.h: begin, and wait for nothing
@@ -49,6 +55,8 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
 
 def failure(operation: str, path: Path, error: OSError) -> HorologError:
     """What the system says about an operation on a file, as the error of its kind."""
+    if operation == "read" and error.errno in _OF_THE_MEDIUM:
+        return Unreadable(str(path), str(error.strerror))
     code = CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
     if operation.startswith("sync") and code is not ErrorCode.TOO_MANY_FILES:
         # Also for want of space: what was written may be lost already.

@@ -1,21 +1,24 @@
 """Reading files of a disk that cannot read some of its sectors: these are zeros, and whoever reads hears of them.
 
+Only where the medium has lost them (`storage.api.Unreadable`): what could not be read for any other reason, such as want
+of memory, is there still, and must not be taken for lost.
 Zeros verify nowhere, so what reads this way takes them for damage: a hole in the log, a file that is made again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeAlias
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.storage.api import File, Storage, read_file
+from horolog.storage.api import File, Storage, Unreadable, read_file
 
 SECTOR_BYTES = 4_096  # the least that a disk reads, or cannot read
-Lose: TypeAlias = Callable[[int, int, HorologError], None]  # bytes [from, to), and why
+Lose: TypeAlias = Callable[[int, int, Unreadable], None]  # bytes [from, to), and why
 
 
-def _none(first: int, stop: int, why: HorologError) -> None:
+def _none(first: int, stop: int, why: Unreadable) -> None:
     """Whoever reads finds out: what it reads has a check sum."""
 
 
@@ -24,20 +27,15 @@ def read_around(file: File, offset: int, length: int, lose: Lose = _none) -> byt
 
     lose  is told the bytes [from, to) of each, and why; it raises where that is too much
     """
-    try:
+    with suppress(Unreadable):
         return file.read(offset, length)
-    except HorologError as error:
-        if error.code is not ErrorCode.DISK_FAILED:
-            raise
     stop = min(offset + length, file.size())
     pieces = []
     while offset < stop:
         after = min(stop, offset - offset % SECTOR_BYTES + SECTOR_BYTES)
         try:
             pieces.append(file.read(offset, after - offset))
-        except HorologError as error:
-            if error.code is not ErrorCode.DISK_FAILED:
-                raise
+        except Unreadable as error:
             lose(offset, after, error)
             pieces.append(bytes(after - offset))
         offset = after
@@ -54,15 +52,17 @@ class ReadsAround:
         self._file = file
         self._left = most
         self.gaps: list[tuple[int, int]] = []
+        self.why = ""  # in the system's words, of the last gap
 
     def read(self, offset: int, length: int) -> bytes:
         """Read the file; sector by sector once a read has failed."""
         return read_around(self._file, offset, length, self._lose)
 
-    def _lose(self, first: int, stop: int, why: HorologError) -> None:
+    def _lose(self, first: int, stop: int, why: Unreadable) -> None:
         if self._left <= 0:
             raise why
         self._left -= 1
+        self.why = why.why
         if self.gaps and self.gaps[-1][1] == first:
             first = self.gaps.pop()[0]
         self.gaps.append((first, stop))
@@ -79,9 +79,8 @@ def reads_elsewhere(file: File, bad: int) -> bool:
         try:
             if file.read(place * SECTOR_BYTES, SECTOR_BYTES):
                 return True
-        except HorologError as error:
-            if error.code is not ErrorCode.DISK_FAILED:
-                raise
+        except Unreadable:
+            continue
     return False
 
 

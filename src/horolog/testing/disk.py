@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.storage.api import Unreadable
 from horolog.storage.disk import Disk
 from horolog.testing.inode import Inode
 
@@ -54,11 +55,7 @@ class FaultyFile:
         length = max(0, min(length, self._inode.size - offset))
         for first, stop in self._disk.unreadable.get(self._path, ()):
             if offset < stop and first < offset + length:
-                raise HorologError(
-                    ErrorCode.DISK_FAILED,
-                    f"read {self._path}: Input/output error",
-                    field=self._path,
-                )
+                raise Unreadable(self._path, "Input/output error")
         found = bytes(self._inode.seen[offset : offset + length])
         return found + bytes(length - len(found))
 
