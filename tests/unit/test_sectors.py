@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import numpy as np
 import pytest
 from worlds import checkpoint, take_all
@@ -25,7 +28,8 @@ from horolog.protocol.commands import (
 from horolog.protocol.queue_commands import Pull
 from horolog.protocol.rocketmq.message import encode
 from horolog.storage.api import Unreadable
-from horolog.storage.sectors import SECTOR_BYTES, read_around, reads_elsewhere
+from horolog.storage.disk import Disk
+from horolog.storage.sectors import SECTOR_BYTES, read_around, read_if_any, reads_elsewhere
 from horolog.testing.disk import FaultyDisk
 
 LOG = "shard-00/log/00000000000000000000.log"
@@ -228,6 +232,25 @@ def test_nothing_is_lost_that_is_not_the_mediums_fault() -> None:
     with pytest.raises(HorologError, match="Cannot allocate memory"):
         reads_elsewhere(Starved(b"x"), 0)
     assert lost == []
+
+
+def test_a_file_that_is_there_is_not_taken_for_missing(tmp_path, monkeypatch) -> None:
+    """A start without memory to read a checkpoint must end, and not go on from an older one."""
+    (tmp_path / "a").write_bytes(b"x")
+    (tmp_path / "directory").mkdir()
+    disk, real = Disk(tmp_path), os.pread
+    reason = errno.ENOMEM
+
+    def pread(*_arguments: object) -> bytes:
+        raise OSError(reason, os.strerror(reason))
+
+    monkeypatch.setattr(os, "pread", pread)
+    with pytest.raises(HorologError, match="Cannot allocate memory"):
+        read_if_any(disk, "a")
+    reason = errno.EIO
+    assert [read_if_any(disk, path) for path in ("a", "directory", "missing")] == [b""] * 3
+    monkeypatch.setattr(os, "pread", real)
+    assert read_if_any(disk, "a") == b"x"
 
 
 @pytest.mark.parametrize("part", ["queues", "hours", "runs"])

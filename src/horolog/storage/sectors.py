@@ -85,12 +85,12 @@ def reads_elsewhere(file: File, bad: int) -> bool:
 
 
 def read_if_any(storage: Storage, path: str) -> bytes:
-    """The whole content of a file; nothing if it is missing, or the disk cannot read it."""
+    """The whole content of a file; nothing if it is missing, the medium has lost it, or a directory is in its place."""
     try:
         return read_file(storage, path)
-    except FileNotFoundError:
+    except (FileNotFoundError, Unreadable):
         return b""
     except HorologError as error:
-        if error.code is not ErrorCode.DISK_FAILED:
+        if error.code is not ErrorCode.DISK_FAILED or storage.is_file(path):
             raise
         return b""
