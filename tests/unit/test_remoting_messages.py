@@ -342,7 +342,8 @@ def filled(door: RemotingDoor, client: RemotingClient, count: int, tag: str = "A
         ({"maxMsgNums": 0}, Status.SUCCESS, 1),  # of pull consumers in Go
         ({"subscription": "B"}, Status.PULL_RETRY_IMMEDIATELY, 3),
         ({"queueOffset": 3}, Status.PULL_NOT_FOUND, 3),
-        ({"queueOffset": 4}, Status.PULL_OFFSET_MOVED, 0),
+        ({"queueOffset": 4}, Status.PULL_OFFSET_MOVED, 3),
+        ({"queueOffset": 4, "sysFlag": 5}, Status.PULL_OFFSET_MOVED, 0),  # of a push consumer
         ({"queueOffset": -1}, Status.PULL_OFFSET_MOVED, 0),
         ({"queueId": 1}, Status.PULL_NOT_FOUND, 0),
         ({"queueId": 1, "queueOffset": 5}, Status.PULL_OFFSET_MOVED, 0),

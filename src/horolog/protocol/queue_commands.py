@@ -40,6 +40,7 @@ class Pull:
     group: str = ""  # whose settings may forbid it, if it exists; "": nobody's
     is_sql: bool = False  # the filter is a SQL92 expression
     broadcasts: bool = False  # all members of the group get everything
+    resumes: bool = False  # past the end of the queue it goes on where the group stands
 
 
 @dataclass(slots=True)

@@ -95,20 +95,19 @@ class Pulls:
         return Reply(token, found)
 
     def _stands(self, topic: Topic, command: Pull) -> int:
-        """Where a group goes on whose offset is past the end of a queue: at its own progress.
+        """Where a consumer goes on whose offset is past the end of a queue.
 
-        That offset is one of a topic that was deleted and made again, or of a directory that was restored: what has come
-        since then is new to the group.  Without progress, or if each member gets everything, it begins as a new group
-        does.  A pull of no group goes on at the end.
+        At the end; but if its group's progress is kept here, where the group stands, or where a new one begins.  That
+        offset is one of a topic that was deleted and made again, or of a directory that was restored: what has come since
+        then is new to the group.
         """
         queue = topic.queues[command.queue_id]
-        if not command.group:
+        if not command.resumes:
             return queue.length
         group = self._shard.ready.groups.ids.get(command.group)
-        if group is not None and not command.broadcasts:
-            found = self._shard.ready.find(group, topic.id, command.queue_id)
-            if found is not None:
-                return max(found.floor, queue.first)
+        found = group and self._shard.ready.find(group, topic.id, command.queue_id)
+        if found:
+            return max(found.floor, queue.first)
         return queue.length if queue.first else 0
 
     # --- waiting pulls --------------------------------------------------------------------------

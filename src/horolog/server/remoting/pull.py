@@ -84,6 +84,8 @@ class PullCodes:
             group=group,
             is_sql=expression.type == SQL92,
             broadcasts=not flags & _SUBSCRIBES and self._node.registry.broadcasts(group),
+            # Push consumers that have consumed something tell so with each pull; others decide themselves.
+            resumes=bool(flags & _COMMITS),
         )
         if command.poll_ms:
             request.park()
