@@ -56,11 +56,29 @@ class Log:
         if self.group.is_busy:
             await self._ended.wait()
 
+    async def rung(self, ring: Callable[[], None]) -> None:
+        """Let a timer ring, and wait for the write that it begins."""
+        self._ended.clear()
+        ring()
+        await self._ended.wait()
+
     def after_power_cut(self, base: int, length: int) -> bytes:
         """What the disk has of a segment when the power is back."""
         self.group.end_jobs()
         self.disk.crash(power_cut=True)
         return read_file(self.disk, f"log/{segment_name(base)}")[:length]
+
+
+def _timers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, Callable[[], None]]]:
+    """Timers that the loop is given from now on: seconds, and what they call."""
+    timers: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(wait_s: float, ring: Callable[[], None]) -> SimpleNamespace:
+        timers.append((wait_s, ring))
+        return SimpleNamespace(cancel=lambda: None)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
+    return timers
 
 
 def run(story: Callable[[], Any]) -> None:
@@ -128,13 +146,7 @@ def test_p2_an_idle_log_is_synced_although_its_timer_rings_early(monkeypatch) ->
     """By the clock the interval is not over then, and nobody may write again for hours."""
 
     async def story() -> None:
-        rings: list[tuple[float, Callable[[], None]]] = []
-
-        def call_later(wait_s: float, ring: Callable[[], None]) -> SimpleNamespace:
-            rings.append((wait_s, ring))
-            return SimpleNamespace(cancel=lambda: None)
-
-        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
+        rings = _timers(monkeypatch)
         log = Log("interval")
         for at in range(3):
             log.clock.advance(1)
@@ -142,9 +154,7 @@ def test_p2_an_idle_log_is_synced_although_its_timer_rings_early(monkeypatch) ->
         ((wait_s, ring),) = rings  # one for all of them
         assert wait_s == FLUSH_INTERVAL_MS / 1000
         log.clock.advance(FLUSH_INTERVAL_MS - 4)
-        log._ended.clear()
-        ring()
-        await log._ended.wait()
+        await log.rung(ring)
         assert log.group.durable == 3
         log.group.end_jobs()
 
@@ -153,13 +163,7 @@ def test_p2_an_idle_log_is_synced_although_its_timer_rings_early(monkeypatch) ->
 
 def test_p2_a_timer_that_rings_during_a_write_is_not_forgotten(monkeypatch) -> None:
     async def story() -> None:
-        rings: list[tuple[float, Callable[[], None]]] = []
-
-        def call_later(wait_s: float, ring: Callable[[], None]) -> SimpleNamespace:
-            rings.append((wait_s, ring))
-            return SimpleNamespace(cancel=lambda: None)
-
-        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later)
+        rings = _timers(monkeypatch)
         log = Log("interval")
         await log.put(b"x")
         log._ended.clear()
@@ -170,9 +174,7 @@ def test_p2_a_timer_that_rings_during_a_write_is_not_forgotten(monkeypatch) -> N
         assert log.group.durable == 0
         wait_s, ring = rings.pop()
         assert wait_s == 0
-        log._ended.clear()
-        ring()
-        await log._ended.wait()
+        await log.rung(ring)
         assert log.group.durable == 2
         log.group.end_jobs()
 
