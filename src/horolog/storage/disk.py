@@ -29,7 +29,7 @@ _OF_THE_MEDIUM = frozenset(
     getattr(errno, name, errno.EIO)
     for name in ("EIO", "EILSEQ", "ENODATA", "EBADMSG", "EUCLEAN", "EREMOTEIO")
 )
-NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # by this file system
+_NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})  # by this file system
 _ZEROS = 1 << 20  # bytes written at once where space cannot be reserved otherwise
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE, of Linux's fcntl.h: begin, and wait for nothing
 _sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)
@@ -51,6 +51,17 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise failure(operation, path, error) from error
+
+
+def sync_names(fd: int) -> bool:
+    """Return when the names in an open directory are durable; False where the file system can sync no directory."""
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NOT_SUPPORTED:
+            raise
+        return False
+    return True
 
 
 def failure(operation: str, path: Path, error: OSError) -> HorologError:
@@ -141,7 +152,7 @@ class DiskFile:
             try:
                 os.posix_fallocate(self._fd, 0, size)
             except OSError as error:
-                if error.errno not in NOT_SUPPORTED:
+                if error.errno not in _NOT_SUPPORTED:
                     raise
                 for at in range(end, size, _ZEROS):  # written zeros reserve their space as well
                     self.write(at, bytes(min(_ZEROS, size - at)))
@@ -178,11 +189,11 @@ class DiskFile:
 class Disk:
     """A directory of the real disk (`storage.api.Storage`).
 
-    read_only  files are opened for reading only: another's directory, or a medium that cannot be written to
+    read_only          files are opened for reading only: another's directory, or a medium that cannot be written to
+    check              called before anything is opened or changed by its path; raises if that would happen in another
+                       directory than the one of the files that are open (`storage.lock`)
     syncs_directories  False once the file system has said that it can sync no directory: what a power cut does to
-               names is its own affair then
-    check      called before anything is opened or changed by its path; raises if that would happen in another
-               directory than the one of the files that are open (`storage.lock`)
+                       names is its own affair then
     """
 
     def __init__(
@@ -257,11 +268,8 @@ class Disk:
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             fd = opened(lambda: os.open(self._own(path), flags))
             try:
-                os.fsync(fd)
-            except OSError as error:
-                if error.errno not in NOT_SUPPORTED:
-                    raise
-                self.syncs_directories = False
+                if not sync_names(fd):
+                    self.syncs_directories = False
             finally:
                 os.close(fd)
 

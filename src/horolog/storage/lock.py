@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.storage.disk import CODES, NOT_SUPPORTED, failure, whose
+from horolog.storage.disk import CODES, failure, sync_names, whose
 
 
 def gone(path: str) -> HorologError:
@@ -40,21 +40,21 @@ def _make_durably(directory: Path, mode: int = 0o777) -> None:
     if not directory.is_dir():
         _make_durably(directory.parent)
         directory.mkdir(mode, exist_ok=True)
-        _sync_names(directory.parent)
+        _sync_names_in(directory.parent)
     elif not (directory / "meta").exists():
-        _sync_names(directory.parent)
+        _sync_names_in(directory.parent)
 
 
-def _sync_names(directory: Path) -> None:
+def _sync_names_in(directory: Path) -> None:
     """Return when the names in a directory are durable, where it may be read and can be synced."""
     try:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:
         return  # it is somebody else's, and may be written to or not
     try:
-        os.fsync(fd)
+        sync_names(fd)
     except OSError as error:
-        if error.errno not in NOT_SUPPORTED and error.errno != errno.EROFS:
+        if error.errno != errno.EROFS:
             raise
     finally:
         os.close(fd)
