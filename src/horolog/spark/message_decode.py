@@ -17,6 +17,7 @@ from horolog.log.record import DUE_AT, HEAD_BYTES
 from horolog.log.stored import stored
 from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.bodies import inflate
 from horolog.spark.property_columns import PropertyColumns, pairs_of, uniform_of
 
 Rows = npt.NDArray[np.int64]
@@ -243,22 +244,16 @@ class Records:
 
 
 def inflated(body: bytes) -> bytes:
-    """A body that its producer compressed; as it is if it is neither gzip nor zlib, or is larger than a body may be.
-
-    Deflate makes a thousandth of what repeats: a message of 4 MiB may say that it is one of 4 GiB.
-    """
+    """A body that its producer compressed; as it is if it is neither gzip nor zlib, or is larger than a body may be."""
     wbits = _GZIP if body.startswith(b"\x1f\x8b") else zlib.MAX_WBITS
     plain, rest = b"", body
     while rest:
-        inflating = zlib.decompressobj(wbits)
-        try:
-            plain += inflating.decompress(rest, BODY_MAX + 1 - len(plain))
-        except zlib.error:
+        found = inflate(rest, BODY_MAX - len(plain), wbits=wbits)
+        if found is None:
             return body
-        if not inflating.eof or len(plain) > BODY_MAX:
-            return body
+        plain += found[0]
         # A gzip may have several members, and zeros behind them
-        rest = inflating.unused_data.lstrip(b"\0") if wbits == _GZIP else b""
+        rest = found[1].lstrip(b"\0") if wbits == _GZIP else b""
     return plain
 
 

@@ -28,12 +28,23 @@ def for_5x(body: bytes, sys_flag: int) -> tuple[bytes, bool]:
         return body, False
     if sys_flag & _HOW not in _ZLIB or body.startswith(_GZIP_MAGIC):
         return body, True
-    inflating = zlib.decompressobj()
+    inflated = inflate(body, BODY_MAX)
+    return (body, True) if inflated is None else (inflated[0], False)
+
+
+def inflate(packed: bytes, most: int, *, wbits: int = zlib.MAX_WBITS) -> tuple[bytes, bytes] | None:
+    """What these bytes inflate to, and those that follow them; None if that is damaged, or more than `most` bytes.
+
+    Deflate makes a thousandth of what repeats: a message of 4 MiB may say that it is one of 4 GiB.
+
+    wbits  as of `zlib.decompressobj`
+    """
+    inflating = zlib.decompressobj(wbits)
     try:
-        plain = inflating.decompress(body, BODY_MAX + 1)
+        plain = inflating.decompress(packed, most + 1)
     except zlib.error:
-        return body, True
-    return (plain, False) if inflating.eof and len(plain) <= BODY_MAX else (body, True)
+        return None
+    return (plain, inflating.unused_data) if inflating.eof and len(plain) <= most else None
 
 
 def size_for_5x(record: bytes) -> int:
