@@ -120,13 +120,17 @@ class FarBuffer(EntryFiles):
         """
         if not self._take(count, log_bytes):
             return f"the files of {self.directory} are shorter than the checkpoint says"
-        if tolerant:
-            self._repair_damaged(count)
         for first in range(0, count, _READ_ROWS):
-            entries = self._read(first, min(count, first + _READ_ROWS))
+            stop = min(count, first + _READ_ROWS)
+            entries = self._read(first, stop)
             good = is_readable(entries)
             if not tolerant and not bool(good.all()):
                 return f"{self.directory}: {int((~good).sum())} index entries are damaged"
+            if not bool(good.all()) and self.repair is not None:
+                self.repair(self, np.flatnonzero(~good) + first)
+                # Due times are taken from them.
+                entries = self._read(first, stop)
+                good = is_readable(entries)
             self._take_in(first, entries["due_ms"], entries["topic"])
             self.states[np.flatnonzero(~good) + first] = EntryState.QUARANTINED
         self._open_keys()
@@ -135,14 +139,6 @@ class FarBuffer(EntryFiles):
             self.states[rows] = state
         self._recount()
         return ""
-
-    def _repair_damaged(self, count: int) -> None:
-        """Make damaged entries again, where that can be done: due times are taken from them."""
-        for first in range(0, count, _READ_ROWS):
-            entries = self._read(first, min(count, first + _READ_ROWS))
-            bad = np.flatnonzero(~is_readable(entries)) + first
-            if len(bad) and self.repair is not None:
-                self.repair(self, bad)
 
     def _recount(self) -> None:
         """Counts again from what waits: after damage, when an entry's topic can't be trusted."""
