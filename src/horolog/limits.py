@@ -31,9 +31,7 @@ DEDUP_MS = 2 * MINUTE_MS  # a client that retries for longer has told its user o
 DEDUP_MAX_MS = DAY_MS  # ours: a message id is looked up in all that was sent meanwhile
 INVISIBLE_MIN_MS = 10 * SECOND_MS  # receive; a shorter lease ends before a client can work
 INVISIBLE_MAX_MS = 12 * HOUR_MS
-INVISIBLE_DEFAULT_MS = (
-    30 * SECOND_MS
-)  # of a receive over HTTP or by `horolog receive` that names none
+INVISIBLE_DEFAULT_MS = 30 * SECOND_MS  # receive, over HTTP or by the command, that names none
 REDELIVERY_MIN_MS = 200  # a nack of 0–10 ms (Node's defect) would otherwise spin
 LATE_AFTER_MIN_MS = SECOND_MS  # of a late policy; less is no lateness but a busy turn
 LATE_AFTER_MAX_MS = 366 * DAY_MS  # of a late policy: a year, and a time stays a plain number
@@ -208,9 +206,7 @@ ACCESS_SECRET_MIN = 8  # characters of a secret or a token: shorter ones can be 
 
 # --- the log ----------------------------------------------------------------------------------
 SEGMENT_BYTES = 256 * MIB
-RETENTION_BYTES_MAX = (
-    10**15
-)  # of log, as a setting: a petabyte; more is a typing error, and 0 says no bound
+RETENTION_BYTES_MAX = 10**15  # a petabyte; more is a typing error, and 0 says no bound
 FRAME_BYTES_MAX = 1 * MIB  # or one atomic unit
 MARK_IDLE_MS = 100  # an idle log states its durable position this long after the last group
 FLUSH_INTERVAL_MS = 500  # `flush = interval`

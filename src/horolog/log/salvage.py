@@ -241,7 +241,8 @@ def kept_path(shard: str, first: int) -> str:
 def kept_places(storage: Storage, shard: str) -> list[int]:
     """The log positions of which such files are there, ascending."""
     names = storage.list(f"{shard}/{KEPT}")
-    return [int(name[:-6]) for name in names if name.endswith(".bytes") and name[:-6].isdigit()]
+    firsts = [name.removesuffix(".bytes") for name in names if name.endswith(".bytes")]
+    return [int(first) for first in firsts if first.isdigit()]
 
 
 def _keep(storage: Storage, path: str, segment: File, at: int, length: int) -> None:

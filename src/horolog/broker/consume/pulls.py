@@ -105,9 +105,10 @@ class Pulls:
         if not command.resumes:
             return queue.length
         group = self._shard.ready.groups.ids.get(command.group)
-        found = group and self._shard.ready.find(group, topic.id, command.queue_id)
-        if found:
-            return max(found.floor, queue.first)
+        if group is not None:
+            found = self._shard.ready.find(group, topic.id, command.queue_id)
+            if found is not None:
+                return max(found.floor, queue.first)
         return queue.length if queue.first else 0
 
     # --- waiting pulls --------------------------------------------------------------------------

@@ -45,8 +45,7 @@ def given_up_before(shard: Shard, reader: SegmentReader) -> list[Problem]:
     """What a salvage has given up where no replay comes by, below a checkpoint, and whose bytes are still kept."""
     found = []
     for first in kept_places(shard.storage, shard.directory):
-        base = first - first % reader.segment_bytes
-        if not shard.storage.is_file(reader.path(base)):
+        if not shard.storage.is_file(reader.path(first)):
             # Retention has dropped it.
             continue
         header = parse(reader.bytes_around(first, HEADER_BYTES))
