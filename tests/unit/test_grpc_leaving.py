@@ -444,6 +444,7 @@ def test_a_broken_invariant_is_told_in_the_protocols_own_way(tmp_path) -> None:
         """An engine that cannot even take a command."""
 
         on_answers: ClassVar[list[Any]] = []
+        before_turn: Any = None
 
         def submit(self, command: object) -> Any:
             raise RuntimeError("no")

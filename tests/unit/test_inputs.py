@@ -222,6 +222,93 @@ def test_what_early_answers_bring_has_no_turn_before_the_write_that_this_turn_be
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
+def test_what_doors_have_gathered_is_asked_at_the_end_of_the_write_under_way() -> None:
+    """In the turn that this brings, with all of them; if the write takes long, before it."""
+
+    async def run() -> None:
+        disk = FaultyDisk()
+        engine = await with_engine(disk)
+        await engine.until_quiet()
+        asked: list[str] = []
+        answers: list[asyncio.Future[Any]] = []
+
+        def gather(name: str) -> None:
+            def ask() -> None:
+                asked.append(name)
+                answers.append(engine.submit(send(name)))
+
+            engine.before_turn(ask)
+
+        gather("at once")
+        assert not asked
+        await asyncio.sleep(0)
+        assert asked == ["at once"]
+        await engine.until_quiet()
+        with disk.stalled("sync shard-00/log"):
+            first = engine.submit(send("first"))
+            while engine.inputs or not engine.log.is_busy:
+                await asyncio.sleep(0)
+            gather("slow")
+            assert len(asked) == 1
+            while len(asked) == 1:  # the write does not end
+                await asyncio.wait({first}, timeout=0.01)
+            assert not first.done()
+            turns = sum(engine.meters.commands.counts)
+            gather("a")
+            gather("b")
+        await first
+        assert asked == ["at once", "slow", "a", "b"]
+        await asyncio.gather(*answers)
+        assert sum(engine.meters.commands.counts) - turns <= 3, "one for the end of each write"
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_a_door_whose_sends_cannot_be_asked_keeps_no_other_from_a_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        engine = await with_engine(FaultyDisk())
+        answer: list[asyncio.Future[Any]] = []
+
+        def broken() -> None:
+            raise RuntimeError("a mistake of ours")
+
+        engine.before_turn(broken)
+        engine.before_turn(lambda: answer.append(engine.submit(send("m"))))
+        await engine.until_quiet()
+        assert await answer[0]
+        await engine.stop()
+        refusals: list[Any] = []
+        engine.before_turn(lambda: refusals.append(engine.submit(send("late"))))
+        await asyncio.sleep(0)
+        with pytest.raises(HorologError, match="stopping"):
+            await refusals[0]
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    assert "a mistake of ours" in caplog.text
+
+
+def test_what_doors_have_gathered_when_the_disk_fails_is_refused() -> None:
+    async def run() -> None:
+        disk = FaultyDisk()
+        engine = await with_engine(disk)
+        await engine.until_quiet()
+        found: list[object] = []
+        with disk.stalled("sync shard-00/log"):
+            engine.ask(send("first"), found.append)
+            while engine.inputs or not engine.log.is_busy:
+                await asyncio.sleep(0)
+            engine.before_turn(lambda: engine.ask(send("second"), found.append))
+            engine._fail(HorologError(ErrorCode.DISK_FAILED, "gone"))
+            await asyncio.sleep(0)
+        assert [code(each) for each in found] == [ErrorCode.DISK_FAILED, ErrorCode.INTERNAL]  # type: ignore[arg-type]
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
 def test_inputs_wait_for_the_write_under_way_three_times_as_long_as_a_turn_takes() -> None:
     async def run() -> None:
         engine = await with_engine(FaultyDisk())

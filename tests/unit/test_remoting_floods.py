@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -141,6 +142,9 @@ class StalledEngine:
     def __init__(self) -> None:
         self.thens: list[Callable[[object], None]] = []
         self.clock = SimulatedClock(1_000)
+
+    def before_turn(self, ask: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(ask)
 
     def ask(self, command: object, then: Callable[[object], None]) -> None:
         self.thens.append(then)

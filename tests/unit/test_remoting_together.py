@@ -193,3 +193,27 @@ def test_what_a_connection_sends_in_several_chunks_stays_in_order(crowd: Crowd) 
     assert [client.answer(n).code for n in range(3)] == [0, 0, 0]
     pulled = client.done(Code.PULL_MESSAGE, pulling(queueOffset=LEARNED))
     assert [each.body for each in layouts(pulled.body)] == [b"0", b"1", b"2"]
+
+
+def test_chunks_of_a_connection_that_come_together_are_one_command(crowd: Crowd) -> None:
+    """Also beside those of other connections; what is unlike the others goes on in its place."""
+    first, second, third = crowd.sends(2), crowd.sends(3), crowd.sends(4, name="x")
+    links, ports = crowd.links(), crowd.ports
+    crowd.asked.clear()
+
+    def hear() -> None:
+        for requests in (first, second, third):
+            for port, request in zip(ports[:2], requests, strict=False):
+                links[port].data_received(encode(request))
+
+    crowd.door.within(hear)
+    for opaque in (2, 3, 4):
+        assert [client.answer(opaque).code for client in crowd.clients[:2]] == [0, 0]
+    assert len(crowd.asked) == 1
+    assert len(crowd.asked[0].columns().sizes) == 6
+    pulled = crowd.clients[0].done(Code.PULL_MESSAGE, pulling(queueOffset=LEARNED))
+    found = [(each.born_host[1], each.properties) for each in layouts(pulled.body)]
+    for n, port in enumerate(ports[:2]):
+        mine = [properties for born, properties in found if born == port]
+        for properties, opaque in zip(mine, (2, 3, 4), strict=True):
+            assert b"UNIQ_KEY\x01ID%d%d\x02" % (opaque, n) in properties

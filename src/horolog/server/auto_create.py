@@ -42,6 +42,10 @@ class AutoCreate:
         """The engine's."""
         return self._engine.on_answers
 
+    def before_turn(self, ask: Callable[[], None]) -> None:
+        """Do what the engine does."""
+        self._engine.before_turn(ask)
+
     def submit(self, command: Command) -> asyncio.Future[Any]:
         """Do what the engine does, but for TOPIC_NOT_FOUND of a route or a send."""
         if isinstance(command, DescribeTopic | SendMessages):

@@ -77,6 +77,7 @@ class GrpcFront:
             transactions,
             sessions,
             self._access,
+            engine,
         )
         self._conversations: dict[Call, Conversation] = {}
         self._refused: dict[Call, str] = {}  # Telemetry of nobody, and why

@@ -21,6 +21,7 @@ from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import SessionCalls, client_id_of
 from horolog.server.grpc_transactions import TransactionCalls
+from horolog.server.loop import Engine
 from horolog.server.together import parts
 
 NOT_IMPLEMENTED = (
@@ -61,7 +62,9 @@ class UnaryCalls:
         transactions: TransactionCalls,
         sessions: SessionCalls,
         access: GrpcAccess | None,
+        engine: Engine,
     ) -> None:
+        self._engine = engine
         self._producers = producers
         self._consumers = consumers
         self._access = access
@@ -130,7 +133,7 @@ class UnaryCalls:
                 others.append((method, request, call))
         if sends:
             if not self._sends:
-                asyncio.get_running_loop().call_soon(self._store)
+                self._engine.before_turn(self._store)
             self._sends += sends
         if acks:
             self._consumers.ack_all(acks)

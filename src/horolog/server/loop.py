@@ -34,6 +34,7 @@ from horolog.server.jobs import Jobs
 from horolog.server.meters import Meters
 from horolog.server.running import OffloadMaker
 from horolog.server.ticket import Ticket
+from horolog.server.together import Once
 from horolog.server.write_back import WriteBack
 from horolog.storage.api import Storage
 
@@ -43,6 +44,7 @@ _SWITCH_S = 0.000_1
 _GATHER_TURNS = 3  # so many times as long as a turn takes do inputs wait while the disk is busy,
 _GATHER_S_MIN, _GATHER_S_MAX = 0.001, 0.01  # within these bounds
 _GATHER_BYTES = 64 * KIB  # of sends that wait for more: a turn costs what 200 small ones do
+_COMPANY_S = 0.002  # so long does what is to become commands wait for more while the disk is busy
 
 
 class Engine:
@@ -69,6 +71,7 @@ class Engine:
             opened.writer, self.broker.disk, clock, flush, opened.broker.shard.log.end
         )
         self._next_turn: asyncio.Handle | None = None  # that is asked for; there is one at most
+        self._before_turn = Once()
         self._has_left = False  # the last turn could not take all inputs
         self._in_turn = False
         self._wants_turn = False  # something came in during this one
@@ -120,6 +123,20 @@ class Engine:
         if (refusal := self._put(ticket, command)) is not None:
             self._loop.call_soon(ticket.settle, refusal)
         return ticket
+
+    def before_turn(self, ask: Callable[[], None]) -> None:
+        """Call `ask` once, before the next turn takes its commands, or two milliseconds from now.
+
+        Until then a door gathers requests whose commands cost less together.  While a write is under way nobody could
+        be answered, and its end brings a turn.
+        """
+        self._before_turn.add(ask)
+        if self._stopping or self.failed.done():
+            self._loop.call_soon(self._before_turn.call)  # they are refused
+        elif self.log.is_busy:
+            self._before_turn.call_within(self._loop, _COMPANY_S)
+        else:
+            self._soon()
 
     def _put(self, token: asyncio.Future[Any] | Ticket, command: Command) -> HorologError | None:
         if self._stopping or self.failed.done():
@@ -181,11 +198,13 @@ class Engine:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._in_turn = True
+        self._before_turn.call()
+        self._wants_turn = False  # what was asked is taken now
         inputs = self.inputs.take(TURN_COMMANDS_MAX)
         self._has_left = bool(self.inputs)
         now = Now(self.clock.wall_ms(), self.clock.monotonic_ms())
         self.meters.begin(len(inputs), *now)
-        self._in_turn = True
         try:
             effects = self.broker.begin(
                 inputs, now, commit=self.log.commit, durable=self.log.durable
@@ -314,6 +333,7 @@ class Engine:
     def _is_quiet(self) -> bool:
         return (
             not self.inputs
+            and not self._before_turn
             and self.log.is_quiet
             and self._next_turn is None
             and not self.checkpointing.is_busy
@@ -371,6 +391,7 @@ class Engine:
         self.inputs.clear()
         self._held.clear()
         self.checkpointing.refuse()
+        self._before_turn.call()  # they are refused
         for future in self._quiet:
             if not future.done():
                 future.set_result(None)

@@ -1,12 +1,18 @@
-"""Requests that several connections have sent in one turn of the event loop, in parts that become a command each."""
+"""Requests that several connections have sent at about the same time: until when they are gathered, and in which parts.
+
+A part becomes a command.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from horolog.limits import MIB
 
+_log = logging.getLogger("horolog")
 MESSAGES_MAX = 1_024  # of a part, unless one request has more
 BYTES_MAX = MIB
 _Asked = TypeVar("_Asked")
@@ -28,3 +34,36 @@ def parts(
         size += more_bytes
     if part:
         yield part
+
+
+class Once:
+    """What is called once, together, by `call`: doors that hand on what they have gathered."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __bool__(self) -> bool:
+        """Whether something waits."""
+        return bool(self._waiting)
+
+    def add(self, each: Callable[[], None]) -> None:
+        """One more."""
+        self._waiting.append(each)
+
+    def call_within(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        """Have them called at that time, unless they are before."""
+        if self._timer is None:
+            self._timer = loop.call_later(seconds, self.call)
+
+    def call(self) -> None:
+        """Call all that wait, each whatever happens to the others."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            try:
+                each()
+            except Exception:  # noqa: BLE001 - nobody else, and no turn of the core, may suffer from it
+                _log.exception("what a door has gathered could not be handed on")

@@ -15,7 +15,7 @@ from horolog.protocol.remoting.frame_reader import Reader, read_frame
 from horolog.protocol.remoting.header_shapes import FIELDS, Columns, HeaderShape, Values
 from horolog.protocol.remoting.shapes import Pace
 
-_RUN_MAX = 256  # frames
+RUN_MAX = 256  # frames
 _FEW = 4  # frames of a chunk that are quicker read one by one
 
 Cut = tuple[int, int, int, int]  # as of `Reader.cut`
@@ -44,6 +44,15 @@ class Alike:
             assert isinstance(column, list)
             column += more
         self.bodies += bodies
+
+    def follows(self, last: Frame | Alike) -> bool:
+        """Add all of it to a run of the same shape, unless that gets too long; False if it is still for itself."""
+        if not isinstance(last, Alike) or last.shape is not self.shape:
+            return False
+        if len(last) + len(self) > RUN_MAX:
+            return False
+        last.add(self.columns, self.bodies)
+        return True
 
     @property
     def sample(self) -> Frame:
@@ -111,7 +120,7 @@ class SendReader(Reader):
             stop = at + len(list(group))
             if is_read:
                 self._pace.matched += stop - at
-                pieces = [slice(i, min(stop, i + _RUN_MAX)) for i in range(at, stop, _RUN_MAX)]
+                pieces = [slice(i, min(stop, i + RUN_MAX)) for i in range(at, stop, RUN_MAX)]
                 for piece in pieces:
                     run = _run_of(found, shape, piece.stop - piece.start)
                     run.add(Columns(*[column[piece] for column in columns]), bodies[piece])
@@ -165,7 +174,7 @@ def _run_of(found: list[Frame | Alike], shape: HeaderShape, count: int) -> Alike
     """The last run, if so many more of that shape may be added to it; else a new one."""
     if found:
         last = found[-1]
-        if isinstance(last, Alike) and last.shape is shape and len(last) + count <= _RUN_MAX:
+        if isinstance(last, Alike) and last.shape is shape and len(last) + count <= RUN_MAX:
             return last
     run = Alike(shape)
     found.append(run)

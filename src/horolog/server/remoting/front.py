@@ -272,7 +272,7 @@ class RemotingFront:
             frames = self._allowed(self._access, link, frames)
         if frames:
             if not self._sends:
-                asyncio.get_running_loop().call_soon(self._store)
+                self.node.engine.before_turn(self._store)
             self._sends.append((link, frames))
 
     def _store(self) -> None:

@@ -1,17 +1,16 @@
 """Sends of 4.x clients, and recalls: by a handle, or by a message that is sent to cancel another one.
 
-All sends that came in one piece are one command for each topic (`protocol.remoting.send`), and sends of one shape that
-came by several connections at once are one command too: what a command costs is shared by them, and each frame has its
-own answer.  A topic that is not there is made, if that is wanted, as RocketMQ
-makes it: with as many queues as the client asks for, at most those of the template topic.  All sends to it that come
-until it is there wait, and are stored in the order in which they came.
+All sends that a connection brings until the next turn are one command for each topic (`protocol.remoting.send`), and
+those of one shape from several connections are one command too: what a command costs is shared by them, and each frame
+has its own answer.  A topic that is not there is made, if that is wanted, as RocketMQ makes it: with as many queues as
+the client asks for, at most those of the template topic.  All sends to it that come until it is there wait, and are
+stored in the order in which they came.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -76,12 +75,11 @@ class ProduceCodes:
     def take_all(self, sends: Sequence[tuple[RemotingLink, Sequence[Frame | Alike]]]) -> None:
         """Store the messages of all sends that several connections have sent at about the same time.
 
-        Of a connection that has sent several chunks each is taken by itself, so its sends stay in their order.
+        Those of a connection stay in their order.
         """
         alike: dict[HeaderShape, list[_Sender]] = {}
-        chunks = Counter(link for link, _ in sends)
-        for link, frames in sends:
-            only = frames[0] if len(frames) == 1 and chunks[link] == 1 else None
+        for link, frames in _by_link(sends).items():
+            only = frames[0] if len(frames) == 1 else None
             if isinstance(only, Alike):
                 alike.setdefault(only.shape, []).append(_Sender(link, only))
             else:
@@ -127,7 +125,7 @@ class ProduceCodes:
             at = end
 
     def take(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
-        """Store the messages of all sends that came in one chunk of a connection."""
+        """Store the messages of sends of one connection, in their order."""
         peer = (link.peer.host, link.peer.port)
         cancels: list[Cancel] = []
         try:
@@ -252,6 +250,22 @@ class ProduceCodes:
         if recalled.status is RecallStatus.CANCELLED:
             return Answer(fields={"msgId": recalled.message_id})
         return Answer(Status.ILLEGAL_OPERATION, remark=recalled.detail)
+
+
+def _by_link(
+    sends: Sequence[tuple[RemotingLink, Sequence[Frame | Alike]]],
+) -> dict[RemotingLink, list[Frame | Alike]]:
+    """All that each connection has sent, in its order; runs of one shape that follow each other are one."""
+    found: dict[RemotingLink, list[Frame | Alike]] = {}
+    for link, frames in sends:
+        before = found.get(link)
+        if before is None:
+            found[link] = list(frames)
+        else:
+            for each in frames:
+                if not (isinstance(each, Alike) and each.follows(before[-1])):
+                    before.append(each)
+    return found
 
 
 def _fail_all(link: RemotingLink, frames: Sequence[Frame | Alike], error: Exception) -> None:
