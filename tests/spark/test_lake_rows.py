@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import re
+import stat
 import zlib
 from pathlib import Path
 
@@ -209,6 +211,29 @@ def test_a_delta_commit_is_made_once_and_names_only_its_files(runs, tmp_path) ->
     assert delta.forget(uri, day, 7) == sum(file.day < day for file in files)
     assert len(delta.files_of(uri, 7)) == sum(file.day >= day for file in files)
     assert delta.is_committed(uri, "feed", 7)
+
+
+def test_a_table_is_written_where_no_directory_can_be_synced(
+    runs, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on object stores that are mounted; a failed sync of a file still ends the job."""
+    fsync, may_fail = os.fsync, [stat.S_ISDIR]
+
+    def refuse(fd: int) -> None:
+        if any(fails(os.fstat(fd).st_mode) for fails in may_fail):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    uri = str(tmp_path / "lake")
+    files = export(runs, uri, START_MS)
+    assert delta.commit_files(uri, "feed", 7, files)
+    assert reading.sum_of(uri, 7).rows == 502
+    given_up.note(uri, "feed", 8)
+    assert given_up.noted(uri, "feed") == [8]
+    may_fail.append(stat.S_ISREG)
+    with pytest.raises(OSError, match="Invalid argument"):
+        export(runs, uri, START_MS)
 
 
 def test_the_guides_vacuum_removes_what_nothing_names(runs, tmp_path) -> None:

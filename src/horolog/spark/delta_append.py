@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from horolog.errors import HorologError, refused
 from horolog.places import local_place
 from horolog.spark.shared_place import SharedPlace, check_written, shared_place
+from horolog.storage.disk import sync_directory
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -187,9 +188,6 @@ class _Writer:
 
 def _sync(path: str) -> None:
     """The Delta log must not name a file that a power cut takes away."""
-    for each in (path, os.path.dirname(path)):
-        fd = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    sync_directory(Path(path).parent)

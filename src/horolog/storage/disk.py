@@ -64,6 +64,15 @@ def sync_names(fd: int) -> bool:
     return True
 
 
+def sync_directory(directory: Path) -> bool:
+    """The same for a directory that is named."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return sync_names(fd)
+    finally:
+        os.close(fd)
+
+
 def failure(operation: str, path: Path, error: OSError) -> HorologError:
     """What the system says about an operation on a file, as the error of its kind."""
     if operation == "read" and error.errno in _OF_THE_MEDIUM:

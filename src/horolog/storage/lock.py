@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.storage.disk import CODES, failure, sync_names, whose
+from horolog.storage.disk import CODES, failure, sync_directory, whose
 
 
 def gone(path: str) -> HorologError:
@@ -48,16 +48,12 @@ def _make_durably(directory: Path, mode: int = 0o777) -> None:
 def _sync_names_in(directory: Path) -> None:
     """Return when the names in a directory are durable, where it may be read and can be synced."""
     try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        sync_directory(directory)
     except PermissionError:
-        return  # it is somebody else's, and may be written to or not
-    try:
-        sync_names(fd)
+        pass  # it is somebody else's, and may be written to or not
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
-    finally:
-        os.close(fd)
 
 
 class DirectoryLock:

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.lake.frozen_run import FrozenRun
-from horolog.lake.table.delta import sync_directory
 from horolog.lake.table.schema import SCHEMA, LakeFile, day_of
 from horolog.limits import HOUR_MS, MIB
 from horolog.spark.message_decode import Records
+from horolog.storage.disk import sync_directory
 
 GROUP_ROWS = 50_000  # of a row group: what a promotion reads at least
 GROUP_BYTES = 64 * MIB  # of records in one

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from horolog.errors import ErrorCode, refused
 from horolog.lake.table.schema import PARTITIONS, TABLE_SCHEMA, LakeFile
 from horolog.places import local_place
+from horolog.storage.disk import sync_directory
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -123,15 +124,6 @@ def _sync_log(table: Path) -> None:
             os.fsync(file.fileno())
     for directory in (log, table, table.parent):
         sync_directory(directory)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def files_of(uri: str, offload_id: int, *days: str) -> list[str]:

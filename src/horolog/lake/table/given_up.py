@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from horolog.lake.table.delta import sync_directory
+from horolog.storage.disk import sync_directory
 
 _FOLDER = "_given_up"
 
