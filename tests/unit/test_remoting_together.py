@@ -48,6 +48,7 @@ class Crowd:
                 links[port].data_received(encode(request))
 
         self.door.within(hear)
+        self.door.run(self.door.engine.until_quiet())  # they may wait for a write under way
         return self.asked
 
     def sends(self, opaque: int, topic: str = "orders", **fields: Any) -> list[Frame]:
