@@ -314,7 +314,7 @@ def test_inputs_wait_for_the_write_under_way_three_times_as_long_as_a_turn_takes
         engine = await with_engine(FaultyDisk())
         for turn_s, wait_s in ((0.0, 0.001), (0.002, 0.006), (1.0, 0.01)):
             engine.meters.recent_turn_s = turn_s
-            assert engine._gather_s == pytest.approx(wait_s)
+            assert engine.next_turn.gather_s == pytest.approx(wait_s)
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 30))

@@ -1,7 +1,8 @@
 """The process around the core: loop, front ends, start and stop.
 
 main, parts, open_broker            a process from start to end; `failures` says why it ends otherwise
-loop                                turns: commands in (`inputs`, `ticket`), effects performed
+loop                                turns: commands in (`inputs`, `ticket`), effects performed, `replies` given
+next_turn                           when the next turn is
 given_back                          what was leased for callers who have gone
 group_commit, jobs, threads         writes and syncs; work in threads
 checkpointing, backups              who wants a checkpoint, and who keeps its files

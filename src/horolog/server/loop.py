@@ -1,7 +1,8 @@
 """The loop around the core: gathers inputs into turns, performs effects, releases replies.
 
 One thread runs the core (the event loop's), one writes and syncs the log (`group_commit`), one makes checkpoints
-(`checkpointing`).  A failed write or sync of the log ends the process; recovery starts from the disk.
+(`checkpointing`).  A failed write or sync of the log ends the process; recovery starts from the disk.  When the next
+turn is decides `next_turn`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +19,7 @@ from horolog.broker.life.opening import Opened
 from horolog.clock import Clock
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import KIB, TURN_COMMANDS_MAX
+from horolog.limits import TURN_COMMANDS_MAX
 from horolog.protocol.commands import CancelReceive, Command, Receive, SendMessages
 from horolog.protocol.queue_commands import Pull
 from horolog.protocol.transaction_commands import CheckDue
@@ -32,6 +32,8 @@ from horolog.server.group_commit import Flush, GroupCommit
 from horolog.server.inputs import Inputs
 from horolog.server.jobs import Jobs
 from horolog.server.meters import Meters
+from horolog.server.next_turn import NextTurn
+from horolog.server.replies import HeldReplies, give
 from horolog.server.running import OffloadMaker
 from horolog.server.ticket import Ticket
 from horolog.server.together import Once
@@ -41,9 +43,6 @@ from horolog.storage.api import Storage
 _log = logging.getLogger("horolog")
 _CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
 _SWITCH_S = 0.000_1
-_GATHER_TURNS = 3  # so many times as long as a turn takes do inputs wait while the disk is busy,
-_GATHER_S_MIN, _GATHER_S_MAX = 0.001, 0.01  # within these bounds
-_GATHER_BYTES = 64 * KIB  # of sends that wait for more: a turn costs what 200 small ones do
 _COMPANY_S = 0.002  # so long does what is to become commands wait for more while the disk is busy
 
 
@@ -53,6 +52,7 @@ class Engine:
     storage     the data directory
     on_checks   called with transactions whose producers are to be asked
     on_answers  called when answers were given that can be written before the turn goes on
+    next_turn   asked for by whatever has work for the core
     next_in_ms  until there is something to do; None: there is nothing before a command comes
     """
 
@@ -66,16 +66,13 @@ class Engine:
         self.storage = storage
         self.inputs = Inputs()
         self.meters = Meters()
-        self._held: deque[tuple[int, list[Reply]]] = deque()
+        self._held = HeldReplies()
         self.log = GroupCommit(
             opened.writer, self.broker.disk, clock, flush, opened.broker.shard.log.end
         )
-        self._next_turn: asyncio.Handle | None = None  # that is asked for; there is one at most
+        self.next_turn = NextTurn(self.log, self.inputs, self.meters)
         self._before_turn = Once()
         self._has_left = False  # the last turn could not take all inputs
-        self._in_turn = False
-        self._wants_turn = False  # something came in during this one
-        self._timer: asyncio.TimerHandle | None = None
         self.next_in_ms: int | None = 0
         self._quiet: list[asyncio.Future[None]] = []
         self._stopping = False
@@ -92,11 +89,12 @@ class Engine:
         sys.setswitchinterval(_SWITCH_S)
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
+        self.next_turn.start(self._loop, self._turn)
         self.log.begin(self._loop, self._turn, self._fail)
         self._checkpoint_jobs = Jobs("horolog-checkpoint", self._loop)
         self._runs_jobs = Jobs("horolog-runs", self._loop)
         self.checkpointing = Checkpointing(
-            self.broker, self.storage, self._checkpoint_jobs, self._soon, self._fail
+            self.broker, self.storage, self._checkpoint_jobs, self.next_turn.soon, self._fail
         )
         self._write_back = WriteBack(self.broker.shard.delay, self.storage, self._checkpoint_jobs)
         for line in self.report:
@@ -136,7 +134,7 @@ class Engine:
         elif self.log.is_busy:
             self._before_turn.call_within(self._loop, _COMPANY_S)
         else:
-            self._soon()
+            self.next_turn.soon()
 
     def _put(self, token: asyncio.Future[Any] | Ticket, command: Command) -> HorologError | None:
         if self._stopping or self.failed.done():
@@ -147,8 +145,8 @@ class Engine:
         if self.clock.simulated and isinstance(command, Receive | Pull) and command.poll_ms > 0:
             # A simulated clock stands still, but the caller's patience is real.
             self._loop.call_later(command.poll_ms / 1000, self._give_up, token)
-        if not (isinstance(command, SendMessages) and self._can_gather()):
-            self._soon(gather=True)
+        if not (isinstance(command, SendMessages) and self.next_turn.can_gather()):
+            self.next_turn.soon(gather=True)
         return None
 
     def _give_up(self, token: asyncio.Future[Any] | Ticket) -> None:
@@ -157,50 +155,17 @@ class Engine:
 
     # --- turns ----------------------------------------------------------------------------------
 
-    def _soon(self, *, gather: bool = False) -> None:
-        """Have a turn; with `gather` a little later while a write is under way.
-
-        Requests come one by one, and a turn has a cost of its own: a turn for each would halve the throughput, and
-        delay the end of the write, which is a turn too.
-        """
-        if self._in_turn:
-            self._wants_turn = True  # it has company at the end of the write that this turn begins
-        elif self._next_turn is None:
-            if gather and self.log.is_busy:
-                self._next_turn = self._loop.call_later(self._gather_s, self._turn)
-            else:
-                self._next_turn = self._loop.call_soon(self._turn)
-
-    @property
-    def _gather_s(self) -> float:
-        """How long a turn waits for the end of the write under way: where turns are slow they shall be few."""
-        return min(max(_GATHER_TURNS * self.meters.recent_turn_s, _GATHER_S_MIN), _GATHER_S_MAX)
-
-    def _can_gather(self) -> bool:
-        """Whether sends may wait for the end of the write under way, which is a turn.
-
-        They cannot be answered before it anyway, and what a turn costs is shared by more of them.  Many have a turn of
-        their own meanwhile: then the next write can begin at once.
-        """
-        return self.log.is_busy and self.inputs.message_bytes < _GATHER_BYTES
-
     def _turn(self) -> None:
-        if self._next_turn is not None:
-            # Else one more would wait after each write of a busy time, and all of them pass before any socket's turn.
-            self._next_turn.cancel()
-            self._next_turn = None
+        self.next_turn.come()
         if self.failed.done():
             return
         if self.log.is_full:
             self.log.write()
             if self.log.is_full:
                 return  # the disk is behind: the end of the write under way brings the next turn
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._in_turn = True
+        self.next_turn.begin()
         self._before_turn.call()
-        self._wants_turn = False  # what was asked is taken now
+        self.next_turn.take()
         inputs = self.inputs.take(TURN_COMMANDS_MAX)
         self._has_left = bool(self.inputs)
         now = Now(self.clock.wall_ms(), self.clock.monotonic_ms())
@@ -216,20 +181,18 @@ class Engine:
             self._fail(error)
             return
         finally:
-            self._in_turn = False
+            self.next_turn.end()
         self.meters.end()
         self._perform(effects)
-        if self._wants_turn:
-            self._wants_turn = False
-            self._soon(gather=True)
+        self.next_turn.go_on()
 
     def _answer_early(self, effects: Effects) -> None:
         """Give, and write, the answers that are ready before anything is appended: clients go on meanwhile."""
         prompt, effects.prompt = effects.prompt, []
-        if prompt or (self._held and self._held[0][0] <= self.log.commit):
+        if prompt or self._held.are_due(self.log.commit):
             self.meters.pause()
-            self._answer(prompt)
-            self._release()
+            give(prompt)
+            self._held.release(self.log.commit)
             for write in self.on_answers:
                 write()
             self.meters.resume()
@@ -239,16 +202,15 @@ class Engine:
         self.log.gather(effects.writes, effects.end)
         self.log.write()
         self._write_back.look(effects.end)
-        self._answer(effects.prompt)
+        give(effects.prompt)
         for problem in effects.problems:
             _log.error("problem %s", problem)
         for transaction in effects.given_up:
             _log.warning("%s", transaction)
         if effects.checks:
             self.on_checks(effects.checks)
-        if effects.replies:
-            self._held.append((effects.end, effects.replies))
-        self._release()
+        self._held.hold(effects.end, effects.replies)
+        self._held.release(self.log.commit)
         if effects.checkpoint is not None:
             self.checkpointing.carry_out(effects.checkpoint)
         if effects.job is not None:
@@ -259,34 +221,13 @@ class Engine:
         waits = [ms for ms in (effects.wake_in_ms, effects.due_in_ms) if ms is not None]
         self.next_in_ms = min(waits) if waits else None
         if self._has_left or self.next_in_ms == 0:
-            self._soon()
+            self.next_turn.soon()
         elif self.next_in_ms is not None and not self.clock.simulated:
             wait_ms = self.next_in_ms
             if effects.due_in_ms is not None:
                 wait_ms = min(wait_ms, _CLOCK_LOOK_MS)
-            wait_s = wait_ms / 1000
-            if self.log.is_busy:
-                wait_s = max(wait_s, self._gather_s)  # what is due has company then
-            self._timer = self._loop.call_later(wait_s, self._turn)
+            self.next_turn.within(wait_ms)
         self._notice_quiet()
-
-    def _answer(self, replies: list[Reply]) -> None:
-        for reply in replies:
-            token, result = reply.token, reply.result
-            if type(token) is Ticket:
-                token.settle(result)
-                continue
-            assert isinstance(token, asyncio.Future)
-            if token.done():
-                continue  # the caller has gone
-            if isinstance(result, HorologError):
-                token.set_exception(result)
-            else:
-                token.set_result(result)
-
-    def _release(self) -> None:
-        while self._held and self._held[0][0] <= self.log.commit:
-            self._answer(self._held.popleft()[1])
 
     # --- other jobs -----------------------------------------------------------------------------
 
@@ -317,7 +258,7 @@ class Engine:
                 return
             else:
                 self.broker.job_done()
-            self._soon()
+            self.next_turn.soon()
 
         self._runs_jobs.submit(lambda: job.carry_out(self.storage), done)
 
@@ -335,7 +276,7 @@ class Engine:
             not self.inputs
             and not self._before_turn
             and self.log.is_quiet
-            and self._next_turn is None
+            and not self.next_turn.is_asked
             and not self.checkpointing.is_busy
         )
 
@@ -343,7 +284,7 @@ class Engine:
         """Return when nothing is under way, and nothing is to be done at this time."""
         if self.failed.done():
             return  # there will be no more turns
-        self._soon()
+        self.next_turn.soon()
         future: asyncio.Future[None] = self._loop.create_future()
         self._quiet.append(future)
         await future
@@ -366,8 +307,7 @@ class Engine:
             await self.until_quiet()
         self._stopping = True
         self.checkpointing.refuse()
-        if self._timer is not None:
-            self._timer.cancel()
+        self.next_turn.cancel_timer()
         self.log.end_jobs()
         self._checkpoint_jobs.stop()
         self._runs_jobs.stop()
@@ -384,12 +324,9 @@ class Engine:
             self.failed.set_exception(error)
             self.failed.exception()  # noticed by whoever awaits it
         lost = HorologError(ErrorCode.DISK_FAILED, f"the broker has failed: {error}")
-        for item in self.inputs:
-            self._answer([Reply(item.token, lost)])
-        for _, replies in self._held:
-            self._answer([Reply(reply.token, lost) for reply in replies])
+        give(Reply(item.token, lost) for item in self.inputs)
         self.inputs.clear()
-        self._held.clear()
+        self._held.refuse(lost)
         self.checkpointing.refuse()
         self._before_turn.call()  # they are refused
         for future in self._quiet:
