@@ -25,8 +25,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames, hpack
-from horolog.protocol.http2.calls import framed
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, HEADER_BYTES, Type
+from horolog.protocol.http2.grpc_wire import framed
 from horolog.server.grpc_unary import SERVICE
 from horolog.testing.broker import BrokerProcess
 

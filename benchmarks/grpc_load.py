@@ -23,8 +23,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from benchmarks.tables import places, put_binary, put_digits, repeat
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames, hpack
-from horolog.protocol.http2.calls import framed
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, HEADER_BYTES, Setting, Type
+from horolog.protocol.http2.grpc_wire import framed
 
 SERVICE = "apache.rocketmq.v2.MessagingService"
 BODY_BYTES = 200

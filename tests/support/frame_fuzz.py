@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from horolog.protocol.http2 import frames, hpack
-from horolog.protocol.http2.calls import framed
 from horolog.protocol.http2.frames import (
     END_HEADERS,
     END_STREAM,
@@ -22,6 +21,7 @@ from horolog.protocol.http2.frames import (
     Type,
     frame,
 )
+from horolog.protocol.http2.grpc_wire import framed
 
 _ADDED = b"\x40\x08x-number\x02"  # a literal that goes into the table, with two bytes of value
 TOY_PATHS = (b"/toy.Toy/Echo", b"/toy.Toy/Talk", b"/toy.Toy/None")

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.http2 import frames, hpack
-from horolog.protocol.http2.calls import framed
 from horolog.protocol.http2.events import Limits
 from horolog.protocol.http2.frames import (
     END_HEADERS,
@@ -19,6 +18,7 @@ from horolog.protocol.http2.frames import (
     Setting,
     Type,
 )
+from horolog.protocol.http2.grpc_wire import framed
 from horolog.server.door import Door
 from horolog.server.grpc_front import GrpcFront
 from horolog.server.grpc_unary import SERVICE

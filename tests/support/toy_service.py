@@ -20,8 +20,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from horolog.protocol.http2.calls import framed
 from horolog.protocol.http2.events import Limits
+from horolog.protocol.http2.grpc_wire import framed
 from horolog.server.call import Call
 from horolog.server.door import Door, Intake
 from horolog.server.http2_link import Http2Link

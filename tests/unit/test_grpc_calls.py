@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 
 from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.http2 import frames, hpack
-from horolog.protocol.http2.calls import (
-    Asked,
-    Calls,
-    Dropped,
-    Opened,
-    Said,
-    SaidAll,
-    framed,
-    timeout_ms,
-)
+from horolog.protocol.http2.calls import Asked, Calls, Dropped, Opened, Said, SaidAll
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, PREFACE, Type, frame
+from horolog.protocol.http2.grpc_wire import framed, timeout_ms
 from horolog.protocol.http2.request_head import RequestHead
 
 STREAMING = b"/s/Talk"

@@ -28,9 +28,9 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames
-from horolog.protocol.http2.calls import framed
 from horolog.protocol.http2.faults import Code
 from horolog.protocol.http2.frames import Setting, Type
+from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.server.grpc_clients import Clients

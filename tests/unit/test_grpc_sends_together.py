@@ -15,7 +15,7 @@ from tests.support.grpc_peer import Peer, head, run
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import SendMessages
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.http2.calls import PREFIX_BYTES
+from horolog.protocol.http2.grpc_wire import PREFIX_BYTES
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
 from horolog.server.door import Door
 from horolog.server.grpc_front import GrpcFront

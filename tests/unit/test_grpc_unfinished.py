@@ -10,9 +10,9 @@ from tests.unit.test_grpc_pongs import SEND
 
 from horolog.limits import KIB, MIB, UNFINISHED_FRAME_MS, UNFINISHED_SMALL
 from horolog.protocol.http2 import frames, hpack
-from horolog.protocol.http2.calls import DEADLINE_EXCEEDED, PREFIX_BYTES, framed
 from horolog.protocol.http2.faults import Code
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, Type
+from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED, PREFIX_BYTES, framed
 from horolog.server.door import Door, Intake
 from horolog.server.grpc_front import GrpcFront
 from horolog.server.loop import Engine

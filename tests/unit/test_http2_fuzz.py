@@ -14,16 +14,9 @@ from random import Random
 import pytest
 from frame_fuzz import chunks, mutated, story
 
-from horolog.protocol.http2.calls import (
-    Asked,
-    Calls,
-    Dropped,
-    Opened,
-    Said,
-    SaidAll,
-    framed,
-)
+from horolog.protocol.http2.calls import Asked, Calls, Dropped, Opened, Said, SaidAll
 from horolog.protocol.http2.events import Done, Limits
+from horolog.protocol.http2.grpc_wire import framed
 
 LIMITS = Limits(streams=8, queued_bytes=100_000, resets_burst=20, frames_burst=60)
 # A PRIORITY of 14 bytes may be answered with a reset of 13, a fault with a sentence

@@ -20,7 +20,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.deliveries import Deliveries
 from horolog.protocol.grpc.ready import all_acknowledged, all_stored, each_stored, varint
 from horolog.protocol.grpc.status import OK
-from horolog.protocol.http2.calls import framed
+from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode_layout
 

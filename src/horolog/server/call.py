@@ -11,7 +11,8 @@ from typing import Protocol
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.grpc.translate import Peer
-from horolog.protocol.http2.calls import OK, Calls, framed, timeout_ms
+from horolog.protocol.http2.calls import Calls
+from horolog.protocol.http2.grpc_wire import OK, framed, timeout_ms
 from horolog.protocol.http2.request_head import RequestHead
 from horolog.server.connected import Origin
 

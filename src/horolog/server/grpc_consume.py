@@ -30,7 +30,7 @@ from horolog.protocol.grpc.ready import all_acknowledged
 from horolog.protocol.grpc.settings import check_polling
 from horolog.protocol.grpc.status import OK, common_status_named, status_of
 from horolog.protocol.grpc.translate import duration_ms, name_of
-from horolog.protocol.http2.calls import DEADLINE_EXCEEDED, framed
+from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED, framed
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_group, check_topic

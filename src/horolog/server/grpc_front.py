@@ -20,8 +20,8 @@ from horolog.access.guard import Guard
 from horolog.errors import HorologError
 from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.http2.calls import INVALID_ARGUMENT
 from horolog.protocol.http2.events import Limits
+from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT
 from horolog.protocol.remoting.heartbeat import Subscription
 from horolog.server.call import Call
 from horolog.server.connected import ConnectedClient

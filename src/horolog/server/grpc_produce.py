@@ -20,7 +20,7 @@ from horolog.protocol.grpc.quick_sends import QuickSend
 from horolog.protocol.grpc.ready import all_stored, each_stored
 from horolog.protocol.grpc.status import OK, RECALL_CODES, status_of
 from horolog.protocol.grpc.translate import name_of, to_send
-from horolog.protocol.http2.calls import framed
+from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import (
     decode_recall_handle,

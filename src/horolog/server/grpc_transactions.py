@@ -17,7 +17,7 @@ from horolog.protocol.grpc.message_fields import transaction_id
 from horolog.protocol.grpc.status import OK, common_status, status_of
 from horolog.protocol.grpc.transactions import check_command, transaction_of
 from horolog.protocol.grpc.translate import name_of
-from horolog.protocol.http2.calls import framed
+from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.transaction_commands import (
     CheckDue,

@@ -13,7 +13,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.quick_acks import QuickAck, read_ack
 from horolog.protocol.grpc.quick_sends import QuickSend, read_send
 from horolog.protocol.grpc.status import status_of
-from horolog.protocol.http2.calls import INVALID_ARGUMENT, UNIMPLEMENTED, framed
+from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.request_head import RequestHead
 from horolog.server.call import Call, expected
 from horolog.server.grpc_access import GrpcAccess

@@ -7,17 +7,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from horolog.limits import UNFINISHED_FRAME_MS, UNTAKEN_SMALL
-from horolog.protocol.http2.calls import (
-    DEADLINE_EXCEEDED,
-    Asked,
-    Calls,
-    Dropped,
-    Opened,
-    Said,
-    SaidAll,
-)
+from horolog.protocol.http2.calls import Asked, Calls, Dropped, Opened, Said, SaidAll
 from horolog.protocol.http2.events import Done, Limits
 from horolog.protocol.http2.faults import Code, ConnectionFault
+from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED
 from horolog.server.call import Call
 from horolog.server.link import Link, Links
 

@@ -30,7 +30,7 @@ from horolog.protocol.grpc.message_fields import (
     usual,
 )
 from horolog.protocol.grpc.ready import TEXT, piece, varint
-from horolog.protocol.http2.calls import PREFIX_BYTES
+from horolog.protocol.http2.grpc_wire import PREFIX_BYTES
 
 _RESPONSE_MESSAGE = _USER_PROPERTY = _PROPERTY_VALUE = bytes((2 << 3 | TEXT,))
 _MESSAGE_SYSTEM, _MESSAGE_BODY = (bytes((field << 3 | TEXT,)) for field in (3, 4))

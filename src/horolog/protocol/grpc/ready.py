@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from horolog.protocol.grpc.status import OK
-from horolog.protocol.http2.calls import PREFIX_BYTES, framed
+from horolog.protocol.http2.grpc_wire import PREFIX_BYTES, framed
 
 _U64 = (1 << 64) - 1
 TEXT = 2  # wire type of text, bytes and messages

@@ -11,7 +11,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.deliveries import received
 from horolog.protocol.grpc.message_fields import transaction_id
 from horolog.protocol.grpc.status import OK
-from horolog.protocol.http2.calls import PREFIX_BYTES
+from horolog.protocol.http2.grpc_wire import PREFIX_BYTES
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.layout import queue_id_of
 from horolog.protocol.transaction_commands import TransactionCheck

@@ -1,8 +1,7 @@
 """gRPC over HTTP/2, the server's side: requests in, framed messages out (grpc/doc/PROTOCOL-HTTP2.md).
 
-A message travels as one byte (1: compressed), four bytes of length, and its bytes, across any number of DATA frames.
-Answers end with trailers that carry `grpc-status`.  What this broker answers is nearly always one of two header
-blocks, which are ready as bytes.
+A message (`grpc_wire`) comes across any number of DATA frames.  Answers end with trailers that carry `grpc-status`.
+What this broker answers is nearly always one of two header blocks, which are ready as bytes.
 
     Asked      a call with its only message, complete
     Opened     a call of `streaming` paths has begun; `Said` brings its messages, `SaidAll` the end of them
@@ -15,32 +14,29 @@ Requests that are not gRPC get an HTTP status, those that are broken a gRPC stat
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
-from urllib.parse import quote
 
 from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.http2 import hpack
 from horolog.protocol.http2.connection import Connection
 from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong, Whole
 from horolog.protocol.http2.faults import Code
+from horolog.protocol.http2.grpc_wire import (
+    INTERNAL,
+    OK,
+    PREFIX_BYTES,
+    RESOURCE_EXHAUSTED,
+    BrokenRequest,
+    size_of,
+    status_fields,
+    uncompressed,
+)
 from horolog.protocol.http2.request_head import RequestHead
 
-OK = 0
-INVALID_ARGUMENT = 3
-DEADLINE_EXCEEDED = 4
-RESOURCE_EXHAUSTED = 8
-UNIMPLEMENTED = 12
-INTERNAL = 13
-"""gRPC status codes that this server uses."""
-
-PREFIX_BYTES = 5  # in front of a message
 _TYPE = (b"content-type", b"application/grpc")
 _BEGIN = hpack.encode([(b":status", b"200"), _TYPE])
 _END = hpack.encode([(b"grpc-status", b"0")])
-_TIMEOUT_MS = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
-_TIMEOUT_DIGITS = 8
 # Bytes of requests of a connection that have not ended
 _UNFINISHED_MAX = REQUEST_BYTES_MAX + (16 << 20)
 
@@ -99,15 +95,6 @@ class _Request:
         self.content = bytearray()
 
 
-class _Broken(Exception):
-    """A request that cannot be read: a gRPC status and a sentence."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-        self.why = why
-
-
 class Calls:
     """The gRPC calls of one connection.
 
@@ -147,7 +134,7 @@ class Calls:
             and head.fields.get(b"content-type", b"").startswith(b"application/grpc")
             and not content[0]
             and len(content) >= PREFIX_BYTES
-            and _size_of(content) == len(content) - PREFIX_BYTES
+            and size_of(content) == len(content) - PREFIX_BYTES
         ):
             found.append(Asked(stream, head, content[PREFIX_BYTES:]))
             return
@@ -187,7 +174,7 @@ class Calls:
                 self._take_said(stream, request, content, found, ended=ended)
             else:
                 self._take_only(stream, request, content, found, ended=ended)
-        except _Broken as broken:
+        except BrokenRequest as broken:
             self._broken.add(stream)
             self.fail(stream, broken.status, broken.why)
             self.cancel(stream)  # if answers before it wait for the peer's windows
@@ -203,11 +190,11 @@ class Calls:
         if request.content:
             content = bytes(request.content) + content
         self._forget(stream)
-        if len(content) < PREFIX_BYTES or _size_of(content) != len(content) - PREFIX_BYTES:
-            raise _Broken(INTERNAL, "the request is not exactly one whole message")
+        if len(content) < PREFIX_BYTES or size_of(content) != len(content) - PREFIX_BYTES:
+            raise BrokenRequest(INTERNAL, "the request is not exactly one whole message")
         message = content[PREFIX_BYTES:]
         if content[0]:
-            message = _uncompressed(request.head, message)
+            message = uncompressed(request.head, message)
         found.append(Asked(stream, request.head, message))
 
     def _take_said(
@@ -216,33 +203,33 @@ class Calls:
         self._gather(request, content)
         held = request.content
         request.since_ms = request.since_ms or self._now_ms
-        while len(held) >= PREFIX_BYTES and len(held) - PREFIX_BYTES >= (size := _size_of(held)):
+        while len(held) >= PREFIX_BYTES and len(held) - PREFIX_BYTES >= (size := size_of(held)):
             message = bytes(held[PREFIX_BYTES : PREFIX_BYTES + size])
             compressed = held[0]
             del held[: PREFIX_BYTES + size]
             self._unfinished -= PREFIX_BYTES + size
             found.append(
-                Said(stream, _uncompressed(request.head, message) if compressed else message)
+                Said(stream, uncompressed(request.head, message) if compressed else message)
             )
             request.since_ms = self._now_ms
         if not held:
             request.since_ms = 0
         if ended:
             if held:
-                raise _Broken(INTERNAL, "the request ends within a message")
+                raise BrokenRequest(INTERNAL, "the request ends within a message")
             self._forget(stream)
             found.append(SaidAll(stream))
 
     def _gather(self, request: _Request, content: bytes) -> None:
         request.content += content
         self._unfinished += len(content)
-        if len(request.content) >= PREFIX_BYTES and _size_of(request.content) > REQUEST_BYTES_MAX:
-            raise _Broken(
+        if len(request.content) >= PREFIX_BYTES and size_of(request.content) > REQUEST_BYTES_MAX:
+            raise BrokenRequest(
                 RESOURCE_EXHAUSTED,
-                f"a message of {_size_of(request.content)} bytes; at most {REQUEST_BYTES_MAX} are allowed",
+                f"a message of {size_of(request.content)} bytes; at most {REQUEST_BYTES_MAX} are allowed",
             )
         if self._unfinished > _UNFINISHED_MAX:
-            raise _Broken(
+            raise BrokenRequest(
                 RESOURCE_EXHAUSTED,
                 f"more than {_UNFINISHED_MAX} bytes of requests that have not ended",
             )
@@ -290,7 +277,7 @@ class Calls:
 
     def finish(self, stream: int, status: int = OK, why: str = "") -> None:
         """End an answer that was begun."""
-        self.http.out.end(stream, hpack.encode(_status(status, why)) if status else _END)
+        self.http.out.end(stream, hpack.encode(status_fields(status, why)) if status else _END)
         self._forget(stream)
 
     def fail(self, stream: int, status: int, why: str) -> None:
@@ -299,7 +286,7 @@ class Calls:
             self.finish(stream, status, why)
             return
         self.http.out.end(
-            stream, hpack.encode([(b":status", b"200"), _TYPE, *_status(status, why)])
+            stream, hpack.encode([(b":status", b"200"), _TYPE, *status_fields(status, why)])
         )
         self._forget(stream)
 
@@ -324,45 +311,3 @@ class Calls:
         assert all(self.http.is_open(stream) for stream in self._requests)
         for each in self._requests.values():
             assert bool(each.since_ms) is (bool(each.content) or not each.streaming)
-
-
-def framed(message: bytes) -> bytes:
-    """A message as it travels."""
-    return len(message).to_bytes(PREFIX_BYTES, "big") + message
-
-
-def timeout_ms(head: RequestHead) -> int | None:
-    """What is left of the caller's patience when the request was sent; None: it did not say."""
-    text = head.fields.get(b"grpc-timeout", b"").decode("latin-1")
-    digits, unit = text[:-1], text[-1:]
-    if not digits.isdecimal() or len(digits) > _TIMEOUT_DIGITS or unit not in _TIMEOUT_MS:
-        return None
-    return int(int(digits) * _TIMEOUT_MS[unit])
-
-
-def _size_of(content: bytes | bytearray) -> int:
-    return int.from_bytes(content[1:PREFIX_BYTES], "big")
-
-
-def _uncompressed(head: RequestHead, message: bytes) -> bytes:
-    encoding = head.fields.get(b"grpc-encoding", b"identity")
-    if encoding != b"gzip":
-        raise _Broken(
-            UNIMPLEMENTED,
-            f"grpc-encoding {encoding.decode('latin-1')[:40]!r}; use gzip or identity",
-        )
-    inflate = zlib.decompressobj(wbits=31)
-    try:
-        found = inflate.decompress(message, REQUEST_BYTES_MAX)
-    except zlib.error as error:
-        raise _Broken(INTERNAL, f"the message is no gzip: {error}") from None
-    if inflate.unconsumed_tail or not inflate.eof:
-        raise _Broken(
-            RESOURCE_EXHAUSTED, f"unpacked, the message is cut or above {REQUEST_BYTES_MAX} bytes"
-        )
-    return found
-
-
-def _status(status: int, why: str) -> list[hpack.Field]:
-    text = quote(why[:300], safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")
-    return [(b"grpc-status", b"%d" % status), (b"grpc-message", text.encode())]
