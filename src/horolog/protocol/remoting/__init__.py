@@ -5,7 +5,7 @@ codes, request                      what is asked for, how it went
 send, send_header, building, gathered  sends: frames to one command, and its result to answers
 batch, batches                      messages of batches
 known_codes                         codes of their tags and message groups
-shapes, header_shapes, text_rows, send_reader, sent  the same for sends that are alike
+shapes, header_shapes, text_rows, send_reader, send_runs, sent  the same for sends that are alike
 wanted                              what properties of a message ask for
 heartbeat, assignment, queue_locks  who is there, and who consumes what
 pop                                 answers to pop consumers

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from horolog.protocol.remoting.batches import Batch
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered, Request, Run
+from horolog.protocol.remoting.known_codes import code_of_group, code_of_tag
 from horolog.protocol.remoting.send_reader import Alike
-from horolog.protocol.rocketmq.record_columns import Messages, records_of
+from horolog.protocol.remoting.wanted import Wanted
+from horolog.protocol.rocketmq.record_columns import Host, Messages, records_of
 from horolog.protocol.send_commands import NewRecords, SendMessages
 from horolog.protocol.transaction_commands import SendHalf, as_half
 
@@ -87,3 +89,33 @@ class Building:
             return Gathered(half, self._ids, self._taken)
         command = SendMessages(self._topic, records, parts, reuses_ids=True, any_type=True)
         return Gathered(command, self._ids, self._taken)
+
+
+class Where(NamedTuple):
+    """What messages have of their frames, as columns."""
+
+    flags: list[int]
+    queue_ids: list[int]
+    sys_flags: list[int]
+    attempts: list[int]
+    born_ms: list[int]
+
+
+def messages_of(
+    bodies: Sequence[bytes], where: Where, wanted: Wanted, born_hosts: Sequence[Host]
+) -> Messages:
+    """Messages as columns of equal length, from what their frames say and what their properties want."""
+    codes = {tag: code_of_tag(tag) for tag in set(wanted.tags)}
+    groups = {group: code_of_group(group) for group in set(wanted.groups)}
+    return Messages(
+        bodies,
+        *where,
+        wanted.texts,
+        wanted.ids,
+        wanted.keyed,
+        [codes[tag] for tag in wanted.tags],
+        [groups[group] for group in wanted.groups],
+        wanted.due_ms,
+        wanted.lanes,
+        born_hosts,
+    )

@@ -1,9 +1,9 @@
 """Sends of 4.x clients: frames with the codes 10, 310 and 320 to records.
 
 `gather` makes one command of all sends to a topic that came in one piece, so what a command costs is shared by them;
-`Gathered` gives each frame its answer.  Sends whose headers are alike come as runs (`send_reader`), and batches are
-read together.  Properties are stored as they came, behind a region: only those that the broker goes by are looked for,
-in their stored form: by their shape (`shapes`), or the full way (`wanted`).
+`Gathered` gives each frame its answer.  Sends whose headers are alike come as runs (`send_reader`, `send_runs`), and
+batches are read together.  Properties are stored as they came, behind a region: only those that the broker goes by are
+looked for, in their stored form: by their shape (`shapes`), or the full way (`wanted`).
 
 A batch (code 320, or the field `batch`) has its messages in the body (`batch`).  Each has its own due time; they are
 taken together or not at all.
@@ -16,17 +16,16 @@ from itertools import chain
 from typing import NamedTuple
 
 from horolog.errors import HorologError
-from horolog.limits import BODY_MAX
 from horolog.protocol.remoting.batch import Items, broken_batch
 from horolog.protocol.remoting.batches import Batch, records_of_batches
-from horolog.protocol.remoting.building import Building
+from horolog.protocol.remoting.building import Building, Where, messages_of
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered, Site
-from horolog.protocol.remoting.known_codes import code_of_group, code_of_tag
 from horolog.protocol.remoting.request import integer
 from horolog.protocol.remoting.send_header import Shared, names_of, shared_by
 from horolog.protocol.remoting.send_reader import Alike
+from horolog.protocol.remoting.send_runs import read_run
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.remoting.wanted import (
     Wanted,
@@ -37,7 +36,7 @@ from horolog.protocol.remoting.wanted import (
     of_half,
 )
 from horolog.protocol.rocketmq.message import check_body
-from horolog.protocol.rocketmq.record_columns import Host, Messages
+from horolog.protocol.rocketmq.record_columns import Host
 
 _MANY = 96  # messages of batches that are quicker read as rows of bytes
 _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
@@ -53,16 +52,6 @@ class Cancel(NamedTuple):
     topic: str
     message_id: str
     due_ms: int
-
-
-class _Where(NamedTuple):
-    """What messages have of their frames, as columns."""
-
-    flags: list[int]
-    queue_ids: list[int]
-    sys_flags: list[int]
-    attempts: list[int]
-    born_ms: list[int]
 
 
 class _Gathering:
@@ -113,7 +102,7 @@ class _Gathering:
     def take_run(self, run: Alike) -> bool:
         """Take up a run; False if something is wrong with one of its frames: then each is for itself."""
         self._settle()
-        read = _read_run(run, [self._born_host] * len(run), self._ways, self._shapes)
+        read = read_run(run, [self._born_host] * len(run), self._ways, self._shapes)
         if read is None:
             return False
         shared, messages = read
@@ -160,11 +149,11 @@ class _Gathering:
         check_body(frame.body)
         ways = self._ways((shared.real,))._replace(takes_halves=True)
         wanted = Wanted.of((text,), ways)
-        where = _Where(
+        where = Where(
             [shared.flag], [shared.queue_id], [shared.sys_flag], [shared.attempts], [born_ms]
         )
         half = Building(shared.topic, shared.name, is_half=True)
-        half.add([frame], [1], _messages([frame.body], where, wanted, [self._born_host]))
+        half.add([frame], [1], messages_of([frame.body], where, wanted, [self._born_host]))
         self._full.append(half)
 
     def _wait(self, batch: Batch) -> None:
@@ -229,7 +218,7 @@ class _Gathering:
 
     def _add(self, batches: Sequence[Batch], wanted: Wanted) -> None:
         """Take up frames to one topic, and what their messages want."""
-        where = _Where([], [], [], [], [])
+        where = Where([], [], [], [], [])
         bodies: list[bytes] = []
         counts = []
         for _, shared, born_ms, _, items in batches:
@@ -244,7 +233,7 @@ class _Gathering:
         building = self._room(batches[0].shared, len(bodies))
         frames = [batch.frame for batch in batches]
         hosts = [self._born_host] * len(bodies)
-        building.add(frames, counts, _messages(bodies, where, wanted, hosts))
+        building.add(frames, counts, messages_of(bodies, where, wanted, hosts))
 
 
 def gather(
@@ -273,88 +262,6 @@ def gather(
     return gathering.commands(), gathering.refused
 
 
-def gather_alike(
-    runs: Sequence[Alike],
-    born_hosts: Sequence[Host],
-    site: Site,
-    new_ids: Callable[[int], list[bytes]],
-    shapes: Shapes,
-) -> Gathered | None:
-    """One command for runs of one shape that several clients have sent; None if something is wrong with a frame.
-
-    born_hosts  of each run
-    shapes      what was learned of the messages of such runs
-    """
-    whole = Alike(runs[0].shape)
-    hosts: list[Host] = []
-    for run, host in zip(runs, born_hosts, strict=True):
-        whole.add(run.columns, run.bodies)
-        hosts += [host] * len(run)
-    cluster = site.cluster.encode()
-    read = _read_run(whole, hosts, lambda reals: Ways(site.levels, reals, new_ids, cluster), shapes)
-    if read is None:
-        return None
-    shared, messages = read
-    building = Building(shared.topic, shared.name)
-    building.add_runs(runs, messages)
-    return building.gathered()
-
-
-def _read_run(
-    run: Alike,
-    born_hosts: Sequence[Host],
-    ways_of: Callable[[Sequence[bytes]], Ways],
-    shapes: Shapes,
-) -> tuple[Shared, Messages] | None:
-    """What the frames of a run share, and their messages; None if something is wrong with one of them."""
-    _, queues, born_ms, texts, _ = run.columns
-    code, get = run.sample.code, run.sample.fields.get
-    topic, _, sys_flag, _, flags, _, attempts, batch = names_of(code)
-    same = [get(name) for name in (sys_flag, flags, attempts, batch)]
-    sizes = list(map(len, run.bodies))
-    if min(sizes) == 0 or max(sizes) > BODY_MAX:
-        return None
-    try:
-        of = {each: shared_by(code, get(topic), each.decode(), *same) for each in set(queues)}
-        if any(each.is_half for each in of.values()):
-            return None
-        ways = ways_of([of[queue].real for queue in queues])
-        wanted = shapes.read(texts, ways)
-        if wanted is None:
-            wanted = Wanted.of(texts, ways)
-            shapes.missed(texts)
-    except HorologError:
-        return None
-    count, shared = len(run), of[queues[0]]
-    where = _Where(
-        [shared.flag] * count,
-        [of[queue].queue_id for queue in queues],
-        [shared.sys_flag] * count,
-        [shared.attempts] * count,
-        list(map(int, born_ms)),
-    )
-    return shared, _messages(run.bodies, where, wanted, born_hosts)
-
-
 def _producers_of(frame: Frame) -> str:
     """The producer group that sends a frame."""
     return frame.fields.get("producerGroup" if frame.code == Code.SEND_MESSAGE else "a", "")
-
-
-def _messages(
-    bodies: Sequence[bytes], where: _Where, wanted: Wanted, born_hosts: Sequence[Host]
-) -> Messages:
-    codes = {tag: code_of_tag(tag) for tag in set(wanted.tags)}
-    groups = {group: code_of_group(group) for group in set(wanted.groups)}
-    return Messages(
-        bodies,
-        *where,
-        wanted.texts,
-        wanted.ids,
-        wanted.keyed,
-        [codes[tag] for tag in wanted.tags],
-        [groups[group] for group in wanted.groups],
-        wanted.due_ms,
-        wanted.lanes,
-        born_hosts,
-    )

@@ -23,8 +23,9 @@ from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import NOT_STORED, Gathered
 from horolog.protocol.remoting.header_shapes import HeaderShape
 from horolog.protocol.remoting.request import Answer, integer, text
-from horolog.protocol.remoting.send import Cancel, gather, gather_alike
+from horolog.protocol.remoting.send import Cancel, gather
 from horolog.protocol.remoting.send_reader import Alike
+from horolog.protocol.remoting.send_runs import gather_alike
 from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq.names import check_topic
