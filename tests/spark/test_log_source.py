@@ -21,8 +21,9 @@ from audited import (
 from horolog.errors import HorologError
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import plan_log
-from horolog.pipeline.log_rows import RowKind, rows_of
+from horolog.pipeline.log_rows import rows_of
 from horolog.pipeline.log_source import LOG_OPTIONS, Window, window_of
+from horolog.pipeline.log_table import RowKind
 from horolog.pipeline.log_walk import SegmentWalk
 from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
 

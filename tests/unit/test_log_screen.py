@@ -11,9 +11,9 @@ import pytest
 
 from horolog.pipeline import log_screen
 from horolog.pipeline.data_files import Segment
-from horolog.pipeline.log_rows import LogRows, RowKind
 from horolog.pipeline.log_screen import Screened, ScreenReader, suspect_keys
 from horolog.pipeline.log_source import LogPart, Window
+from horolog.pipeline.log_table import LogRows, RowKind
 
 HORIZON_MS = 1_000_000
 LATE_MS = 500

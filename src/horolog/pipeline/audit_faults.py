@@ -32,7 +32,6 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from horolog.pipeline.data_files import LogPlan, plan_of, plan_text
-from horolog.pipeline.log_rows import SCHEDULES, LogRows, RowKind, no_rows
 from horolog.pipeline.log_source import (
     LOG_SCHEMA,
     PlannedReader,
@@ -42,6 +41,7 @@ from horolog.pipeline.log_source import (
     window_of,
 )
 from horolog.pipeline.log_source import Window as Wanted
+from horolog.pipeline.log_table import SCHEDULES, LogRows, RowKind, no_rows
 
 FAULTS = (
     "lost",

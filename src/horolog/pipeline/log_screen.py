@@ -30,8 +30,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from horolog.pipeline.data_files import LogPlan, plan_of
-from horolog.pipeline.log_rows import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.log_source import LogPart, Window, need, parts_of, read_part, window_of
+from horolog.pipeline.log_table import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.log_totals import is_early, is_forgotten
 from horolog.spark.message_columns import arrow_schema
 from horolog.verify.balance import mixed

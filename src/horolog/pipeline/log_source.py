@@ -7,7 +7,7 @@ option        type    meaning
 ============  ======  =========================================================================================
 path          text    data directory, a copy of one, or a backup; no broker is needed, and none is disturbed
 from, to      time    ISO 8601 or epoch ms: only rows whose due time lies in [from, to)
-kinds         text    only these, separated by commas (`log_rows.RowKind`)
+kinds         text    only these, separated by commas (`log_table.RowKind`)
 ============  ======  =========================================================================================
 
 One partition is a segment of the log, or a stretch of an adopted run.  A schema of the user's is a projection;
@@ -29,7 +29,8 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from horolog.pipeline.adopted_files import rows_of_run, with_adopted
 from horolog.pipeline.data_files import AdoptedFile, LogPlan, Segment, plan_log
-from horolog.pipeline.log_rows import LogRows, RowKind, rows_of, rows_of_adopted
+from horolog.pipeline.log_rows import rows_of
+from horolog.pipeline.log_table import LogRows, RowKind, rows_of_adopted
 from horolog.pipeline.log_walk import SegmentWalk, mapped
 from horolog.places import local_place
 from horolog.spark.message_columns import arrow_schema, check_projection
@@ -54,7 +55,7 @@ LOG_SCHEMA = StructType(
         StructField("message_id", StringType()),
     ]
 )
-"""`topic` is the topic's number, `key` the hash of topic and message id; the rest says `log_rows`."""
+"""`topic` is the topic's number, `key` the hash of topic and message id; the rest says `log_table`."""
 ADOPTED_ROWS = 1_000_000  # of a partition
 LOG_OPTIONS = ("path", "from", "to", "kinds")
 _IN_LOG = (RowKind.MESSAGE, RowKind.SCHEDULED, RowKind.HANDED, RowKind.PROMOTED)

@@ -35,7 +35,7 @@ from horolog.limits import HOUR_MS
 from horolog.log.controls import CONTROL_KINDS, UNREADABLE, Control
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import LogPlan, plan_of
-from horolog.pipeline.log_rows import LogRows, RowKind, rows_of
+from horolog.pipeline.log_rows import rows_of
 from horolog.pipeline.log_source import (
     LogPart,
     Window,
@@ -44,6 +44,7 @@ from horolog.pipeline.log_source import (
     read_part,
     window_of,
 )
+from horolog.pipeline.log_table import LogRows, RowKind
 from horolog.pipeline.log_walk import Rows, SegmentWalk, Stretch, controls_of
 from horolog.spark.message_columns import arrow_schema
 

@@ -36,8 +36,8 @@ from horolog.lake.jobs.load import lake_rows
 from horolog.log.checkpoint import newest_checkpoint
 from horolog.pipeline.adopted_files import with_adopted
 from horolog.pipeline.data_files import LogPlan, files_of, plan_log
-from horolog.pipeline.log_rows import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.log_source import LogPart, Window, parts_of, path_of, read_part, window_of
+from horolog.pipeline.log_table import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.pending_rows import PendingPart, pending_parts, read_pending
 from horolog.spark.message_columns import arrow_schema, check_projection
 from horolog.storage.meta import SHARD
