@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import grpc.aio
 from tests.support.grpc_door import ENDPOINTS, SEGMENT, Door, message, sending
@@ -18,8 +17,7 @@ from horolog.server.open_broker import open_engine
 def test_it_opens_and_a_route_and_a_send_make_their_topics(tmp_path: Path) -> None:
     async def story() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=SEGMENT)
-        made: Any = AutoCreate(engine)
-        front = GrpcFront(made)
+        front = GrpcFront(AutoCreate(engine))
         target = f"127.0.0.1:{await front.start()}"
         async with grpc.aio.insecure_channel(target) as channel:
             try:

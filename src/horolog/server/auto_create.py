@@ -1,4 +1,4 @@
-"""The setting `auto_create_topics`: an engine for front ends that makes a topic at its first use.
+"""The setting `auto_create_topics`: an engine for the door of 5.x clients that makes a topic at its first use.
 
 Off by default, because a mistyped name then becomes a topic instead of an error.  A topic made
 like this is NORMAL, as with RocketMQ; a topic for scheduled messages is created on purpose.
@@ -15,17 +15,15 @@ from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import Command, CreateTopic, DescribeTopic, SendMessages, TopicType
-from horolog.server.loop import Engine
-from horolog.server.running import OffloadMaker
+from horolog.server.running import GrpcEngine, OffloadMaker
 from horolog.server.ticket import Ticket
 
 
 class AutoCreate:
     """Passes everything on to `engine`; routes and sends of an unknown topic create it first."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: GrpcEngine) -> None:
         self._engine = engine
-        self.failed = engine.failed
 
     @property
     def offloads(self) -> OffloadMaker | None:
@@ -80,7 +78,3 @@ class AutoCreate:
             if refused.code is not ErrorCode.TOPIC_EXISTS:
                 raise  # else somebody was quicker, with other settings
         return await self._engine.submit(command)
-
-    async def advance(self, by_ms: int) -> None:
-        """Do what the engine does."""
-        await self._engine.advance(by_ms)

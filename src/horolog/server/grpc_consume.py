@@ -38,7 +38,7 @@ from horolog.server.call import Call, answer_all, answer_with, expected
 from horolog.server.given_back import give_back
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
-from horolog.server.loop import Engine
+from horolog.server.running import GrpcEngine
 from horolog.server.ticket import Ticket
 
 _FOUND = framed(pb.ReceiveMessageResponse(status=OK).SerializeToString())
@@ -52,7 +52,7 @@ _NOTHING = framed(
 class ConsumerCalls:
     """ReceiveMessage, AckMessage and ChangeInvisibleDuration."""
 
-    def __init__(self, engine: Engine, clients: Clients) -> None:
+    def __init__(self, engine: GrpcEngine, clients: Clients) -> None:
         self._engine = engine
         self._clients = clients
         self._deliveries = Deliveries()

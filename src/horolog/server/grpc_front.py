@@ -34,8 +34,8 @@ from horolog.server.grpc_session import Conversation, SessionCalls
 from horolog.server.grpc_transactions import GrpcProducers, TransactionCalls
 from horolog.server.grpc_unary import SERVICE, UnaryCalls
 from horolog.server.http2_link import Http2Link
-from horolog.server.loop import Engine
 from horolog.server.ports import bind, port_in_use
+from horolog.server.running import GrpcEngine
 from horolog.server.tls import Certificate
 
 _log = logging.getLogger("horolog.grpc")
@@ -49,7 +49,7 @@ class GrpcFront:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: GrpcEngine,
         host: str = "127.0.0.1",
         port: int = 0,
         broker_name: str = "broker-a",

@@ -29,13 +29,15 @@ from horolog.protocol.rocketmq.recall_handle import (
 from horolog.server import messages
 from horolog.server.call import Call, answer_all, answer_with, expected
 from horolog.server.grpc_transactions import TransactionCalls, all_entries, check_are_halves
-from horolog.server.loop import Engine
+from horolog.server.running import GrpcEngine
 
 
 class ProducerCalls:
     """SendMessage and RecallMessage."""
 
-    def __init__(self, engine: Engine, broker_name: str, transactions: TransactionCalls) -> None:
+    def __init__(
+        self, engine: GrpcEngine, broker_name: str, transactions: TransactionCalls
+    ) -> None:
         self._engine = engine
         self._transactions = transactions
         self._broker_name = broker_name

@@ -26,7 +26,7 @@ from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_clients import CONSUMERS, Clients, ClientSettings, Streams
 from horolog.server.grpc_stacks import ThreadStacks
 from horolog.server.grpc_transactions import GrpcProducers
-from horolog.server.loop import Engine
+from horolog.server.running import GrpcEngine
 
 _SAID_MAX = 64  # characters that are kept of a language or a version
 
@@ -128,7 +128,7 @@ class SessionCalls:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: GrpcEngine,
         broker_name: str,
         clients: Clients,
         producers: GrpcProducers,

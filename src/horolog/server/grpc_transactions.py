@@ -27,7 +27,7 @@ from horolog.protocol.transaction_commands import (
     TransactionCheck,
 )
 from horolog.server.call import Call
-from horolog.server.loop import Engine
+from horolog.server.running import GrpcEngine
 
 _RESOLUTIONS = {
     pb.COMMIT: Resolution.COMMIT,
@@ -97,7 +97,7 @@ class GrpcProducers:
 class TransactionCalls:
     """EndTransaction, and what SendMessage does with half messages."""
 
-    def __init__(self, engine: Engine, producers: GrpcProducers) -> None:
+    def __init__(self, engine: GrpcEngine, producers: GrpcProducers) -> None:
         self._engine = engine
         self._producers = producers
 

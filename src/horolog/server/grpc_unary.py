@@ -21,7 +21,7 @@ from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import SessionCalls, client_id_of
 from horolog.server.grpc_transactions import TransactionCalls
-from horolog.server.loop import Engine
+from horolog.server.running import GrpcEngine
 from horolog.server.together import parts
 
 NOT_IMPLEMENTED = (
@@ -62,7 +62,7 @@ class UnaryCalls:
         transactions: TransactionCalls,
         sessions: SessionCalls,
         access: GrpcAccess | None,
-        engine: Engine,
+        engine: GrpcEngine,
     ) -> None:
         self._engine = engine
         self._producers = producers

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from horolog.access.guard import Guard
 from horolog.config import BROKER_PORT, VIP_PORT, Settings
 from horolog.server.connected import KnowsClients
-from horolog.server.running import Promote, RunningEngine
+from horolog.server.running import GrpcEngine, Promote, RunningEngine
 from horolog.server.store_host import store_host
 from horolog.storage.descriptors import give_up_output, room_for
 
@@ -119,7 +119,7 @@ def _make_doors(
     certificate = Certificate(settings.tls_cert, settings.tls_key, settings.host)
     certificate.warn_if_exposed()
     intake = Intake(room_for(settings.connections), share=settings.address_share)
-    made: Any = AutoCreate(engine) if settings.auto_create_topics else engine
+    made: GrpcEngine = AutoCreate(engine) if settings.auto_create_topics else engine
     grpc = GrpcFront(
         made,
         settings.host,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from horolog.backup.status import BackupView
@@ -22,6 +22,7 @@ from horolog.protocol.commands import (
     Reschedule,
 )
 from horolog.protocol.tier_commands import Elsewhere, TierPlace
+from horolog.server.ticket import Ticket
 
 
 class BackupMaker(Protocol):
@@ -199,4 +200,35 @@ class RunningEngine(Protocol):
 
     async def stop(self) -> None:
         """Write, sync and close everything."""
+        ...
+
+
+class GrpcEngine(Protocol):
+    """What the door of 5.x clients needs of the running broker: `server.loop.Engine`, or `AutoCreate` before it."""
+
+    @property
+    def offloads(self) -> OffloadMaker | None:
+        """What reads the tier; None where there is none."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The broker's clock."""
+        ...
+
+    @property
+    def on_answers(self) -> list[Callable[[], None]]:
+        """Called when answers were given that can be written before the turn goes on."""
+        ...
+
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """A future of the command's result; a refusal is a HorologError."""
+        ...
+
+    def ask(self, command: Command, then: Callable[[object], None]) -> Ticket:
+        """Have `then` called with the result or the HorologError, after this has returned."""
+        ...
+
+    def before_turn(self, ask: Callable[[], None]) -> None:
+        """Call `ask` once, before the next turn takes its commands, or two milliseconds from now."""
         ...
