@@ -267,7 +267,10 @@ class Shard:
         self.counters.drop(topic_id)
 
     def is_in_flight(self, key: int) -> bool:
-        """Whether a message with that key (of the key index) is appended but not applied, or not filed, yet."""
+        """Whether a message with that key (of the key index) is appended but not applied, or not filed, yet.
+
+        DISK_FULL if a full disk keeps it from being filed: waiting is of no use.
+        """
         if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.delay.stalled):
             raise HorologError(
                 ErrorCode.DISK_FULL,

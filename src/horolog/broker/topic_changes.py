@@ -122,7 +122,10 @@ class TopicChanges:
         )
 
     def delete(self, command: DeleteTopic, renewals: Renewals) -> list[Reply]:
-        """Forget a topic of which nothing waits and nothing is under way; its parked polls end."""
+        """Forget a topic of which nothing is under way (`waits`); gives the answers to its parked polls, which end.
+
+        TOPIC_NOT_FOUND; FORBIDDEN while transactions of it are open, or messages of it wait to be handed over.
+        """
         shard = self._shard
         topic = shard.topics.get(command.name)
         if open_ones := shard.halves.in_topic(topic.id):

@@ -93,7 +93,7 @@ class CommitLog:
         assert at == self.end, (at, self.end)
 
     def place(self, length: int) -> int:
-        """Log position that the body of the next frame will have, if it has `length` bytes."""
+        """Log position that the body of the next frame will have, if it has `length` bytes; BAD_REQUEST if no segment holds it."""
         rest = self.segment_bytes - self.end % self.segment_bytes
         if HEADER_BYTES + length > self.segment_bytes:
             raise HorologError(

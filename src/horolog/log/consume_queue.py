@@ -277,7 +277,7 @@ class ConsumeQueue:
         self.files_from = max(self.files_from, stop)
 
     def sync_paths(self) -> list[str]:
-        """Files written since the last call; everything in memory is written first."""
+        """Files written since the last call; everything in memory is written first.  DISK_FULL if there is no space for that."""
         if not self.flush():
             raise HorologError(ErrorCode.DISK_FULL, "no space to write consume queues")
         dirty, self._dirty = sorted(self._dirty), set()

@@ -140,7 +140,7 @@ def names_itself(raw: bytes, log_id: int, base: int) -> bool:
 
 
 def check_version(header: FrameHeader) -> None:
-    """Refuse an intact header that was written by a newer horolog."""
+    """Refuse an intact header that was written by a newer horolog: VERSION_UNSUPPORTED."""
     if header.version > VERSION or header.incompatible & ~KNOWN_INCOMPATIBLE:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,

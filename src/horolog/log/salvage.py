@@ -193,6 +193,8 @@ def carry_out(
     """Keep what lies in a stretch, and put a frame in its place; durable after this.
 
     shard  its directory
+
+    DAMAGED if the stretch is shorter than a frame's header; nothing is changed then.
     """
     length = lost.stop - lost.first
     assert lost.first // segment_bytes == (lost.stop - 1) // segment_bytes, lost

@@ -62,7 +62,12 @@ async def plan_reset(
 async def offsets_of(
     engine: RunningEngine, topic: TopicView, to: End | QueueOffset | int, queue_id: int | None
 ) -> dict[int, int]:
-    """The same as offsets by queue."""
+    """Where a reset leads, as offsets by queue.
+
+    to  an end, an offset of one queue, or a time (epoch ms): the first message that was stored then or later
+
+    BAD_REQUEST for a queue, or an offset, that the topic does not have.
+    """
     only = to.queue_id if isinstance(to, QueueOffset) else queue_id
     if only is not None and not 0 <= only < topic.queues:
         raise _refused("queue", only, 0, topic.queues - 1, topic.name)

@@ -83,7 +83,10 @@ class LeaseChanges:
         return group_id
 
     def give_up(self, token: object, command: ForwardToDeadLetters, now: Now) -> bool:
-        """Move a leased message to the dead letters of its group; False if it is consumed already."""
+        """Move a leased message to the dead letters of its group; False if it is consumed already.
+
+        TOPIC_NOT_FOUND; INVALID_RECEIPT_HANDLE for a handle that is void, or of a message that the log has lost.
+        """
         topic, group, receipt, _, lease = self._checked(command, now)
         if lease is None:
             return False
@@ -108,7 +111,11 @@ class LeaseChanges:
         return topic, group, receipt, *found
 
     def change(self, command: ChangeInvisible, now: Now) -> Changed:
-        """Give a lease a new end; the old handle is void from here on."""
+        """Give a lease a new end; the old handle is void from here on.
+
+        TOPIC_NOT_FOUND; INVALID_RECEIPT_HANDLE for a handle that is void, or of a message that is consumed; BAD_REQUEST
+        for a duration that is not allowed.
+        """
         shard = self._shard
         check_invisible(command.invisible_ms, 0)
         topic, group, receipt, progress, lease = self._checked(command, now)

@@ -70,7 +70,10 @@ class Receives:
     # --- receive --------------------------------------------------------------------------------
 
     def receive(self, token: object, command: Receive, now: Now) -> Reply | None:
-        """Lease messages; None if there are none yet and the poll was parked."""
+        """Lease messages; None if there are none yet and the poll was parked: `serve` answers it.
+
+        TOPIC_NOT_FOUND, and refusals of what the topic, the group or the filter does not allow; nothing is parked then.
+        """
         topic = self._shard.topics.get(command.topic)
         topic.check_readable()
         if not -1 <= command.queue_id < len(topic.queues):

@@ -86,7 +86,7 @@ class Replay:
         assert self._by_kind.keys() == CONTROL_KINDS
 
     def apply(self, header: FrameHeader, body: bytes) -> None:
-        """Apply one valid frame."""
+        """Apply one valid frame, in the order of the log; DISK_FULL if the delay store cannot be rebuilt for want of space."""
         shard = self._shard
         shard.store_ms = max(shard.store_ms, header.append_ms)
         shard.log.note(header.base, header.append_ms)

@@ -105,7 +105,7 @@ class DiskPressure:
         self._taken += COPIES * size
 
     def check_copies(self, mono_ms: int, wall_ms: int, done: int) -> None:
-        """Before a piece of a bulk move that has moved `done` messages: as before a send."""
+        """Before a piece of a bulk move that has moved `done` messages: DISK_FULL, which says how many, as before a send."""
         try:
             self.check(mono_ms, wall_ms, 0)
         except HorologError as error:

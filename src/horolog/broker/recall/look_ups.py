@@ -42,7 +42,10 @@ _Origin = tuple[int, int]  # log position and row
 def find_messages(
     shard: Shard, query: FindMessages, adopted: Sequence[Recall] = ()
 ) -> list[FoundMessage]:
-    """All of that topic with that id or that key, by origin; `adopted` names adopted ones that have the key."""
+    """All of that topic with that id or that key, by origin; `adopted` names adopted ones that have the key.
+
+    TOPIC_NOT_FOUND; BAD_REQUEST unless the query has one of both, or if more records have it than are looked at.
+    """
     topic = shard.topics.get(query.topic)
     if bool(query.message_id) == bool(query.key):
         raise refused("message_id", "give either a message id or a key")

@@ -158,6 +158,8 @@ def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[
     """The recalls that a recall by key stands for, oldest first: one for each message id and due time.
 
     adopted  those of adopted messages, which the index does not know
+
+    TOPIC_NOT_FOUND; BAD_REQUEST if more than `KEY_RECALL_MAX` records have the key.
     """
 
     def check(records: int) -> None:

@@ -138,7 +138,7 @@ def born_of(stamp: bytes) -> tuple[int, int]:
 
 @lru_cache(maxsize=4_096)
 def seconds_ms(field: bytes) -> int:
-    """Milliseconds of the seconds of a due time; nothing that `timestamp_ms` refuses, nor 1970."""
+    """Milliseconds of the seconds of a due time; `Other` for what `timestamp_ms` refuses, and for 1970."""
     read = Timestamp.FromString(field)
     if not 0 < read.seconds < _SECONDS_MAX or read.nanos:
         raise Other
@@ -147,7 +147,7 @@ def seconds_ms(field: bytes) -> int:
 
 @lru_cache(maxsize=2_048)
 def nanos_ms(field: bytes) -> int:
-    """Milliseconds of the nanos of a due time, or of none, rounded up as `timestamp_ms` does."""
+    """Milliseconds of the nanos of a due time, or of none, rounded up as `timestamp_ms` does; `Other` for what it refuses."""
     read = Timestamp.FromString(field)
     if not 0 <= read.nanos < 1_000_000_000 or read.seconds:
         raise Other

@@ -28,7 +28,7 @@ def transaction_of(text: str) -> int:
 
 
 def half_properties(system: pb.SystemProperties) -> bytes:
-    """What is stored with a half message besides, so that it is known as one."""
+    """What is stored with a half message besides, so that it is known as one; BAD_REQUEST for a check that is too far off."""
     stored = {properties.TRANSACTION: "true"}
     if system.HasField("orphaned_transaction_recovery_duration"):
         wished = system.orphaned_transaction_recovery_duration

@@ -47,6 +47,6 @@ class HpackFault(Exception):
 
 
 def expect(holds: bool, why: str, code: Code = Code.PROTOCOL_ERROR) -> None:
-    """What a peer must keep to; else the connection ends."""
+    """What a peer must keep to; else a ConnectionFault, which ends the connection."""
     if not holds:
         raise ConnectionFault(code, why)

@@ -92,7 +92,7 @@ class Stream:
         self.state = to
 
     def count(self, size: int, *, ended: bool) -> None:
-        """Body bytes have come; they must add up to what content-length states."""
+        """Count `size` body bytes that have come; a StreamFault unless they add up to what content-length states."""
         self.got += size
         if self.expected >= 0 and (
             self.got > self.expected or (ended and self.got != self.expected)

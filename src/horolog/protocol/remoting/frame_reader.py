@@ -73,7 +73,8 @@ class Reader:
     def cut(self, chunk: bytes) -> Iterator[tuple[int, int, int, int]]:
         """For each frame its serializer and header length, and where header and body begin and end; holds the rest.
 
-        Every one must be taken, or the connection ended.
+        Every one must be taken, or the connection ended.  FrameFault for a length that no frame has, after the frames
+        before it.
         """
         at, end = 0, len(chunk)
         if not end:

@@ -86,7 +86,7 @@ def read_heartbeat(content: dict[str, Any]) -> Heartbeat:
 
 
 def read_subscription(entry: dict[str, Any]) -> Subscription:
-    """One subscription, in a heartbeat or alone."""
+    """One subscription, in a heartbeat or alone; BAD_REQUEST that names the field which is missing, no text, or too long."""
     expression = entry.get("subString")
     if expression is not None and not isinstance(expression, str):
         raise refused("subString", "no text")

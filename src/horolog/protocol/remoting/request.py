@@ -61,7 +61,7 @@ def integer(
 
 
 def flag(frame: Frame, name: str, *, default: bool = False) -> bool:
-    """A field that says yes or no: `true`/`false`, and of C++ clients `1`/`0`."""
+    """A field that says yes or no: `true`/`false`, and of C++ clients `1`/`0`; BAD_REQUEST for anything else."""
     value = frame.fields.get(name)
     if value is None or value == "":
         return default
