@@ -185,6 +185,25 @@ def test_a_batch_is_taken_item_by_item_with_its_delays(world, broker) -> None:
     assert [(found.body, found.flag) for found, _ in take(broker)] == [(b"4", 0), (b"2", 9)]
 
 
+@pytest.mark.parametrize("size", [2, 60])  # read together as texts, or as rows of bytes
+def test_batches_to_several_topics_go_to_their_own(size) -> None:
+    names = [f"m{n:02}" for n in range(size)]
+    frames = [
+        batch_frame([item({"UNIQ_KEY": topic + name}) for name in names], topic=topic)
+        for topic in "tuttu"
+    ]
+    shapes = Shapes()
+    for _ in range(20):  # at first the full way, then by the shape that was learned
+        gathered, refused = gather(frames, PEER, SITE, lambda n: [b""] * n, shapes)
+        assert not refused
+        assert {each.command.topic: len(each.taken) for each in gathered} == {"t": 3, "u": 2}
+        for each in gathered:
+            own = [(each.command.topic + name).encode() for name in names]
+            assert each.ids == own * len(each.taken)
+            assert each.command.parts == [size] * len(each.taken)
+    assert shapes.shape_of(b"UNIQ_KEY\x01tm01\x02")
+
+
 def test_a_batch_of_the_c_client_has_the_code_of_a_message(broker) -> None:
     frame = send_frame("", body=item({"UNIQ_KEY": "a"}) * 2, code=Code.SEND_MESSAGE, m="1")
     assert isinstance(send(broker, frame)[0], Answer)

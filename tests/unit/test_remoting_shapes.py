@@ -479,6 +479,19 @@ def test_runs_and_their_refusals_are_the_same(rows: list[list[bytes]], body: byt
     assert outcomes[0] == outcomes[1]
 
 
+def test_a_batch_that_comes_before_a_run_is_stored_before_it() -> None:
+    chunk = b"".join(framed(java(n, f"UNIQ_KEY\x01run{n}\x02")) for n in range(4))
+    (run,) = taught(java(1, "")).receive_alike(chunk)
+    assert isinstance(run, Alike)
+    batches = [batch_frame([item({"UNIQ_KEY": f"batch{n}"})]) for n in range(2)]
+    (gathered,), _ = gather(
+        [batches[0], run, batches[1]], PEER, SITE, lambda n: [b""] * n, Shapes()
+    )
+    names = [b"batch0", b"run0", b"run1", b"run2", b"run3", b"batch1"]
+    assert gathered.ids == names
+    assert [each.frame.opaque for each in gathered.requests] == [1, 0, 1, 2, 3, 1]
+
+
 def test_a_run_is_answered_as_its_frames_are() -> None:
     chunk = b"".join(framed(java(n, f"UNIQ_KEY\x01A{n}\x02")) for n in range(4))
     shown = Sent([7, 8, 9, 10], [0, 1, 2, 3], [5, -1, 6, -1], due_ms=[0, 99, 0, 98])
