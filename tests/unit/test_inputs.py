@@ -77,6 +77,19 @@ def test_a_receive_whose_caller_goes_while_it_waits_is_decided_by_nobody() -> No
     assert not inputs._gone
 
 
+def test_what_is_put_back_is_the_oldest_in_its_order() -> None:
+    inputs = Inputs()
+    for token, size in enumerate((1_000, 20, 3)):
+        assert inputs.put(Input(token, send("m", size))) is None
+    before = inputs.message_bytes
+    inputs.put_back(inputs.take(2))
+    assert inputs.message_bytes == before
+    assert [item.token for item in inputs] == [0, 1, 2]
+    (first,) = inputs.take(1)
+    assert first.token == 0
+    assert inputs.message_bytes < before - 1_000 + 1, "the size of the first is gone with it"
+
+
 def test_bytes_are_bounded_but_one_request_of_any_size_is_taken() -> None:
     inputs = Inputs(bytes_max=10_000)
 

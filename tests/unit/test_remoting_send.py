@@ -17,7 +17,7 @@ from horolog.protocol.commands import CreateTopic, Receive, TopicType
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.request import Answer
-from horolog.protocol.remoting.send import gather
+from horolog.protocol.remoting.send import Cancel, gather
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
@@ -183,6 +183,33 @@ def test_a_batch_is_taken_item_by_item_with_its_delays(world, broker) -> None:
     world.clock.advance(5_000)
     broker.settle()
     assert [(found.body, found.flag) for found, _ in take(broker)] == [(b"4", 0), (b"2", 9)]
+
+
+def test_a_large_batch_among_single_sends_keeps_its_place() -> None:
+    names = [f"m{n:03}" for n in range(100)]
+    batch = batch_frame([item({"UNIQ_KEY": name}, body=name.encode()) for name in names])
+    first, last = [send_frame({"UNIQ_KEY": name}, body=name.encode()) for name in ("one", "two")]
+    shapes = Shapes()
+    for _ in range(3):  # the last times its records are made as rows of bytes
+        frames = [first, batch, last]
+        (gathered,), _ = gather(frames, PEER, SITE, lambda n: [b""] * n, shapes)
+        assert gathered.ids == [name.encode() for name in ("one", *names, "two")]
+        records, sizes = gathered.command.columns()
+        at = 0
+        for name, size in zip(gathered.ids, sizes, strict=True):
+            assert records[at : at + size].count(name) == 2, "its id and its body"
+            at += size
+    assert shapes.shape_of(b"UNIQ_KEY\x01m001\x02")
+
+
+def test_a_message_that_was_consumed_and_is_sent_on_cancels_nothing() -> None:
+    fields = {"UNIQ_KEY": "m", "TIMER_DEL_UNIQKEY": "t+other", "TIMER_DELIVER_MS": 10**12}
+    for attempts in (0, 1):
+        frame, cancels = send_frame(fields, j=attempts), list[Cancel]()
+        found, refused = gather([frame], PEER, SITE, lambda n: [b""] * n, Shapes(), cancels)
+        assert not found
+        assert [error.field for _, error in refused] == ["TIMER_DEL_UNIQKEY"] * attempts
+        assert cancels == [Cancel(frame, "t", "other", 10**12)][attempts:]
 
 
 @pytest.mark.parametrize("size", [2, 60])  # read together as texts, or as rows of bytes

@@ -22,11 +22,13 @@ from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.header_shapes import HeaderShape
 from horolog.protocol.remoting.send import gather
 from horolog.protocol.remoting.send_reader import RUN_MAX, Alike, SendReader
+from horolog.protocol.remoting.send_runs import gather_alike
 from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.remoting.shapes import PropertyShape, Shapes
 from horolog.protocol.remoting.wanted import Wanted, Ways
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
 from horolog.protocol.send_commands import Sent
+from horolog.protocol.transaction_commands import SendHalf
 
 LEVELS = parse_levels(DEFAULT_LEVELS)
 SITE = Site("broker-a", b"\x7f\0\0\1\0\0\x2a\x9f", LEVELS)
@@ -490,6 +492,16 @@ def test_a_batch_that_comes_before_a_run_is_stored_before_it() -> None:
     names = [b"batch0", b"run0", b"run1", b"run2", b"run3", b"batch1"]
     assert gathered.ids == names
     assert [each.frame.opaque for each in gathered.requests] == [1, 0, 1, 2, 3, 1]
+
+
+def test_a_run_of_half_messages_is_visible_to_nobody() -> None:
+    chunk = b"".join(framed(java(n, f"UNIQ_KEY\x01A{n}\x02", f="4")) for n in range(4))
+    (run,) = taught(java(1, "", f="4")).receive_alike(chunk)
+    assert isinstance(run, Alike)
+    found, refused = gather([run], PEER, SITE, lambda n: [b""] * n, Shapes())
+    assert not refused
+    assert [type(each.command) for each in found] == [SendHalf] * 4
+    assert gather_alike([run, run], [PEER] * 2, SITE, lambda n: [b""] * n, Shapes()) is None
 
 
 def test_a_run_is_answered_as_its_frames_are() -> None:

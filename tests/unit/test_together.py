@@ -25,6 +25,8 @@ def test_what_fits_is_one_part() -> None:
     asked = [(1, 1_000)] * MESSAGES_MAX
     assert list(parts(asked, lambda each: each)) == [asked]
     assert [len(part) for part in parts([*asked, (1, 1)], lambda each: each)] == [MESSAGES_MAX, 1]
+    halves = [(1, BYTES_MAX // 2)] * 6
+    assert [len(part) for part in parts(halves, lambda each: each)] == [2, 2, 2]
 
 
 def test_what_comes_after_a_call_does_not_go_with_the_timer_of_before() -> None:
