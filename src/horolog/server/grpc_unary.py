@@ -178,7 +178,7 @@ class UnaryCalls:
     async def _finish(method: _Method, call: Call, pending: Awaitable[Any]) -> None:
         try:
             content = framed((await pending).SerializeToString())
-        except Exception as error:  # noqa: BLE001 - as in `asked`
+        except Exception as error:  # noqa: BLE001 - as in `_may`
             content = _refusal(method, error)
         call.answer(content)
 

@@ -89,7 +89,7 @@ def _taken(
 def _columns(topic: str, requests: Sequence[QuickSend], peers: Sequence[Peer]) -> Messages | None:
     """The messages of requests; None if one of them breaks a limit."""
     if len(requests) == 1 and len(requests[0].ids) == 1:
-        return _column(topic, requests[0], peers[0])
+        return _columns_of_one(topic, requests[0], peers[0])
     _, _, *columns = zip(*requests, strict=True)
     ids, keys, born, due_ms, bodies, meanings = [
         list(chain.from_iterable(column)) for column in columns
@@ -137,8 +137,8 @@ def _columns(topic: str, requests: Sequence[QuickSend], peers: Sequence[Peer]) -
     )
 
 
-def _column(topic: str, request: QuickSend, peer: Peer) -> Messages | None:
-    """The same of one message, for which columns cost more than what is in them."""
+def _columns_of_one(topic: str, request: QuickSend, peer: Peer) -> Messages | None:
+    """The same of one message, without the sets and joins of many: they cost more than what is in them."""
     _, _, ids, (key,), (born,), due_ms, bodies, (meaning,) = request
     allowed = 0 < len(bodies[0]) <= BODY_MAX and meaning.size + len(key) <= PROPERTIES_MAX
     if not allowed or not _is_allowed(meaning, bool(due_ms[0])):
