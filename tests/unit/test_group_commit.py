@@ -129,6 +129,21 @@ def test_what_was_not_synced_is_not_called_durable(flush: Flush) -> None:
     run(story)
 
 
+def test_an_idle_log_is_not_synced_again() -> None:
+    async def story() -> None:
+        log = Log("interval")
+        await log.put(b"first")
+        log.clock.advance(FLUSH_INTERVAL_MS)
+        await log.write()
+        assert log.group.durable == 5
+        log.clock.advance(10 * FLUSH_INTERVAL_MS)
+        log.group.write()
+        assert not log.group.is_busy
+        log.group.end_jobs()
+
+    run(story)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_p2_an_interval_that_is_over_syncs_what_was_written_before(seed: int) -> None:
     async def story() -> None:

@@ -17,6 +17,7 @@ from horolog.broker.settings import Settings
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import INPUTS_BYTES_MAX, INPUTS_MAX, MIB, UNSYNCED_BYTES_MAX
+from horolog.protocol.adoption_commands import Adopt
 from horolog.protocol.commands import (
     Ack,
     CancelReceive,
@@ -75,6 +76,13 @@ def test_a_receive_whose_caller_goes_while_it_waits_is_decided_by_nobody() -> No
     assert [item.token for item in inputs.take(2)] == ["stays"]
     assert [item.token for item in inputs.take(9)] == ["told", 0, 1, 2]
     assert not inputs._gone
+
+
+def test_messages_of_an_adoption_count_as_those_of_a_send() -> None:
+    inputs = Inputs(bytes_max=100)
+    assert inputs.put(Input(0, Adopt("app", 1, "t", records=[b"x" * 40, b"y" * 41]))) is None
+    assert inputs.message_bytes == 81
+    assert code(inputs.put(Input(1, send("m", 20)))) is ErrorCode.TOO_MANY_REQUESTS
 
 
 def test_what_is_put_back_is_the_oldest_in_its_order() -> None:
