@@ -171,6 +171,9 @@ def test_p2_an_idle_log_is_synced_although_its_timer_rings_early(monkeypatch) ->
         log.clock.advance(FLUSH_INTERVAL_MS - 4)
         await log.rung(ring)
         assert log.group.durable == 3
+        await log.put(b"x", at=3)
+        assert log.group.durable == 3
+        assert rings[-1][0] == wait_s, "an interval of its own has begun"
         log.group.end_jobs()
 
     asyncio.run(story())
@@ -192,6 +195,26 @@ def test_p2_a_timer_that_rings_during_a_write_is_not_forgotten(monkeypatch) -> N
         await log.rung(ring)
         assert log.group.durable == 2
         log.group.end_jobs()
+
+    asyncio.run(story())
+
+
+def test_no_interval_goes_on_after_the_stop(monkeypatch) -> None:
+    """Its end would write with a thread that has gone."""
+
+    async def story() -> None:
+        timers: list[asyncio.TimerHandle] = []
+        call_later = asyncio.get_running_loop().call_later
+
+        def noted(wait_s: float, ring: Callable[[], None]) -> asyncio.TimerHandle:
+            timers.append(call_later(wait_s, ring))
+            return timers[-1]
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", noted)
+        log = Log("interval")
+        await log.put(b"x")
+        log.group.end_jobs()
+        assert [timer.cancelled() for timer in timers] == [True]
 
     asyncio.run(story())
 
