@@ -203,6 +203,37 @@ def test_another_process_takes_all_of_the_disk(small) -> None:
     assert take_all(small) == []
 
 
+def test_a_disk_without_inodes_refuses_what_would_wait_in_memory(small) -> None:
+    """All was taken, health said nothing, and the broker ended when the log wanted its next segment."""
+
+    def no_inode(effect: str) -> None:
+        if effect.startswith("create"):
+            raise HorologError(ErrorCode.DISK_FULL, f"{effect}: No space left on device")
+
+    due_ms = small.clock.wall_ms() + HOUR
+    send(small, "before", 2, due_ms=due_ms)
+    small.broker.settle()
+    small.disk.on_effect = no_inode
+    send(small, "unfiled", 3, due_ms=due_ms + 2 * HOUR)
+    for _ in range(2):  # they are filed together with what comes a moment later
+        small.broker.settle()
+        small.clock.advance(1_000)
+    said = refusal(small)
+    assert said.message.startswith(
+        "disk: 3 scheduled messages wait in memory, as the disk takes no"
+    )
+    problems = small.broker.ask(DescribeBroker()).problems
+    assert problems == [said.message]
+    assert small.broker.ask(Recall("t", "before0", due_ms)).status is RecallStatus.CANCELLED
+    small.disk.on_effect = None
+    small.clock.advance(1_000)
+    small.broker.settle()
+    send(small, "again", 1)
+    small.clock.advance(3 * HOUR)
+    small.broker.settle()
+    assert sorted(take_all(small)) == ["again0", "before1", "unfiled0", "unfiled1", "unfiled2"]
+
+
 @pytest.mark.parametrize("left", [0, RESERVE // 4, RESERVE // 2 - 1_000])
 def test_what_ends_messages_goes_on_and_what_copies_them_is_refused(make_world, left) -> None:
     """A bulk recall was refused when all that was left lay in segments that are allocated already."""

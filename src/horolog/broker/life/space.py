@@ -169,7 +169,10 @@ class DiskPressure:
             # What was known a second ago is known well enough; of a dead disk the next write tells.
         self._room = self._free + min(self._allocated, needs.log)
         left = self._room - self._taken
-        shard.disk_refusal = self._refusal() if left < needs.total else None
+        if left < needs.total:
+            shard.disk_refusal = self._refusal()
+        else:
+            shard.disk_refusal = self._unfiled_refusal() if shard.delay.stalled else None
         shard.delay.far.compaction.room = max(0, left - needs.total)
 
     def _log_space(self) -> int:
@@ -197,5 +200,16 @@ class DiskPressure:
             f"checkpoints, {needs.unflushed} for far messages, {needs.due} for what is due within the "
             f"hour{halves} (acks, recalls and hand-over go on)",
             f"{needs.total} bytes",
+            code=ErrorCode.DISK_FULL,
+        )
+
+    def _unfiled_refusal(self) -> HorologError:
+        """There are bytes, and yet no file takes what was accepted: what comes would wait in memory, and late."""
+        waiting = sum(len(unfiled.heads) for unfiled in self._shard.delay.stalled)
+        return refused(
+            "disk",
+            f"{waiting} scheduled messages wait in memory, as the disk takes no more files or bytes although "
+            f"{self._free} bytes are free: inodes, a quota or file descriptors are used up (acks, recalls and "
+            "hand-over of all others go on)",
             code=ErrorCode.DISK_FULL,
         )
