@@ -106,6 +106,31 @@ def test_what_must_be_opened_can_be_when_connections_have_taken_all() -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard_limit()
 
 
+def test_a_hard_limit_that_was_lowered_later_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`prlimit --nofile` of a running broker; it wanted its own limit back, which the kernel refused, and ended."""
+    limits = [(64, 256)]
+    reserve = Reserve()
+
+    def set_limits(_: int, new: tuple[int, int]) -> None:
+        if new[0] > new[1]:
+            raise ValueError("current limit exceeds maximum limit")
+        limits[0] = new
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[0])
+    monkeypatch.setattr(resource, "setrlimit", set_limits)
+    assert reserve.keep(1_000) == 192
+
+    def opening() -> int:
+        if limits[0] == (192, 256):
+            limits[0] = (40, 40)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return 7
+
+    assert reserve.opened(opening) == 7
+    assert limits[0] == (40, 40)
+    reserve.give_up()
+
+
 @pytest.mark.usefixtures("_limits")
 def test_a_file_for_which_there_is_no_descriptor_is_no_failed_disk(tmp_path: Path) -> None:
     disk = Disk(tmp_path)

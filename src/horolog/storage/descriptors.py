@@ -133,7 +133,8 @@ class Reserve:
     @staticmethod
     def _set_limit(soft: int) -> None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        # Somebody may have lowered the hard limit since the start (prlimit)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard_limit()), hard))
 
 
 RESERVE = Reserve()
