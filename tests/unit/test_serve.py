@@ -27,6 +27,7 @@ from horolog.protocol.commands import (
 )
 from horolog.server.auto_create import AutoCreate
 from horolog.server.connected import ConnectedClient
+from horolog.server.failures import why_failed
 from horolog.server.main import serve
 from horolog.server.open_broker import open_engine
 from horolog.server.parts import Door, Parts
@@ -215,6 +216,26 @@ def test_a_topic_is_made_at_its_first_use_where_that_is_wanted() -> None:
         engine.answers[DescribeTopic] = unknown
         engine.exists = HorologError(ErrorCode.TOPIC_EXISTS, "somebody else made another one")
         assert await AutoCreate(engine).submit(DescribeTopic("a")) == made
+
+    within_10_s(work())
+
+
+def test_a_broker_without_memory_says_so(tmp_path: Path) -> None:
+    """`ulimit -v`, or a limit of a container: its last line gave no reason at all."""
+
+    async def work() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 16)
+        try:
+            for error, text in (
+                (MemoryError(), "out of memory"),
+                (
+                    MemoryError("Unable to allocate 1 GiB"),
+                    "out of memory: Unable to allocate 1 GiB",
+                ),
+            ):
+                assert str(why_failed(error, engine.storage, engine.broker.shard)) == text
+        finally:
+            await engine.stop()
 
     within_10_s(work())
 

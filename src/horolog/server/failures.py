@@ -32,6 +32,11 @@ def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologE
         return HorologError(
             ErrorCode.DISK_FAILED, first_line(error), field=str(error.filename or "")
         )
+    if isinstance(error, MemoryError):
+        said = str(error)  # of an allocation by numpy it says how much
+        return HorologError(
+            ErrorCode.INTERNAL, f"out of memory: {said}" if said else "out of memory"
+        )
     with suppress(Exception):  # whatever is wrong with the files, the first error counts
         for path, written in _lengths(storage, shard):
             size = size_of(storage, path)
