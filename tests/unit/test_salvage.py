@@ -469,6 +469,27 @@ def test_a_damaged_meta_is_written_again_from_the_log(data_dir, capsys, at) -> N
     assert verify_directory(Disk(data_dir, read_only=True)).clean
 
 
+def test_a_meta_that_is_gone_is_written_again(data_dir, capsys) -> None:
+    """An empty file in its place was; without any, start and salvage said only that there was none."""
+    meta = data_dir / "meta"
+    whole = meta.read_bytes()
+    meta.unlink()
+    assert run(["verify", str(data_dir)]) == 3
+    assert "`horolog salvage` writes" in capsys.readouterr().err
+    with pytest.raises(HorologError, match=r"without meta \(found .*\); `horolog salvage` writes"):
+        asyncio.run(open_directory(data_dir))
+    assert run(["salvage", str(data_dir)]) == 6
+    assert "meta is gone; it must be: log id" in capsys.readouterr().out
+    assert not meta.exists()
+    (data_dir / "restoring").touch()
+    assert run(["salvage", str(data_dir), "--yes"]) == 3, "a restore that was interrupted"
+    (data_dir / "restoring").unlink()
+    assert run(["salvage", str(data_dir), "--yes"]) == 0
+    assert meta.read_bytes() == whole
+    assert not (data_dir / "shard-00/salvaged").exists()
+    assert verify_directory(Disk(data_dir, read_only=True)).clean
+
+
 def test_a_meta_that_nothing_can_replace_is_refused(data_dir, capsys) -> None:
     (data_dir / "meta").write_bytes(b"{")
     for segment in (data_dir / "shard-00/log").iterdir():

@@ -29,12 +29,12 @@ from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.storage.api import File, Storage, read_file, replace_file
 from horolog.storage.disk import Disk
 from horolog.storage.lock import DirectoryLock
+from horolog.storage.meta import RESTORING
 from horolog.storage.sectors import ReadsAround
 
 BACKUP = "BACKUP"
 DATA_DIR = "--data-dir"
 META = "meta"
-MARK = "restoring"  # a file that is there until the restore is complete
 
 
 def open_backup(directory: Path) -> tuple[Manifest, DirectoryLock | None]:
@@ -72,7 +72,7 @@ def lock_target(directory: Path) -> DirectoryLock:
             path.name for path in directory.iterdir() if path.name not in ("lock", "lost+found")
         )
         if strange:
-            why = "an interrupted restore" if MARK in strange else f"found {strange[0]!r}"
+            why = "an interrupted restore" if RESTORING in strange else f"found {strange[0]!r}"
             raise refused(
                 DATA_DIR,
                 f"{directory} is not empty ({why}); name an empty or new one",
@@ -112,12 +112,12 @@ class Restore:
             raise refused(BACKUP, f"the manifest names no {META}", code=ErrorCode.DAMAGED)
         others = [file for file in files if file is not meta]
         try:
-            replace_file(self._target, "", MARK, b"")
+            replace_file(self._target, "", RESTORING, b"")
             for file in others:
                 self._copy(file)
             sync_tree(self._target, [file.path for file in others])
             content = self._checked_meta(meta)
-            self._target.remove(MARK)
+            self._target.remove(RESTORING)
             self._target.sync_dir("")
             replace_file(self._target, "", META, content)
         except BaseException:
@@ -196,7 +196,7 @@ class Restore:
         return content
 
     def _undo(self, files: list[StoredFile]) -> None:
-        for path in (META, MARK, f"{META}.tmp", f"{MARK}.tmp"):
+        for path in (META, RESTORING, f"{META}.tmp", f"{RESTORING}.tmp"):
             self._target.remove(path)
         for file in files:
             above = directories_above(file.path)

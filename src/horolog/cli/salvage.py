@@ -41,7 +41,7 @@ def salvage(
     """Make a damaged commit log usable again, without what cannot be read.
 
     For a broker that refuses to start because its log is damaged, ends too early or lacks a segment
-    (recovery rows 4, 5 and 6), or because its file meta cannot be read or is wrong. Copy the
+    (recovery rows 4, 5 and 6), or because its file meta is gone, cannot be read or is wrong. Copy the
     directory first, and bring the intact segment back if there is one. Lists the damaged places and
     when they were written; with --yes they are given up. Their bytes are kept in
     shard-00/salvaged/. The broker must be stopped. Exit code 0: done, or nothing to do; 6: damage
@@ -59,7 +59,7 @@ def salvage(
     from horolog.storage.meta import SHARD
     from horolog.verify.directory import lock_directory
 
-    lock = lock_directory(directory)
+    lock = lock_directory(directory, without_meta=True)
     try:
         storage = Disk(directory, read_only=not yes)
         said, why = salvaged_meta(storage, SHARD)

@@ -11,7 +11,6 @@ import secrets
 from pathlib import Path
 from typing import Literal
 
-from horolog.backup import restoring
 from horolog.broker.adopt.staging import Place
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.life.unreadable import replace_unreadable
@@ -30,7 +29,15 @@ from horolog.storage.api import Storage, read_file, replace_file
 from horolog.storage.crash_note import BUS_ERROR, LAST_NAME, NAME, CrashNote
 from horolog.storage.disk import Disk
 from horolog.storage.lock import DirectoryLock
-from horolog.storage.meta import FORMAT, SHARD, Meta, check_format, encode_meta, parse_meta
+from horolog.storage.meta import (
+    FORMAT,
+    RESTORING,
+    SHARD,
+    Meta,
+    check_format,
+    encode_meta,
+    parse_meta,
+)
 
 _OWN_NAMES = ("lock", "meta.tmp", NAME, LAST_NAME, SHARD)  # what may be there before `meta` is
 _NO_DIRECTORY_SYNC = (
@@ -65,17 +72,19 @@ def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_B
 
 def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> Meta:
     strange = [name for name in storage.list("") if name not in _OWN_NAMES]
-    if restoring.MARK in strange:
+    if RESTORING in strange:
         raise refused(
             "--data-dir",
             "a restore into it was interrupted; empty it, or name an empty or new one, and run "
             "`horolog restore` again",
             code=ErrorCode.DIRECTORY_FOREIGN,
         )
-    if strange or storage.list(f"{SHARD}/log"):
+    has_log = bool(storage.list(f"{SHARD}/log"))
+    if strange or has_log:
+        do = "; `horolog salvage` writes a meta that was lost again" if has_log else ""
         raise refused(
             "--data-dir",
-            f"not empty and without meta (found {(strange or [SHARD])[0]!r})",
+            f"not empty and without meta (found {(strange or [SHARD])[0]!r}){do}",
             code=ErrorCode.DIRECTORY_FOREIGN,
         )
     meta = Meta(FORMAT, secrets.randbits(64), 1, clock, segment_bytes)

@@ -10,6 +10,7 @@ from horolog.errors import ErrorCode, refused
 
 FORMAT = 1
 SHARD = "shard-00"
+RESTORING = "restoring"  # a file that is there until a restore is complete
 
 
 class Meta(NamedTuple):

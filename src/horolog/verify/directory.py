@@ -24,7 +24,7 @@ from horolog.log.record import Kind
 from horolog.log.segment import segment_name
 from horolog.storage.api import Storage, read_file
 from horolog.storage.lock import DirectoryLock
-from horolog.storage.meta import SHARD, check_format, parse_meta
+from horolog.storage.meta import RESTORING, SHARD, check_format, parse_meta
 from horolog.verify.adoptions import AdoptionCheck
 from horolog.verify.balance import Balance
 from horolog.verify.checkpoints import check_older, check_progress, read_checkpoints
@@ -83,17 +83,23 @@ class Verdict:
         }
 
 
-def lock_directory(directory: Path) -> DirectoryLock | None:
+def lock_directory(directory: Path, *, without_meta: bool = False) -> DirectoryLock | None:
     """Keep a broker from it while it is read; None where nobody can write: a snapshot, a read-only medium.
 
     NOT_FOUND if it is no data directory, DIRECTORY_IN_USE names the holder.
+
+    without_meta  one that has a log and has lost its `meta` will do; not what an interrupted restore has left
     """
     if not (directory / "meta").is_file():
-        raise refused(
-            "DIR",
-            f"{directory} is not a data directory (it has no file `meta`)",
-            code=ErrorCode.NOT_FOUND,
-        )
+        has_log = any((directory / SHARD / "log").glob("*.log"))
+        is_lost = has_log and not (directory / RESTORING).exists()
+        if not (is_lost and without_meta):
+            do = "; `horolog salvage` writes one that was lost again" if is_lost else ""
+            raise refused(
+                "DIR",
+                f"{directory} is not a data directory (it has no file `meta`{do})",
+                code=ErrorCode.NOT_FOUND,
+            )
     try:
         return DirectoryLock(directory)
     except HorologError as error:

@@ -68,11 +68,12 @@ def bytes_of(storage: Storage, directory: str, meta: ShardMeta, lost: Lost, leng
 
 
 def write_meta(storage: Storage, directory: str, meta: Meta) -> None:
-    """Put a `meta` in the place of a damaged one, which is kept; durable after this."""
-    kept = f"{directory}/{KEPT}"
-    storage.make_dir(kept)
-    storage.sync_dir(directory)
-    replace_file(storage, kept, "meta", read_if_any(storage, "meta"))
+    """Put a `meta` in the place of a damaged one, which is kept, or of one that is gone; durable after this."""
+    if storage.exists("meta"):
+        kept = f"{directory}/{KEPT}"
+        storage.make_dir(kept)
+        storage.sync_dir(directory)
+        replace_file(storage, kept, "meta", read_if_any(storage, "meta"))
     replace_file(storage, "", "meta", encode_meta(meta))
 
 

@@ -72,16 +72,18 @@ def salvaged_meta(storage: Storage, directory: str) -> tuple[Meta, str]:
     DAMAGED if neither it nor the files beside it say so; VERSION_UNSUPPORTED.
     """
     said = meta_said_by(storage, directory)
+    is_there = storage.exists("meta")
     try:
         written = parse_meta(read_if_any(storage, "meta"))
     except ValueError as error:
+        why = f"meta cannot be read ({error})" if is_there else "meta is gone"
         if said is None:
             raise refused(
                 "DIR",
-                f"meta cannot be read ({error}), and the log does not say what was in it",
+                f"{why}, and the log does not say what was in it",
                 code=ErrorCode.DAMAGED,
             ) from error
-        return said, f"meta cannot be read ({error})"
+        return said, why
     check_format(written, "DIR")
     if said is None or written[1:] == said[1:]:
         return written, ""
