@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +85,12 @@ class Process:
             environment={},
         )
 
-    async def run(self) -> int:
-        """Until it ends."""
+    async def run(self, opening: Callable[[], None] = lambda: None) -> int:
+        """Until it ends; `opening` is called while it recovers."""
 
         async def open_engine(settings: Settings) -> ScriptedEngine:
             assert settings is self.settings
+            opening()
             engine = ScriptedEngine()
             self.opened.set_result(engine)
             return engine
@@ -139,6 +140,25 @@ def test_sighup_reads_the_certificate_again(tmp_path: Path) -> None:
         running = asyncio.create_task(process.run())
         await process.ready
         os.kill(os.getpid(), signal.SIGHUP)
+        while "certificate read" not in process.events:
+            await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await running == 0
+
+    within_10_s(work())
+
+
+def test_sighup_while_it_recovers_is_for_later(tmp_path: Path) -> None:
+    """It ended the process without a word."""
+
+    def opening() -> None:
+        assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    async def work() -> None:
+        process = Process(tmp_path)
+        running = asyncio.create_task(process.run(opening))
+        await process.ready
         while "certificate read" not in process.events:
             await asyncio.sleep(0)
         os.kill(os.getpid(), signal.SIGTERM)

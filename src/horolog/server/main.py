@@ -18,7 +18,7 @@ import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.ma  # noqa: F401 - np.unique imports it when it is first called, and that is in a turn
 
@@ -44,6 +44,13 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 
 
+class _Signals(NamedTuple):
+    """What has come so far."""
+
+    stop: asyncio.Event  # SIGTERM, SIGINT
+    reload: asyncio.Event  # SIGHUP, before there was anything to read again
+
+
 async def serve(settings: Settings, parts: Parts) -> int:
     """Run a broker until a signal or a failure ends it; gives the exit code.
 
@@ -59,8 +66,8 @@ async def serve(settings: Settings, parts: Parts) -> int:
 
 
 async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> int:
-    stop = asyncio.Event()
-    _stop_on_signals(stop)
+    signals = _Signals(asyncio.Event(), asyncio.Event())
+    _take_signals(signals)
     _allow_many_files()
     give_back_large_blocks()
     supervisor.starting(f"opening {settings.data_dir}")
@@ -78,7 +85,7 @@ async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> in
         try:
             doors = parts.make_doors(engine, settings, broker_socket, guard)
             _tell_access(settings, guard)
-            return await _serve_doors(settings, parts, engine, doors, guard, supervisor, stop)
+            return await _serve_doors(settings, parts, engine, doors, guard, supervisor, signals)
         finally:
             await engine.stop()
             log.info("stopped")
@@ -101,7 +108,7 @@ async def _serve_doors(
     doors: list[Door],
     guard: Guard | None,
     supervisor: Supervisor,
-    stop: asyncio.Event,
+    signals: _Signals,
 ) -> int:
     exposition = parts.make_exposition(engine, settings)
     app = make_app(
@@ -132,10 +139,12 @@ async def _serve_doors(
         view = await _announce(settings, parts, engine, ports)
         if view is not None:
             supervisor.ready(engine, view)
+        if signals.reload.is_set():
+            _reload(files, supervisor)
         if engine.offloads is not None and parts.promote is not None:
             own_url = f"http://:{OWN_TOKEN}@{ADMIN_HOST}:{ports['admin-port']}"
             engine.offloads.promote_late(parts.promote, own_url)
-        code = await _until_the_end(engine, stop, settings.data_dir)
+        code = await _until_the_end(engine, signals.stop, settings.data_dir)
         supervisor.stopping("" if code == EXIT_OK else f"failed: {engine.failed.exception()}")
         return code
 
@@ -201,7 +210,9 @@ async def _until_the_end(engine: RunningEngine, stop: asyncio.Event, data_dir: P
     return EXIT_FAILED
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
+def _take_signals(signals: _Signals) -> None:
+    """From here on none of them ends the process by itself, also while it recovers."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, signals.stop.set)
+    loop.add_signal_handler(signal.SIGHUP, signals.reload.set)
