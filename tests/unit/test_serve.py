@@ -167,6 +167,14 @@ def test_sighup_while_it_recovers_is_for_later(tmp_path: Path) -> None:
     within_10_s(work())
 
 
+@pytest.mark.parametrize("host", ["fe80::1", "192.0.2.1"])
+def test_an_address_that_cannot_be_had_is_named_and_no_port(host: str) -> None:
+    """Link-local without an interface: "--broker-port: port 0 cannot be opened; 0 takes a free one"."""
+    with pytest.raises(HorologError, match="is no address of this machine") as caught:
+        bind(host, 0, "--broker-port")
+    assert caught.value.field == "--host"
+
+
 def test_a_failed_engine_ends_it_with_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """And the log says why."""
 

@@ -17,8 +17,8 @@ def port_in_use(flag: str, port: int, why: str) -> HorologError:
     )
 
 
-# The address is to blame for these, whichever port comes first.
-_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+# The address is to blame for these, whichever port comes first; EINVAL: link-local, and without its interface.
+_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL})
 
 
 def bind(host: str, port: int, flag: str) -> socket.socket:
