@@ -330,17 +330,6 @@ def test_what_doors_have_gathered_when_the_disk_fails_is_refused() -> None:
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_inputs_wait_for_the_write_under_way_three_times_as_long_as_a_turn_takes() -> None:
-    async def run() -> None:
-        engine = await with_engine(FaultyDisk())
-        for turn_s, wait_s in ((0.0, 0.001), (0.002, 0.006), (1.0, 0.01)):
-            engine.meters.recent_turn_s = turn_s
-            assert engine.next_turn.gather_s == pytest.approx(wait_s)
-        await engine.stop()
-
-    asyncio.run(asyncio.wait_for(run(), 30))
-
-
 def test_a_connection_that_cannot_be_written_to_keeps_nobody_elses_answers() -> None:
     class Owes:
         owes_now = True
