@@ -239,6 +239,14 @@ def test_routes_of_templates_are_for_everybody(door: RemotingDoor) -> None:
         assert ask(client, 105, {"topic": "other"}).code == Status.NO_PERMISSION
 
 
+def test_the_route_of_the_reply_topic_is_for_everybody(door: RemotingDoor) -> None:
+    """Whoever answers a request asks for it first, and without TBW102 has no other way to send the answer."""
+    with door.client() as client:
+        assert ask(client, 105, {"topic": "DefaultCluster_REPLY_TOPIC"}).code == Status.SUCCESS
+        to_topic = ask(client, 310, send("DefaultCluster_REPLY_TOPIC"), b"no reply")
+        assert to_topic.code == Status.NO_PERMISSION
+
+
 def test_a_topic_that_may_be_sent_to_may_be_made(door: RemotingDoor) -> None:
     with door.client() as client:
         assert ask(client, 310, send("out-new"), b"x").code == Status.SUCCESS

@@ -168,12 +168,12 @@ BY_POSITION = frozenset({Code.VIEW_MESSAGE_BY_ID, Code.CONSUMER_SEND_MSG_BACK})
 class RemotingAccess:
     """The guard of the remoting doors.
 
-    templates  topics whose routes anybody with a key may ask for, to make topics by them
+    open_routes  topics whose routes anybody with a key may ask for, to make topics by them or to reply
     """
 
-    def __init__(self, guard: Guard, templates: frozenset[str]) -> None:
+    def __init__(self, guard: Guard, open_routes: frozenset[str]) -> None:
         self._guard = guard
-        self._templates = templates
+        self._open_routes = open_routes
 
     def check(self, link: RemotingLink, frame: Frame) -> Identity:
         """UNAUTHORIZED or FORBIDDEN, unless whoever sent this may ask it; gives who it is."""
@@ -184,7 +184,7 @@ class RemotingAccess:
         identity = self._guard.of_fields(frame.fields, frame.body, link.address, unsent)
         link.identity = identity
         needs_of = NEEDS.get(frame.code)
-        if is_route and frame.fields.get("topic") in self._templates:
+        if is_route and frame.fields.get("topic") in self._open_routes:
             return identity
         identity.check(ADMIN if needs_of is None else needs_of(frame))
         return identity

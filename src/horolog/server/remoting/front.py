@@ -85,8 +85,8 @@ class RemotingFront:
         idle_ms: int = REMOTING_IDLE_MS,
     ) -> None:
         self.node = node
-        templates = frozenset({TEMPLATE_TOPIC, node.cluster_name})
-        self._access = RemotingAccess(guard, templates) if guard is not None else None
+        open_routes = frozenset({TEMPLATE_TOPIC, node.cluster_name, node.reply_topic})
+        self._access = RemotingAccess(guard, open_routes) if guard is not None else None
         self._clients = clients = ClientCodes(node)
         self._rates = Rates(node.engine)
         self.producers = TransactionCodes(node)
