@@ -128,6 +128,12 @@ async def with_engine(disk: FaultyDisk) -> Engine:
     return engine
 
 
+async def until_writing(engine: Engine) -> None:
+    """Return when all that was asked is taken, and a write is under way."""
+    while engine.inputs or not engine.log.is_busy:
+        await asyncio.sleep(0)
+
+
 def ends(futures: list[asyncio.Future[Any]]) -> list[ErrorCode | None]:
     """What those say that are refused at once."""
     return [
@@ -177,8 +183,7 @@ def test_sends_wait_for_the_write_under_way_unless_they_are_many() -> None:
         engine = await with_engine(disk)
         with disk.stalled("sync shard-00/log"):
             first = engine.submit(send("first"))
-            while engine.inputs or not engine.log.is_busy:
-                await asyncio.sleep(0)
+            await until_writing(engine)
             few = [engine.submit(send(f"m{n}")) for n in range(5)]
             await asyncio.wait(few, timeout=0.05)
             assert len(engine.inputs) == 5
@@ -233,8 +238,7 @@ def test_what_early_answers_bring_has_no_turn_before_the_write_that_this_turn_be
 
         with disk.stalled("sync shard-00/log"):
             engine.ask(send("first"), go_on)
-            while engine.inputs or not engine.log.is_busy:
-                await asyncio.sleep(0)
+            await until_writing(engine)
             second = engine.submit(send("second"))
         await asyncio.gather(second, last)
         assert under_way == [(False, 0), (True, 1)], "answered before the turn's write, asked in it"
@@ -267,8 +271,7 @@ def test_what_doors_have_gathered_is_asked_at_the_end_of_the_write_under_way() -
         await engine.until_quiet()
         with disk.stalled("sync shard-00/log"):
             first = engine.submit(send("first"))
-            while engine.inputs or not engine.log.is_busy:
-                await asyncio.sleep(0)
+            await until_writing(engine)
             gather("slow")
             assert len(asked) == 1
             while len(asked) == 1:  # the write does not end
@@ -319,8 +322,7 @@ def test_what_doors_have_gathered_when_the_disk_fails_is_refused() -> None:
         found: list[object] = []
         with disk.stalled("sync shard-00/log"):
             engine.ask(send("first"), found.append)
-            while engine.inputs or not engine.log.is_busy:
-                await asyncio.sleep(0)
+            await until_writing(engine)
             engine.before_turn(lambda: engine.ask(send("second"), found.append))
             engine._fail(HorologError(ErrorCode.DISK_FAILED, "gone"))
             await asyncio.sleep(0)

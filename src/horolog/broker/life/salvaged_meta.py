@@ -72,11 +72,10 @@ def salvaged_meta(storage: Storage, directory: str) -> tuple[Meta, str]:
     DAMAGED if neither it nor the files beside it say so; VERSION_UNSUPPORTED.
     """
     said = meta_said_by(storage, directory)
-    is_there = storage.exists("meta")
     try:
         written = parse_meta(read_if_any(storage, "meta"))
     except ValueError as error:
-        why = f"meta cannot be read ({error})" if is_there else "meta is gone"
+        why = f"meta cannot be read ({error})" if storage.exists("meta") else "meta is gone"
         if said is None:
             raise refused(
                 "DIR",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TypeGuard
 
 from horolog.limits import SHAPE_TEXT_MAX, SHAPES_MAX
 from horolog.protocol.remoting.frame import Frame, FrameFault
@@ -47,9 +48,7 @@ class Alike:
 
     def follows(self, last: Frame | Alike) -> bool:
         """Add all of it to a run of the same shape, unless that gets too long; False if it is still for itself."""
-        if not isinstance(last, Alike) or last.shape is not self.shape:
-            return False
-        if len(last) + len(self) > RUN_MAX:
+        if not _has_room(last, self.shape, len(self)):
             return False
         last.add(self.columns, self.bodies)
         return True
@@ -172,10 +171,13 @@ class SendReader(Reader):
 
 def _run_of(found: list[Frame | Alike], shape: HeaderShape, count: int) -> Alike:
     """The last run, if so many more of that shape may be added to it; else a new one."""
-    if found:
-        last = found[-1]
-        if isinstance(last, Alike) and last.shape is shape and len(last) + count <= RUN_MAX:
-            return last
+    if found and _has_room(last := found[-1], shape, count):
+        return last
     run = Alike(shape)
     found.append(run)
     return run
+
+
+def _has_room(last: Frame | Alike, shape: HeaderShape, count: int) -> TypeGuard[Alike]:
+    """Whether it is a run of that shape, to which so many more may be added."""
+    return isinstance(last, Alike) and last.shape is shape and len(last) + count <= RUN_MAX
