@@ -69,6 +69,9 @@ class _Later:
     def call_soon(self, work: Callable[[], None]) -> None:
         self.soon.append(work)
 
+    def before_turn(self, ask: Callable[[], None]) -> None:
+        self.soon.append(ask)
+
     def ask(self, command: Command, then: Callable[[object], None]) -> None:
         self.asked.append((command, then))
 
@@ -102,7 +105,7 @@ def _message(number: int) -> pb.Message:
 def grpc_sends(n: int, chunk: int, batch: int, connections: int) -> dict[str, float]:
     """µs a message of each part; a turn is a chunk of requests of `batch` messages of each connection."""
     core, later = Core(dedup_ms=120_000), _Later()
-    # What came together is gathered when the loop has read every connection: it is asked of the loop that runs.
+    # What is answered is written when the loop has a pause: that is asked of the loop that runs.
     asyncio._set_running_loop(cast(Any, later))
     core.ask(CreateTopic(TOPIC, TopicType.MIXED, 4))
     front = GrpcFront(cast(Engine, later))
