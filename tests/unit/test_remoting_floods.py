@@ -33,7 +33,7 @@ def links(door: RemotingDoor) -> list[Any]:
 
 
 def fuzz(door: RemotingDoor, seed: int, count: int) -> None:
-    """Send so many frames; a client whose connection was ended comes again."""
+    """Send so many frames; a client whose connection was ended, or whose frame says that it is longer, comes again."""
     client = door.client()
     pending: list[bytes] = []
     for number, raw in enumerate(requests(seed, count), 1):
@@ -42,7 +42,7 @@ def fuzz(door: RemotingDoor, seed: int, count: int) -> None:
             continue
         try:
             client.socket.sendall(b"".join(pending))
-            client.call(Code.GET_KV_CONFIG)
+            client.call(Code.GET_KV_CONFIG, timeout_s=1.0)
         except (ConnectionError, TimeoutError):
             client.close()
             client = door.client()

@@ -175,6 +175,28 @@ def test_an_address_that_cannot_be_had_is_named_and_no_port(host: str) -> None:
     assert caught.value.field == "--host"
 
 
+def test_small_answers_do_not_wait_for_an_ack_on_any_event_loop() -> None:
+    """asyncio's own switches Nagle's algorithm off where a socket names its protocol; uvloop does it always."""
+
+    async def work() -> None:
+        taken: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            at_once = writer.get_extra_info("socket").getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_NODELAY
+            )
+            taken.set_result(bool(at_once))
+            writer.close()
+
+        with bind("127.0.0.1", 0, "--broker-port") as listener:
+            async with await asyncio.start_server(take, sock=listener):
+                _, writer = await asyncio.open_connection(*listener.getsockname())
+                assert await taken
+                writer.close()
+
+    within_10_s(work())
+
+
 def test_a_failed_engine_ends_it_with_1(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """And the log says why."""
 

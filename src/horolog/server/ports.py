@@ -24,7 +24,8 @@ _ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL})
 def bind(host: str, port: int, flag: str) -> socket.socket:
     """A bound TCP socket; a port that is taken or not allowed is CONFIG and names `flag`, an address `--host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # Named, or asyncio's own loop leaves Nagle's algorithm on, and a second small answer waits 40 ms for an ack.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
