@@ -32,7 +32,8 @@ class Log:
         self.clock = SimulatedClock(0)
         self.writer = SegmentWriter(self.disk, "log", SEGMENT_BYTES)
         self.writer.prepare(0)
-        space = cast(DiskPressure, SimpleNamespace(keep_free=0))
+        self.space = SimpleNamespace(keep_free=0)
+        space = cast(DiskPressure, self.space)
         self.group = GroupCommit(self.writer, space, self.clock, flush, 0)
         self.failed: list[BaseException] = []
         self._ended = asyncio.Event()
@@ -94,6 +95,20 @@ def test_p2_what_is_committed_with_flush_sync_outlives_a_power_cut(seed: int) ->
         await log.put(b"third", at=11)
         assert log.group.is_quiet
         assert log.after_power_cut(0, 16) == b"firstsecondthird"
+
+    run(story)
+
+
+@pytest.mark.parametrize(("keep_free", "size"), [(0, SEGMENT_BYTES), (2_000, 100)])
+def test_a_segment_is_allocated_whole_where_nobody_needs_what_is_left(
+    keep_free: int, size: int
+) -> None:
+    async def story() -> None:
+        log = Log("sync")
+        log.disk.capacity_bytes = 2 * SEGMENT_BYTES + 1_000
+        log.space.keep_free = keep_free
+        await log.put(b"a" * SEGMENT_BYTES, b"b" * 100)
+        assert log.disk.open(f"log/{segment_name(SEGMENT_BYTES)}").size() == size
 
     run(story)
 

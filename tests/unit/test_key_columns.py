@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from horolog.broker.key_columns import key_columns
 from horolog.log.record import HAS_KEYS, HEAD
 from horolog.log.unaligned import get
-from horolog.protocol.rocketmq.message import key_hash_of, user_key_hash_of
+from horolog.protocol.rocketmq.message import key_hash, user_key_hash_of
 from horolog.protocol.rocketmq.record_columns import Messages, records_of
 
 BASE = 4_096
@@ -50,7 +50,7 @@ def test_rows_are_those_of_each_message(messages: list[tuple[bytes, bytes, bool]
             [(bytes(4), 0)],
         )  # fmt: skip
         starts.append(len(body))
-        expected.append((key_hash_of(topic + b"\0", name), BASE + len(body)))
+        expected.append((key_hash(topic.decode(), name.decode()), BASE + len(body)))
         if keyed:
             expected += [(user_key_hash_of(topic, w), BASE + len(body)) for w in _words(text)]
         body += records_of(topic, one).records

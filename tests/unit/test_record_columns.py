@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq import record_columns as made
-from horolog.protocol.rocketmq.message import key_hash_of
+from horolog.protocol.rocketmq.message import key_hash
 from horolog.protocol.send_commands import HEAD_AS_SENT, MessageType
 
 HOST = (b"\x0a\0\0\7", 4_711)
@@ -48,7 +48,7 @@ def test_a_record_is_a_head_and_a_layout() -> None:
         record = records[i * sizes[0] : (i + 1) * sizes[0]]
         size, kind, keyed, lane, due_ms, _, code, key = HEAD_AS_SENT.unpack_from(record)
         assert (size, kind, keyed, lane) == (len(record), MessageType.DELAY, 1, 2)
-        assert (due_ms, code, key) == (-5_000, 99, key_hash_of(b"topic\0", name))
+        assert (due_ms, code, key) == (-5_000, 99, key_hash("topic", name.decode()))
         found = layout.decode(record[HEAD_AS_SENT.size :])
         assert (found.body, found.topic, found.properties) == (b"body", "topic", b"KEYS\x01k\x02")
         assert (found.flag, found.queue_id, found.sys_flag, found.reconsume_times) == (7, 2, 1, 3)

@@ -32,11 +32,6 @@ def key_hash(topic: str, message_id: str) -> int:
     return xxh64_intdigest(f"{topic}\0{message_id}".encode(), KEY_HASH_SEED)
 
 
-def key_hash_of(topic_and_zero: bytes, message_id: bytes) -> int:
-    """The same, of UTF-8."""
-    return xxh64_intdigest(topic_and_zero + message_id, KEY_HASH_SEED)
-
-
 def user_key_hash(topic: str, key: str) -> int:
     """u64 that stands for (topic, one word of KEYS) in the key index."""
     return xxh64_intdigest(f"{topic}\0{key}".encode(), USER_KEY_SEED)
