@@ -212,6 +212,27 @@ def test_tests_do_not_sleep() -> None:
             assert not sleeps.search(path.read_text()), path
 
 
+def test_cases_of_a_test_are_named_the_same_in_every_worker() -> None:
+    """Two that collected `gzip.compress(…)`, with the second in its header, had different tests, and none ran."""
+    changes = re.compile(r"^(time|random|uuid|secrets|os)\.|^(gzip\.compress|id|hash)$")
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for function in ast.walk(tree(path)):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            cases = [each for each in function.decorator_list if "parametrize" in ast.unparse(each)]
+            calls = [
+                node for each in cases for node in ast.walk(each) if isinstance(node, ast.Call)
+            ]
+            found += [
+                f"{path.relative_to(ROOT)}:{call.lineno}: {name}"
+                for call in calls
+                if changes.search(name := ast.unparse(call.func))
+                and not any(given.arg == "mtime" for given in call.keywords)
+            ]
+    assert not found, found
+
+
 def test_directories_of_passed_tests_go_at_once(pytestconfig: pytest.Config) -> None:
     """A broker preallocates 512 MiB: with pytest's own policy a run of all tests left 30 GB, and the disk filled."""
     assert pytestconfig.getini("tmp_path_retention_policy") == "failed"
