@@ -75,6 +75,10 @@ def requests_of(now_s: int) -> list[bytes]:
     ]
 
 
+def answers_in_order(found: list[tuple[bytes, bytes, bytes]]) -> list[pb.SendMessageResponse]:
+    return [pb.SendMessageResponse.FromString(raw[PREFIX_BYTES:]) for _, _, raw in found]
+
+
 def answers_of(found: list[tuple[bytes, bytes, bytes]]) -> list[Any]:
     """Answers, with recall handles read, but for where messages stand; of refusals without the moment."""
     answers = []
@@ -149,6 +153,38 @@ def test_sends_of_several_connections_are_one_command(tmp_path: Path) -> None:
             assert [entry.message_id for entry in answer.entries] == own
             assert [handle.message_id for handle in handles] == own
         assert [len(command.columns().sizes) for command in asked] == [6]
+
+    run(tmp_path, story)
+
+
+def test_sends_of_a_connection_stay_in_order_whatever_way_they_are_read(tmp_path: Path) -> None:
+    """In one chunk or in several; what other connections send is one command all the same."""
+
+    async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
+        asked = note_asked(engine)
+        new = Names()
+        peers = [Peer(door, front) for _ in range(3)]
+
+        def call(peer: Peer, key: str = "") -> bytes:
+            sent = message(new())
+            if key:
+                sent.system_properties.keys.append(key)
+            return peer.call(SEND, batch(sent))
+
+        long = "k" * 200  # for which protobuf reads the request
+        for chunks in (1, 4):
+            asked.clear()
+            calls = [call(peers[0], key) for key in ("", long, long, "")]
+            for first in range(0, 4, 4 // chunks):
+                peers[0].say(b"".join(calls[first : first + 4 // chunks]))
+            for peer in peers[1:]:
+                peer.say(call(peer))
+            answers = answers_in_order(await peers[0].answers(4 if chunks == 1 else 8))
+            offsets = [answer.entries[0].offset for answer in answers[-4:]]
+            assert offsets == sorted(offsets)
+            for peer in peers[1:]:
+                await peer.answers(1 if chunks == 1 else 2)
+            assert sorted(len(command.columns().sizes) for command in asked) == [1, 1, 1, 1, 2]
 
     run(tmp_path, story)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -15,7 +16,7 @@ from horolog.protocol.grpc.quick_sends import QuickSend, read_send
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.request_head import RequestHead
-from horolog.server.call import Call, expected
+from horolog.server.call import Call, Line, expected
 from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
@@ -38,6 +39,7 @@ _READ_QUICKLY: dict[str, Callable[[bytes], Any]] = {
     "AckMessage": read_ack,
 }
 Handler = Callable[[Any, Call], Awaitable[Any] | None]
+_Sent = tuple[Any, Call]  # the request is a QuickSend, or protobuf's
 
 
 class _Method(NamedTuple):
@@ -69,7 +71,7 @@ class UnaryCalls:
         self._consumers = consumers
         self._access = access
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sends: list[tuple[QuickSend, Call]] = []  # until `_store`
+        self._sends: list[_Sent] = []  # until `_store`
         handlers: dict[str, Handler] = {
             "SendMessage": producers.send,
             "ReceiveMessage": consumers.receive,
@@ -104,9 +106,9 @@ class UnaryCalls:
         """Take calls with one message each that came together.
 
         Acks become one command for each group and topic, and the other calls come after them, in their order.  Sends
-        become one command for each topic, together with what other connections send meanwhile.
+        wait for those of other connections (`_store`).
         """
-        sends: list[tuple[QuickSend, Call]] = []
+        sends: list[_Sent] = []
         acks: list[tuple[QuickAck, Call]] = []
         others: list[tuple[_Method, Any, Call]] = []
         named: RequestHead | None = None  # whose client is known
@@ -125,7 +127,7 @@ class UnaryCalls:
                 if not self._may(method, request, call):
                     continue
                 named = call.head
-            if type(request) is QuickSend:
+            if method is self._send:
                 sends.append((request, call))
             elif type(request) is QuickAck:
                 acks.append((request, call))
@@ -152,7 +154,29 @@ class UnaryCalls:
         return True
 
     def _store(self) -> None:
+        """Hand on all sends that wait, as one command for each topic; those of a connection stay in their order.
+
+        Who has sent something that was not read quickly has commands of its own.
+        """
         sends, self._sends = self._sends, []
+        apart: dict[Line, list[_Sent]] = {
+            call.line: [] for request, call in sends if type(request) is not QuickSend
+        }
+        if apart:
+            for each in sends:
+                if (own := apart.get(each[1].line)) is not None:
+                    own.append(each)
+            sends = [each for each in sends if each[1].line not in apart]
+        self._store_quickly(sends)
+        for own in apart.values():
+            for is_quick, run in groupby(own, key=lambda each: type(each[0]) is QuickSend):
+                if is_quick:
+                    self._store_quickly(list(run))
+                else:
+                    for request, call in run:
+                        self._handle(self._send, request, call)
+
+    def _store_quickly(self, sends: list[tuple[QuickSend, Call]]) -> None:
         if len(sends) == 1 and len(sends[0][0].ids) == 1:
             self._handle(self._send, *sends[0])
             return
