@@ -284,6 +284,29 @@ def test_sends_that_come_while_their_topic_is_made_keep_their_order(tmp_path: Pa
             assert offsets == list(range(100))
 
 
+def test_what_cancels_a_send_that_makes_its_topic_finds_it(tmp_path: Path) -> None:
+    """Whether it comes right after it or while the topic is made."""
+    later = {"TIMER_DELAY_SEC": "60"}
+    with remoting_door(tmp_path) as door, door.client() as client:
+
+        def request(topic: str, opaque: int, **more: str) -> Frame:
+            fields = sending(topic, properties=later | more)
+            return client.request(Code.SEND_MESSAGE_V2, fields, b"x", opaque=opaque)
+
+        for n in range(8):
+            made = request(f"new-{n}", 1, UNIQ_KEY="ID")
+            cancel = request(f"new-{n}", 2, UNIQ_KEY="D", TIMER_DEL_UNIQKEY="ID")
+            if n % 2:
+                client.send(made, cancel)
+            else:
+                client.send(made)
+                client.send(cancel)
+            assert [client.answer(opaque).code for opaque in (1, 2)] == [0, 0]
+        door.advance(60_000)
+        for n in range(8):
+            assert client.call(Code.PULL_MESSAGE, pulling(f"new-{n}")).code == Status.PULL_NOT_FOUND
+
+
 def test_who_asks_for_no_queues_fails_alone_where_a_topic_is_made(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client, door.client() as other:
         wrong = client.ask(Code.SEND_MESSAGE_V2, sending("new", d="many"), b"x")

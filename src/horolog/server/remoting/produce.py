@@ -58,7 +58,7 @@ class ProduceCodes:
         self._tasks: set[asyncio.Task[None]] = set()
         self._shapes = Shapes()  # of messages that come by several connections
         # Topics that are being made, and what was sent to them meanwhile
-        self._waiting: dict[str, list[tuple[RemotingLink, Gathered]]] = {}
+        self._waiting: dict[str, list[tuple[RemotingLink, Gathered | Cancel]]] = {}
 
     def handlers(self) -> dict[Code, Handler]:
         """Who handles which code."""
@@ -150,7 +150,11 @@ class ProduceCodes:
                 continue
             self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
         for cancel in cancels:  # what came before it is asked before it
-            self._start(self._cancel(link, cancel))
+            waiting = self._waiting.get(cancel.topic)
+            if waiting is not None:
+                waiting.append((link, cancel))
+            else:
+                self._start(self._cancel(link, cancel))
 
     def _send_retries(self, link: RemotingLink, gathered: Gathered) -> None:
         """Each has its own number of attempts, and may be a dead letter."""
@@ -166,8 +170,7 @@ class ProduceCodes:
 
     def _sent(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
         topic = gathered.command.topic
-        is_unknown = isinstance(result, HorologError) and result.code is ErrorCode.TOPIC_NOT_FOUND
-        if not is_unknown or not self._node.makes(topic):
+        if not _is_unknown(result) or not self._node.makes(topic):
             self._tell(link, gathered, result)
         elif topic in self._waiting:
             self._waiting[topic].append((link, gathered))
@@ -210,11 +213,13 @@ class ProduceCodes:
             await self._node.make(topic, queues)
         except Exception as error:  # noqa: BLE001 - as in `take`
             refusal = error
-        for link, gathered in self._waiting.pop(topic):
-            if refusal is None:
-                self._node.engine.ask(gathered.command, partial(self._tell, link, gathered))
+        for link, each in self._waiting.pop(topic):
+            if isinstance(each, Cancel):
+                self._start(self._cancel(link, each))
+            elif refusal is None:
+                self._node.engine.ask(each.command, partial(self._tell, link, each))
             else:
-                _fail_all(link, [asked for asked, _ in gathered.taken], refusal)
+                _fail_all(link, [asked for asked, _ in each.taken], refusal)
 
     def _queues_for(self, topic: str, first: Gathered) -> int:
         """As many as whoever sends first asks for; BAD_REQUEST if that cannot be read."""
@@ -236,7 +241,11 @@ class ProduceCodes:
                 self._node.engine, Recall(cancel.topic, cancel.message_id, due_ms)
             )
         except Exception as error:  # noqa: BLE001 - as in `take`
-            link.fail(cancel.frame, error)
+            waiting = self._waiting.get(cancel.topic) if _is_unknown(error) else None
+            if waiting is not None:  # what came before it waits there
+                waiting.append((link, cancel))
+            else:
+                link.fail(cancel.frame, error)
         else:
             link.answer(cancel.frame, Answer(fields=NOT_STORED))
 
@@ -267,6 +276,10 @@ def _by_link(
                 if not (isinstance(each, Alike) and each.follows(before[-1])):
                     before.append(each)
     return found
+
+
+def _is_unknown(result: object) -> bool:
+    return isinstance(result, HorologError) and result.code is ErrorCode.TOPIC_NOT_FOUND
 
 
 def _fail_all(link: RemotingLink, frames: Sequence[Frame | Alike], error: Exception) -> None:
