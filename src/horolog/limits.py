@@ -49,6 +49,7 @@ POLL_MARGIN_MS = 500  # answer this long before the caller's deadline
 RECEIVE_BATCH_MAX = 32  # as the official proxy
 LEASES_MAX = 1_000_000  # live ones of a shard; some 400 bytes each, 600 with auto-renew
 PARKED_POLLS_MAX = 20_000  # memory of waiting long polls
+ATTEMPT_ID_MAX = 255  # characters; official ids have 36. It is kept as long as the poll waits
 CLIENTS_REMEMBERED_MAX = (
     65_536  # settings of 5.x clients, groups of 4.x ones: 130 to 300 bytes each
 )

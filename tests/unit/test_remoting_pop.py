@@ -253,6 +253,7 @@ def test_whether_there_is_something(door, client) -> None:
     ("fields", "status"),
     [
         ({"maxMsgNums": 33}, Status.INVALID_PARAMETER),
+        ({"attemptId": "a" * 256, "pollTime": 9_000}, Status.INVALID_PARAMETER),
         ({"invisibleTime": 0}, Status.INVALID_PARAMETER),
         ({"queueId": 2}, Status.INVALID_PARAMETER),
         ({"topic": "nowhere"}, Status.TOPIC_NOT_EXIST),

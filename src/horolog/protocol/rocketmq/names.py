@@ -1,12 +1,12 @@
-"""Names of topics and consumer groups: what clients may use."""
+"""Names of topics and consumer groups, and ids of attempts: what clients may use."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-from horolog.errors import ErrorCode, HorologError
-from horolog.limits import GROUP_NAME_MAX, SCHEDULE_NAME_MAX, TOPIC_NAME_MAX
+from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import ATTEMPT_ID_MAX, GROUP_NAME_MAX, SCHEDULE_NAME_MAX, TOPIC_NAME_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9%|_-]+\Z")
 
@@ -103,3 +103,14 @@ def check_group(name: str) -> str:
             field="consumer group",
         )
     return name
+
+
+def check_attempt_id(attempt_id: str, field: str = "attempt_id") -> str:
+    """The id itself, by which a receive is known that comes again; BAD_REQUEST, naming `field`, if it is too long."""
+    if len(attempt_id) > ATTEMPT_ID_MAX:
+        raise refused(
+            field,
+            f"{len(attempt_id)} characters; at most {ATTEMPT_ID_MAX} are allowed",
+            f"{ATTEMPT_ID_MAX} characters",
+        )
+    return attempt_id

@@ -23,7 +23,7 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
 from horolog.protocol.remoting.pop import counts_of, fields_of, handles_of_batch, popped
 from horolog.protocol.remoting.request import DONE, Answer, content, flag, integer, text
-from horolog.protocol.rocketmq.names import check_group_name
+from horolog.protocol.rocketmq.names import check_attempt_id, check_group_name
 from horolog.ready.pop_receipt import decode_pop, encode_pop
 from horolog.ready.ready import lease_duration
 from horolog.ready.receipt import decode_receipt
@@ -79,7 +79,7 @@ class PopCodes:
             "",
             bytes_max=ANSWER_BYTES_MAX,
             is_sql=kind == SQL92,
-            attempt_id=text(frame, "attemptId", ""),
+            attempt_id=check_attempt_id(text(frame, "attemptId", ""), "attemptId"),
             in_order=flag(frame, "order"),
             from_end=integer(frame, "initMode", 0) == _FROM_END,
             counts_rest=True,
