@@ -11,8 +11,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc_door import HEADERS, Door, message, sending, with_door
 
+from horolog.limits import ATTEMPT_ID_MAX, FILTER_EXPRESSION_MAX, MIB
 from horolog.protocol.commands import DescribeBroker
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.server.door import Intake
 from horolog.server.grpc_unary import SERVICE
 
 OTHER = [("x-mq-client-id", "other"), ("x-mq-language", "JAVA")]
@@ -158,5 +160,57 @@ def test_without_room_for_a_lease_a_receive_says_too_many_requests(tmp_path) -> 
         await door.call("AckMessage", pb.AckMessageRequest(**names, entries=[entry]))
         rest = [each.message for each in await door.receive() if each.HasField("message")]
         assert len(rest) == 1
+
+    with_door(tmp_path, story)
+
+
+def test_a_poll_that_waits_keeps_nothing_of_a_large_request(tmp_path) -> None:
+    """The bytes of one would count as under way for 20 s, and beyond 64 MiB of them nothing is read from anybody."""
+    unknown = b"\x9a\x06" + b"\x80\x80\x40"  # field 99, 1 MiB of bytes
+    intake = Intake()
+
+    async def story(door: Door) -> None:
+        polling = pb.ReceiveMessageRequest(
+            group=pb.Resource(name="g"),
+            message_queue=pb.MessageQueue(topic=pb.Resource(name="mixed"), id=-1),
+            invisible_duration=Duration(seconds=30),
+            long_polling_timeout=LONG,
+        )
+        method = door.channel.unary_stream(
+            f"/{SERVICE}/ReceiveMessage",
+            response_deserializer=pb.ReceiveMessageResponse.FromString,
+        )
+        raw = polling.SerializeToString() + unknown + bytes(MIB)
+        waiting: Any = method(raw, metadata=HEADERS, timeout=30)
+        await parked(door, 1)
+        assert intake.under_way == 0
+        intake.check_invariants()
+        await door.call("SendMessage", sending(message()))
+        async with asyncio.timeout(10):
+            found = [frame async for frame in waiting]
+        assert found[1].message.topic == pb.Resource(name="mixed")
+        assert found[1].message.body == b"body"
+        assert intake.under_way == 0
+        intake.check_invariants()
+
+    with_door(tmp_path, story, intake=intake)
+
+
+def test_what_a_poll_keeps_is_bounded(tmp_path) -> None:
+    async def story(door: Door) -> None:
+        for fields, code in (
+            ({"attempt_id": "a" * ATTEMPT_ID_MAX}, pb.MESSAGE_NOT_FOUND),
+            ({"attempt_id": "a" * (ATTEMPT_ID_MAX + 1)}, pb.BAD_REQUEST),
+            ({"filter_expression": of_tag(FILTER_EXPRESSION_MAX)}, pb.MESSAGE_NOT_FOUND),
+            (
+                {"filter_expression": of_tag(FILTER_EXPRESSION_MAX + 1)},
+                pb.ILLEGAL_FILTER_EXPRESSION,
+            ),
+        ):
+            (found, *_) = await door.receive(**fields)
+            assert found.status.code == code, (fields.keys(), found)
+
+    def of_tag(length: int) -> pb.FilterExpression:
+        return pb.FilterExpression(type=pb.TAG, expression="t" * length)
 
     with_door(tmp_path, story)

@@ -39,8 +39,11 @@ class Line(Protocol):
         """A call has its answer: it is over once the peer has room for it."""
         ...
 
-    def holds_poll(self) -> None:
-        """A call is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do."""
+    def holds_poll(self, size: int) -> None:
+        """A call is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do.
+
+        size  bytes of its request, of which nothing is kept
+        """
         ...
 
     def gives(self, size: int) -> bool:
@@ -60,7 +63,7 @@ class Call:
     """Answer it once, in whole or in pieces; after its caller has gone nothing happens.
 
     line        the connection that it came by
-    size        bytes of the request
+    size        bytes of the request, as long as it is kept
     began_ns    monotonic, when the request was complete
     counts      1 while it counts as a request that the broker works on
     polls       whether it waits for messages, and counts among what its address may have of that
@@ -105,9 +108,12 @@ class Call:
         return self.is_open and not self.line.calls.http.wants_room
 
     def hold_poll(self) -> None:
-        """It is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do."""
-        self.line.holds_poll()
-        self.polls, self.counts = True, 0
+        """It is going to wait for messages, and what its request said is forgotten.
+
+        TOO_MANY_REQUESTS if too many of its address do.
+        """
+        self.line.holds_poll(self.size)
+        self.polls, self.counts, self.size = True, 0, 0
 
     def header(self, name: bytes) -> str:
         """A request header, "" if it is not there."""

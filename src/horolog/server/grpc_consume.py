@@ -9,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
+    FILTER_EXPRESSION_MAX,
     INVISIBLE_MIN_MS,
     POLL_MARGIN_MS,
     POLL_MAX_MS,
@@ -33,7 +34,7 @@ from horolog.protocol.grpc.translate import duration_ms, name_of
 from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED, framed
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
-from horolog.protocol.rocketmq.names import check_group, check_topic
+from horolog.protocol.rocketmq.names import check_attempt_id, check_group, check_topic
 from horolog.server.call import Call, answer_all, answer_with, expected
 from horolog.server.given_back import give_back
 from horolog.server.grpc_clients import Clients
@@ -64,11 +65,14 @@ class ConsumerCalls:
         command = _to_receive(request, client_id, poll_ms)
         if poll_ms:
             call.hold_poll()
-        topic = request.message_queue.topic
+        asked = request.message_queue.topic
+        # Of the request itself, which may be large, nothing is to be kept while the poll waits.
+        named = pb.Resource(resource_namespace=asked.resource_namespace, name=asked.name)
+        topic = named.SerializeToString()
         ticket = self._engine.ask(command, partial(self._received, command, topic, call))
         call.on_dropped = partial(self._left, ticket)
 
-    def _received(self, command: Receive, topic: pb.Resource, call: Call, given: object) -> None:
+    def _received(self, command: Receive, topic: bytes, call: Call, given: object) -> None:
         if not isinstance(given, Received):
             call.answer(_refused(expected(given)))
             return
@@ -106,13 +110,13 @@ class ConsumerCalls:
             poll_ms = 0
         return max(0, poll_ms)
 
-    def _answer(self, topic: pb.Resource, given: Received) -> bytes:
+    def _answer(self, topic: bytes, given: Received) -> bytes:
         now = self._engine.clock.wall_ms()
         stamp = Timestamp(seconds=now // 1000, nanos=now % 1000 * 1_000_000)
         end = framed(pb.ReceiveMessageResponse(delivery_timestamp=stamp).SerializeToString())
         if not given.messages:
             return _NOTHING + end
-        messages = self._deliveries.all_received(topic.SerializeToString(), given.messages)
+        messages = self._deliveries.all_received(topic, given.messages)
         return b"".join((_FOUND, messages, end))
 
     def ack(self, request: pb.AckMessageRequest, call: Call) -> None:
@@ -253,6 +257,14 @@ def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int)
             f"unknown type {request.filter_expression.type}; use TAG or SQL",
             code=ErrorCode.ILLEGAL_FILTER,
         )
+    expression = request.filter_expression.expression
+    if len(expression) > FILTER_EXPRESSION_MAX:
+        raise refused(
+            "filter_expression",
+            f"{len(expression)} characters; at most {FILTER_EXPRESSION_MAX} are allowed",
+            f"{FILTER_EXPRESSION_MAX} characters",
+            code=ErrorCode.ILLEGAL_FILTER,
+        )
     if request.batch_size < 0:
         raise refused("batch_size", f"{request.batch_size}; 0 or more messages are allowed")
     invisible = 0
@@ -267,13 +279,13 @@ def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int)
         check_group(name_of(request.group)),
         check_topic(name_of(request.message_queue.topic)),
         request.message_queue.id,
-        request.filter_expression.expression,
+        expression,
         request.batch_size,
         invisible,
         request.auto_renew,
         poll_ms,
         client_id,
-        request.attempt_id,
+        check_attempt_id(request.attempt_id),
         gives_up=True,
         is_sql=request.filter_expression.type == pb.SQL,
         inflates=True,

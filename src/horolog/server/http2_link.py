@@ -153,11 +153,14 @@ class Http2Link(Link):
                 self.share.polls -= 1
         return call
 
-    def holds_poll(self) -> None:
-        """A call is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do."""
+    def holds_poll(self, size: int) -> None:
+        """A call is going to wait for messages, and nothing is kept of its `size` bytes.
+
+        TOO_MANY_REQUESTS if too many of its address do.
+        """
         if self.share is not None:
             self.share.hold_poll()
-            self._door.gave(self, 0, 1)
+            self._door.gave(self, size, 1)
 
     def _drop(self, stream: int) -> None:
         call = self._end(stream)
