@@ -272,11 +272,13 @@ def test_what_doors_have_gathered_is_asked_at_the_end_of_the_write_under_way() -
         with disk.stalled("sync shard-00/log"):
             first = engine.submit(send("first"))
             await until_writing(engine)
+            turns = sum(engine.meters.commands.counts)
             gather("slow")
             assert len(asked) == 1
             while len(asked) == 1:  # the write does not end
                 await asyncio.wait({first}, timeout=0.01)
             assert not first.done()
+            assert sum(engine.meters.commands.counts) == turns, "nobody could be answered by one"
             turns = sum(engine.meters.commands.counts)
             gather("a")
             gather("b")
@@ -327,6 +329,12 @@ def test_what_doors_have_gathered_when_the_disk_fails_is_refused() -> None:
             engine._fail(HorologError(ErrorCode.DISK_FAILED, "gone"))
             await asyncio.sleep(0)
         assert [code(each) for each in found] == [ErrorCode.DISK_FAILED, ErrorCode.INTERNAL]  # type: ignore[arg-type]
+        while engine.log.is_busy:
+            await asyncio.sleep(0)
+        engine.before_turn(lambda: engine.ask(send("third"), found.append))
+        while len(found) == 2:  # there are no more turns
+            await asyncio.sleep(0)
+        assert code(found[2]) is ErrorCode.INTERNAL  # type: ignore[arg-type]
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 30))
