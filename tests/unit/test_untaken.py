@@ -7,15 +7,24 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from tests.support import grpc_peer
+from tests.support.grpc_peer import head
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.unit.test_remoting_messages import bodies, pulling, sending
 
 from horolog.limits import MIB, UNTAKEN_STUCK_MS
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.http2 import frames
+from horolog.protocol.http2.events import Limits
+from horolog.protocol.http2.frames import END_HEADERS, FRAME_BYTES_INITIAL, Type
+from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.server import untaken as untaken_module
-from horolog.server.door import Intake
+from horolog.server.door import Door, Intake
+from horolog.server.grpc_front import GrpcFront
 from horolog.server.link import Link
+from horolog.server.loop import Engine
 from horolog.server.untaken import Untaken
 
 BODY = bytes(300_000)
@@ -137,3 +146,34 @@ def test_the_log_says_that_somebody_was_cut_off(tmp_path: Path, caplog, monkeypa
                 reader.done(Code.GET_BROKER_CLUSTER_INFO)
         assert bodies(reader.call(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))) == [BODY]
     assert any("they do not read their answers" in each.message for each in caplog.records)
+
+
+def test_settings_whose_answers_have_no_room_end_their_stream(tmp_path: Path) -> None:
+    """A window of 0 is no reason to stop reading, so they would gather as long as settings come."""
+    topics = [pb.Resource(name=f"{number:0100}") for number in range(9_000)]
+    publishing = pb.Publishing(topics=topics)
+    said = pb.TelemetryCommand(settings=pb.Settings(publishing=publishing)).SerializeToString()
+    limits = Limits()
+
+    async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
+        peer = grpc_peer.Peer(door, front, window=0)
+        peer.call(head("Telemetry"), b"")  # for the number of its stream
+        peer.say(frames.frame(Type.HEADERS, END_HEADERS, peer.stream, head("Telemetry")))
+        http = peer.link.calls.http
+        raw = framed(said)
+        for _ in range(limits.queued_bytes // len(said) + 3):
+            assert http.is_open(peer.stream)
+            assert http.untaken <= limits.queued_bytes + len(raw)
+            for at in range(0, len(raw), FRAME_BYTES_INITIAL):
+                piece = raw[at : at + FRAME_BYTES_INITIAL]
+                peer.say(frames.frame(Type.DATA, 0, peer.stream, piece))
+            await engine.until_quiet()
+            if not http.is_open(peer.stream):
+                break
+        assert not http.is_open(peer.stream)
+        assert http.untaken == 0
+        assert not list(front.connected()), "it has no session either"
+        while not any(Type.RST_STREAM in written for written in peer.writes):
+            await peer.change()
+
+    grpc_peer.run(tmp_path, story)

@@ -142,9 +142,13 @@ class Call:
         self.line.owes()
 
     def say(self, message: bytes) -> None:
-        """Go on with an answer that was begun."""
-        self.line.calls.say(self.stream, framed(message))
-        self.line.owes()
+        """Go on with an answer that was begun; it ends if the peer takes too little of it."""
+        line, content = self.line, framed(message)
+        if line.calls.http.wants_room or not line.gives(len(content)):
+            line.give_up(self.stream)
+            return
+        line.calls.say(self.stream, content)
+        line.owes()
 
     def finish(self, status: int = OK, why: str = "") -> None:
         """End an answer that was begun."""
