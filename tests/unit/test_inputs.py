@@ -16,7 +16,13 @@ from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import Settings
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import INPUTS_BYTES_MAX, INPUTS_MAX, MIB, UNSYNCED_BYTES_MAX
+from horolog.limits import (
+    INPUTS_BYTES_MAX,
+    INPUTS_MAX,
+    MIB,
+    TURN_COMMANDS_MAX,
+    UNSYNCED_BYTES_MAX,
+)
 from horolog.protocol.adoption_commands import Adopt
 from horolog.protocol.commands import (
     Ack,
@@ -325,16 +331,78 @@ def test_what_doors_have_gathered_when_the_disk_fails_is_refused() -> None:
         with disk.stalled("sync shard-00/log"):
             engine.ask(send("first"), found.append)
             await until_writing(engine)
+            engine.ask(send("waits"), found.append)
             engine.before_turn(lambda: engine.ask(send("second"), found.append))
             engine._fail(HorologError(ErrorCode.DISK_FAILED, "gone"))
             await asyncio.sleep(0)
-        assert [code(each) for each in found] == [ErrorCode.DISK_FAILED, ErrorCode.INTERNAL]  # type: ignore[arg-type]
+        assert [code(each) for each in found] == [  # type: ignore[arg-type]
+            ErrorCode.DISK_FAILED,
+            ErrorCode.DISK_FAILED,
+            ErrorCode.INTERNAL,
+        ]
         while engine.log.is_busy:
             await asyncio.sleep(0)
         engine.before_turn(lambda: engine.ask(send("third"), found.append))
-        while len(found) == 2:  # there are no more turns
+        while len(found) == 3:  # there are no more turns
             await asyncio.sleep(0)
-        assert code(found[2]) is ErrorCode.INTERNAL  # type: ignore[arg-type]
+        assert code(found[3]) is ErrorCode.INTERNAL  # type: ignore[arg-type]
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_what_a_turn_has_taken_when_it_fails_is_told_so() -> None:
+    async def run() -> None:
+        engine = await with_engine(FaultyDisk())
+        await engine.until_quiet()
+
+        def go_on(*_: Any) -> None:
+            raise RuntimeError("a mistake of ours")
+
+        engine.broker.go_on = go_on  # type: ignore[method-assign]
+        sent = [engine.submit(send(name)) for name in ("a", "b")]
+        found = await asyncio.gather(*sent, return_exceptions=True)
+        assert [code(each) for each in found] == [ErrorCode.DISK_FAILED] * 2  # type: ignore[arg-type]
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_what_one_turn_cannot_take_has_another_one_at_once() -> None:
+    """Also where nothing is appended, whose write would bring one."""
+
+    async def run() -> None:
+        engine = await with_engine(FaultyDisk())
+        await engine.until_quiet()
+        asked = [engine.submit(DescribeTopic("t")) for _ in range(2 * TURN_COMMANDS_MAX)]
+        while len(engine.inputs) == len(asked):
+            await asyncio.sleep(0)
+        assert len(engine.inputs) == TURN_COMMANDS_MAX
+        assert engine.next_turn.is_asked
+        await asyncio.gather(*asked)
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_no_turn_takes_more_while_too_much_waits_for_the_disk() -> None:
+    async def run() -> None:
+        disk = FaultyDisk()
+        engine = await with_engine(disk)
+        sent: list[asyncio.Future[Any]] = []
+        with disk.stalled("sync shard-00/log"):
+            while not engine.log.is_full:
+                sent.append(engine.submit(send(f"m{len(sent)}", MIB)))
+                await asyncio.sleep(0)
+            while engine.next_turn.is_asked:
+                await asyncio.sleep(0)
+            waiting = len(engine.inputs)
+            sent.append(engine.submit(send("last", MIB)))
+            assert engine.next_turn.is_asked
+            while engine.next_turn.is_asked:
+                await asyncio.sleep(0)
+            assert len(engine.inputs) == waiting + 1
+        await asyncio.gather(*sent)
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 30))
