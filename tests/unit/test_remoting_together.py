@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -139,6 +140,50 @@ def test_a_topic_that_is_not_there_is_made_and_takes_all(crowd: Crowd) -> None:
     assert [answer.code for answer in crowd.answers(2)] == [0] * CLIENTS
     assert len(crowd.say(*crowd.sends(3))) == 1
     assert [answer.code for answer in crowd.answers(3)] == [0] * CLIENTS
+
+
+def test_what_comes_while_their_topic_is_made_stays_in_the_order_of_each(crowd: Crowd) -> None:
+    links, ports = crowd.links(), crowd.ports
+
+    async def say(rounds: range) -> None:
+        """A send of each, again and again, as fast as the loop turns."""
+        for n in rounds:
+            for port, request in zip(ports, crowd.sends(n), strict=True):
+                links[port].data_received(encode(request))
+            await asyncio.sleep(0)
+
+    for first in range(2_000, 2_500, 100):
+        rounds = range(first, first + 40)
+        crowd.door.submit(DeleteTopic("orders"))
+        crowd.door.run(say(rounds))
+        for client in crowd.clients:
+            offsets = [int(client.answer(n).fields["queueOffset"]) for n in rounds]
+            assert offsets == sorted(offsets)
+
+
+def test_a_mistake_of_ours_is_told_to_each(crowd: Crowd) -> None:
+    class Broken:
+        def take(self, *_: object) -> list[bytes]:
+            raise RuntimeError("a mistake")
+
+    node = crowd.door.front.node
+    ids, node._ids = node._ids, Broken()  # type: ignore[assignment]
+    requests = [
+        client.request(Code.SEND_MESSAGE_V2, sending(properties={}), b"x", opaque=2)
+        for client in crowd.clients
+    ]
+    assert not crowd.say(*requests)
+    answers = crowd.answers(2)
+    assert {(answer.code, answer.remark) for answer in answers} == {
+        (Status.SYSTEM_ERROR, "broker: unexpected RuntimeError")
+    }
+    alone = crowd.clients[0]
+    assert alone.answer(alone.ask(Code.SEND_MESSAGE_V2, sending(), b"x")).code == (
+        Status.SYSTEM_ERROR
+    )
+    node._ids = ids
+    crowd.say(*requests)
+    assert {answer.code for answer in crowd.answers(2)} == {Status.SUCCESS}
 
 
 def test_who_wants_no_answer_gets_none(crowd: Crowd) -> None:
