@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from horolog.limits import (
     BYTES_UNDER_WAY_MAX,
@@ -10,7 +10,7 @@ from horolog.limits import (
     LINK_REQUESTS_MAX,
 )
 from horolog.server.door import Intake
-from horolog.server.link import Stopped
+from horolog.server.link import Link, Stopped
 from horolog.server.shares import Share
 
 
@@ -99,3 +99,37 @@ def test_unfinished_bytes_are_bounded_and_who_gives_some_back_is_not_cut_off() -
     assert "held already" in intake.holds(one, 2)
     assert intake.holds(other, -1) == "", "although too many are left"
     intake.check_invariants()
+
+
+class Transport:
+    """A connection that notes when reading stops and goes on."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.closes = False
+
+    def pause_reading(self) -> None:
+        self.calls.append("stops")
+
+    def resume_reading(self) -> None:
+        self.calls.append("goes on")
+
+    def is_closing(self) -> bool:
+        return self.closes
+
+
+def test_reading_goes_on_once_every_reason_to_stop_has_gone() -> None:
+    link, transport = Link(cast(Any, None)), Transport()
+    link._transport = cast(Any, transport)
+    link.pause_writing()  # the peer takes no answers
+    link.stop_reading(Stopped.BY_LINK)
+    assert transport.calls == ["stops"]
+    link.go_on_reading(Stopped.BY_DOOR)
+    link.resume_writing()
+    assert transport.calls == ["stops"], "too many of its requests are under way"
+    link.go_on_reading(Stopped.BY_LINK)
+    assert transport.calls == ["stops", "goes on"]
+    link.pause_writing()
+    transport.closes = True
+    link.resume_writing()
+    assert transport.calls == ["stops", "goes on", "stops"], "it is over"
