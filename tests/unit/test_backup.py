@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,7 @@ from horolog.backup import copying
 from horolog.backup.manifest import read_manifest
 from horolog.backup.status import BackupState
 from horolog.broker.settings import Settings
+from horolog.pipeline.data_files import DataFiles, plan_log, read_meta
 from horolog.protocol.commands import (
     Ack,
     CountPending,
@@ -31,6 +33,7 @@ from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.loop import Engine
 from horolog.server.open_broker import ClockKind, open_engine
+from horolog.storage.api import read_file
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
 
@@ -144,6 +147,27 @@ def test_a_restored_backup_is_the_broker_as_it_was(tmp_path: Path) -> None:
         assert await take_all(engine) == [each for each in fields["all"] if each not in lost]
 
     run(tmp_path / "copy", again)
+
+
+def test_jobs_read_a_backup_like_the_directory_that_is_restored_from_it(tmp_path: Path) -> None:
+    async def story(engine: Engine) -> None:
+        await ready(engine)
+        await schedule(engine, "a", 200, in_ms=48 * 3_600_000)
+        await back_up(engine, tmp_path / "backup")
+        await schedule(engine, "b", 1)
+        await back_up(engine, tmp_path / "backup")
+
+    run(tmp_path / "data", story)
+    restore(tmp_path / "backup", tmp_path / "copy")
+    backup, copy = (DataFiles(tmp_path / name) for name in ("backup", "copy"))
+    numbers = {number for _, number in stored(tmp_path / "backup").values()}
+    assert numbers == {1, 2}  # its files lie in the directories of both
+    for path in stored(tmp_path / "backup"):
+        assert read_file(backup, path) == read_file(copy, path)
+    assert read_meta(backup) == read_meta(copy)
+    assert replace(plan_log(tmp_path / "backup"), root="") == replace(
+        plan_log(tmp_path / "copy"), root=""
+    )
 
 
 def test_a_backup_of_a_broker_that_was_idle_is_as_of_now(tmp_path: Path) -> None:

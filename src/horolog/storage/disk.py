@@ -223,7 +223,7 @@ class Disk:
     def _own(self, path: str) -> Path:
         """The same for what is opened or changed."""
         self._check()
-        return self._root / path
+        return self._at(path)
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for reading and writing."""
