@@ -73,6 +73,7 @@ def test_options_and_projections_leave_rows_and_columns_out(spark, written):
     for options, why in (
         ({"kinds": "sent"}, "option 'kinds': 'sent'; there are MESSAGE, "),
         ({"from": "noon"}, "option 'from': 'noon' is not a time"),
+        ({"from": "9", "to": "9"}, "option 'to': is not after `from`"),
         ({"kind": "sent"}, "option 'kind': there is no such option; did you mean kinds"),
     ):
         with pytest.raises(HorologError, match=why):

@@ -70,10 +70,12 @@ def audit(
     from horolog.pipeline.audit import audit as run
     from horolog.pipeline.audit_report import audit_page, show
 
-    window = [
+    from_ms, to_ms = (
         parse_time_ms(text, field=flag) if text else None
         for flag, text in (("--from", from_), ("--to", to))
-    ]
+    )
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        raise refused("--to", "is not after --from, so nothing would be looked at")
     late_ms = parse_duration_ms(late, field="--late")
     root, place = _checked(data_dir, out)
     with spark_session("audit", master, conf) as session, stages(quiet=as_json) as report:
@@ -81,8 +83,8 @@ def audit(
             session,
             root,
             out=place,
-            from_ms=window[0],
-            to_ms=window[1],
+            from_ms=from_ms,
+            to_ms=to_ms,
             late_ms=late_ms,
             report=report,
         )

@@ -35,7 +35,7 @@ from horolog.pipeline.log_walk import SegmentWalk, mapped
 from horolog.places import local_place
 from horolog.spark.message_columns import arrow_schema, check_projection
 from horolog.spark.message_decode import Records
-from horolog.spark.reading_options import Given, refused
+from horolog.spark.reading_options import Given, check_times, refused
 
 LOG_SCHEMA = StructType(
     [
@@ -225,7 +225,9 @@ def window_of(options: Mapping[str, str], known: Iterable[str] = ()) -> Window:
         if name.strip().upper() not in RowKind.__members__:
             raise refused("kinds", f"{name.strip()!r}; there are {', '.join(RowKind.__members__)}")
         kinds.append(int(RowKind[name.strip().upper()]))
-    return Window(_ms(given, "from"), _ms(given, "to"), tuple(kinds))
+    from_ms, to_ms = _ms(given, "from"), _ms(given, "to")
+    check_times(from_ms, to_ms)
+    return Window(from_ms, to_ms, tuple(kinds))
 
 
 def _ms(given: Given, name: str) -> int | None:

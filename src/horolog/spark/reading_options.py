@@ -298,7 +298,7 @@ def topic_options(options: Mapping[str, str], *, is_stream: bool) -> TopicOption
     )
     if found.ending.word == EARLIEST and not found.ending.of_queue:
         raise refused("endingOffsets", "a read that ends at earliest has nothing in it")
-    _check_times(found.from_ms, found.to_ms)
+    check_times(found.from_ms, found.to_ms)
     return found
 
 
@@ -321,10 +321,11 @@ def due_options(options: Mapping[str, str]) -> DueOptions:
         given.flag("failOnDataLoss", True),
         given.duration_ms("timeout", _TIMEOUT),
     )
-    _check_times(found.from_ms, found.to_ms)
+    check_times(found.from_ms, found.to_ms)
     return found
 
 
-def _check_times(from_ms: int | None, to_ms: int | None) -> None:
+def check_times(from_ms: int | None, to_ms: int | None) -> None:
+    """BAD_REQUEST for a window in which nothing can be: it would look as if nothing were there."""
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise refused("to", "is not after `from`")
