@@ -7,6 +7,7 @@ import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shutil import rmtree
 
 import orjson
 import pyarrow.parquet as pq
@@ -266,6 +267,40 @@ def test_a_table_that_lost_a_file_is_not_promoted(broker, tmp_path) -> None:
         promote_hour(broker.admin_url, uri, hours[0])
     assert refused.value.code is ErrorCode.DAMAGED
     assert broker.admin.get("/v1/offloads")["waiting"] == done.rows
+
+
+def test_what_lies_where_the_tables_disk_is_not_mounted_is_not_the_table(broker, tmp_path) -> None:
+    """Nothing more goes there, where the mounted disk would hide it, and no look-up takes it for the table."""
+    made = fill(broker)
+    uri, aside = tmp_path / "lake", tmp_path / "aside"
+    done = offload(broker.admin, str(uri), from_ms(broker))
+    late = max(made, key=lambda body: made[body])
+    later = now_ms(broker) + 90 * 24 * HOUR_MS
+    more = {"topic": "alpha", "body": "more", "deliver_at_ms": later}
+    broker.admin.post("/v1/messages", more)
+    uri.rename(aside)
+    with pytest.raises(HorologError, match=r"^LAKE: there is no table at .*; mount or restore it"):
+        offload(broker.admin, str(uri), from_ms(broker))
+    assert not uri.exists()
+
+    delta.commit_files(str(uri), broker.admin.get("/v1/offloads")["offloads"][0]["log_id"], 2, [])
+    with pytest.raises(HorologError, match=r"has no file of offload 1, .*mount or restore the"):
+        offload(broker.admin, str(uri), from_ms(broker))
+    for path, asked in (
+        ("/v1/recall/key", {"topic": "beta", "key": late.replace("b", "k")}),
+        ("/v1/recall", {"topic": "beta", "message_id": "0" * 34, "deliver_at_ms": made[late]}),
+        ("/v1/recall/window", {"topic": "beta", "from_ms": made[late], "to_ms": made[late] + 1}),
+    ):
+        with pytest.raises(HorologError, match="mount or restore the table") as refused:
+            broker.admin.post(path, asked)
+        assert refused.value.code is ErrorCode.IN_TIER
+    assert broker.admin.get("/v1/offloads")["waiting"] == done.rows
+    assert [each["stage"] for each in broker.admin.get("/v1/offloads")["offloads"]] == ["lake"]
+
+    rmtree(uri)
+    aside.rename(uri)
+    assert offload(broker.admin, str(uri), from_ms(broker)).rows == 1
+    assert total(broker) == len(made) + 1
 
 
 def test_a_data_directory_with_a_lake_verifies(broker, tmp_path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from horolog.admin.client import AdminClient
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.frozen_run import FrozenRun
 from horolog.lake.jobs import broker as lake_broker
 from horolog.lake.jobs.rows import Unit, plan, write_unit
@@ -26,7 +26,7 @@ from horolog.limits import HOUR_MS
 from horolog.places import local_place
 from horolog.spark.failures import spark_failures
 from horolog.spark.shared_place import SharedPlace, check_written, prove_shared, shared_place
-from horolog.units import counted
+from horolog.units import TIME_MAX_MS, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,10 +59,12 @@ def offload(
     """Move what is due at or after `from_ms` (rounded up to an hour) into the Delta table at `uri`.
 
     spark  writes the files, in tasks that must see the broker's data directory; None: this process writes them
-    Errors: those of the broker, DAMAGED if a run cannot be read; then nothing is moved.
+    Errors: those of the broker, DAMAGED if a run cannot be read, or the table has lost what waits in it; then nothing
+    is moved.
     """
     uri = table_of(uri)
     tell = note or (lambda _: None)
+    _check_there(admin, uri)
     if spark is not None:
         prove_shared(spark, uri, "LAKE")
     frozen = lake_broker.begin(admin, app, -(-from_ms // HOUR_MS) * HOUR_MS)
@@ -81,6 +83,24 @@ def offload(
     tell(f"offload {frozen.offload_id}: {counted(has.rows, 'message')} in the lake")
     count = len(delta.files_of(uri, frozen.offload_id))
     return Offloaded(frozen.offload_id, has.rows, count, frozen.from_ms, uri, already)
+
+
+def _check_there(admin: AdminClient, uri: str) -> None:
+    """DAMAGED if messages wait in a table at `uri`, and another one or none is there: nothing is added to that.
+
+    As where the disk of the table is not mounted: what went below its mount point would be hidden when it is.
+    """
+    tables, hours = lake_broker.hours(admin, TIME_MAX_MS)
+    for offload_id in sorted({hour.offload_id for hour in hours}):
+        if tables[offload_id] != uri:
+            continue
+        if not delta.has_table(uri):
+            raise refused(
+                "LAKE",
+                f"there is no table at {uri}, where messages of offload {offload_id} wait; mount or restore it",
+                code=ErrorCode.DAMAGED,
+            )
+        reading.files_there(uri, offload_id)
 
 
 def table_of(uri: str) -> str:

@@ -43,6 +43,21 @@ class LakePlace(NamedTuple):
     origin: tuple[int, int]
 
 
+def files_there(uri: str, offload_id: int, *days: str) -> list[str]:
+    """The files of an offload of which messages wait; DAMAGED if the table has none, for then it is not that table.
+
+    Such is one that another job has made where the table's disk was not mounted.
+    """
+    found = files_of(uri, offload_id, *days)
+    if not found:
+        raise refused(
+            "lake",
+            f"{uri} has no file of offload {offload_id}, of which messages wait; mount or restore the table",
+            code=ErrorCode.DAMAGED,
+        )
+    return found
+
+
 def sum_of(uri: str, offload_id: int) -> LakeSum:
     """Count and checksum of an offload as its files in the table have it."""
     rows = checksum = 0
@@ -75,7 +90,7 @@ def find_rows(
     """Origins (position, row) of a message; some 10 ms, for only row groups of that time are read."""
     chosen = (ds.field("due_ms") == due_ms) & _is_message(topic, message_id, key)
     found: list[tuple[int, int]] = []
-    for batch in _scan(files_of(uri, offload_id, day_of(due_ms)), _ORIGIN, chosen):
+    for batch in _scan(files_there(uri, offload_id, day_of(due_ms)), _ORIGIN, chosen):
         found += zip(*(batch[name].to_pylist() for name in _ORIGIN), strict=True)
     return found
 
@@ -92,7 +107,7 @@ def rows_between(
     if tag:
         chosen &= ds.field("tag") == tag
     days = sorted({day_of(hour * HOUR_MS) for hour in hours})
-    for batch in _scan(files_of(uri, offload_id, *days), ["due_ms", *_ORIGIN, "record"], chosen):
+    for batch in _scan(files_there(uri, offload_id, *days), ["due_ms", *_ORIGIN, "record"], chosen):
         rows = np.empty(len(batch), GONE)
         rows["number"], rows["topic"] = offload_id, topic
         for name, column in (("due_ms", "due_ms"), ("position", _ORIGIN[0]), ("row", _ORIGIN[1])):
@@ -104,7 +119,7 @@ def find_key(uri: str, offload_id: int, topic: int, key: str, from_ms: int) -> l
     """Messages with this key, due from then on; reads the keys of all of them."""
     chosen = (ds.field("topic_number") == topic) & (ds.field("due_ms") >= from_ms)
     found = []
-    for batch in _scan(files_of(uri, offload_id), ["keys", *_PLACE], chosen):
+    for batch in _scan(files_there(uri, offload_id), ["keys", *_PLACE], chosen):
         keys = batch["keys"]
         same = pc.equal(keys.flatten(), key).to_numpy(zero_copy_only=False)
         rows = np.unique(keys.value_parent_indices().to_numpy()[same])
@@ -117,7 +132,7 @@ def find_id(
 ) -> list[LakePlace]:
     """Messages with this id (and its hash), due from then on; reads the hashes of all of them."""
     chosen = (ds.field("due_ms") >= from_ms) & _is_message(topic, message_id, key)
-    batches = _scan(files_of(uri, offload_id), _PLACE, chosen)
+    batches = _scan(files_there(uri, offload_id), _PLACE, chosen)
     return [place for batch in batches for place in _places(batch)]
 
 
