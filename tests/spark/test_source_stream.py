@@ -103,6 +103,16 @@ def test_what_retention_has_dropped_is_told_or_passed_over(bounds) -> None:
     assert reader(failOnDataLoss="false").latestOffset(end, ReadAllAvailable()) == end
 
 
+def test_a_topic_that_was_made_again_with_fewer_queues_is_not_the_same(bounds) -> None:
+    start = {"0": 20, "1": 5}
+    del bounds[1]
+    with pytest.raises(HorologError, match="queue 1 is gone, but 5 was read before"):
+        reader().latestOffset(start, ReadAllAvailable())
+    assert reader().latestOffset({"0": 20, "1": 0}, ReadAllAvailable()) == {"0": 100, "1": 0}
+    lossy = reader(failOnDataLoss="false")
+    assert lossy.latestOffset(start, ReadAllAvailable()) == {"0": 100, "1": 5}
+
+
 @pytest.fixture
 def passed(bounds, monkeypatch) -> dict[int, Bounds]:
     """The retention passes the tasks after they were planned."""

@@ -202,8 +202,12 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _answers(self) -> TopicAnswers:
         return TopicAnswers(self._options.broker, self._options.topic, self._options.timeout_ms)
 
-    def _bounds(self) -> Ranges:
-        return chosen_bounds(self._options, self._answers().bounds())
+    def _bounds(self, begins: Mapping[int, int] | None = None) -> Ranges:
+        """What there is of the queues that are wanted; NOT_FOUND if less than was read up to `begins`."""
+        there = self._answers().bounds()
+        if self._options.fail_on_loss:
+            self._check_not_lost(begins or {}, there)
+        return chosen_bounds(self._options, there)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Where a new query begins."""
@@ -223,10 +227,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, int] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, int]:
         """How far the next micro-batch may go."""
-        ends = {queue: stop for queue, (_, stop) in self._bounds().items()}
         begins = from_offset(start) if start is not None else {}
-        if self._options.fail_on_loss:
-            self._check_not_lost(begins, ends)
+        ends = {queue: stop for queue, (_, stop) in self._bounds(begins).items()}
         if self._target is not None:
             target = self._target
             ends = {queue: min(end, target.get(queue, 0)) for queue, end in ends.items()}
@@ -237,14 +239,12 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends.setdefault(queue, begin)  # of a queue that is not read any more
         return as_offset(limited(begins, ends, limit_of(limit)))
 
-    def _check_not_lost(self, begins: dict[int, int], ends: dict[int, int]) -> None:
+    def _check_not_lost(self, begins: Mapping[int, int], there: Ranges) -> None:
         for queue, begin in begins.items():
-            if queue in ends and ends[queue] < begin:
-                raise _lost(
-                    self._options.topic,
-                    queue,
-                    f"ends at {ends[queue]}, but {begin} was read before",
-                )
+            stop = there[queue].stop if queue in there else 0
+            if stop < begin:
+                ends = f"ends at {stop}" if queue in there else "is gone"
+                raise _lost(self._options.topic, queue, f"{ends}, but {begin} was read before")
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Option maxOffsetsPerTrigger."""
