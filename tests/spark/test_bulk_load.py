@@ -255,6 +255,7 @@ def test_the_command_loads_a_table_of_a_database(spark, broker, tmp_path, capsys
     ("arguments", "code", "expected"),
     [
         (["x.csv"], 3, "FILE: "),
+        (["--jdbc", "jdbc:x", "--table", "t"], 1, "--conf spark.jars=FILE"),
         (["x.txt"], 2, "'x.txt' has none of the extensions .csv, .json, .jsonl, .parquet, .pq"),
         (["x.csv", "y.parquet"], 2, "all files must be of one kind"),
         (["x.csv", "--jdbc", "jdbc:x", "--table", "t"], 2, "give files, or --jdbc and --table"),

@@ -313,6 +313,8 @@ def test_a_load_is_told_of_flags_not_of_options_of_spark() -> None:
         raise HorologError(
             ErrorCode.BAD_REQUEST, "name a directory for such rows (rejects) to load"
         )
+    with pytest.raises(HorologError, match=r"\(a longer --overdue-max takes it\)"), in_flags():
+        raise HorologError(ErrorCode.BAD_REQUEST, "is refused (a longer overdueMax takes it)")
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,25 @@ def test_everything_that_takes_a_place_refuses_a_bucket(call, what, tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_load_runs_whose_refused_rows_could_not_be_kept(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("users.csv").write_text("a\n")
+    for place in ("users.csv", "users.csv/bad"):
+        with pytest.raises(HorologError, match=r"^rejects: .*users\.csv is no directory") as error:
+            bulk_load(None, broker=SILENT, topic="t", rejects=place)
+        assert error.value.code is ErrorCode.BAD_REQUEST
+    words = ["users.csv", "--topic", "t", "--deliver-at", "at", "--rejects", "users.csv"]
+    assert run(["pipeline", "load", *words]) == 2
+    assert "--rejects: users.csv cannot be made" in capsys.readouterr().err
+
+
+def test_an_audit_of_no_time_at_all_proves_nothing(capsys) -> None:
+    """With the dates the wrong way round it found no fault."""
+    window = ["--from", "2026-03-02T00:00Z", "--to", "2026-03-01T00:00Z"]
+    assert run(["pipeline", "audit", "d", *window]) == 2
+    assert "--to: is not after --from" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "flag"),
     [

@@ -13,7 +13,6 @@ from horolog.cli.on_spark import Conf, Master, pairs, spark_session
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, typed_as
 from horolog.cli.output import print_json
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.places import local_place
 from horolog.spark.packages import need_spark
 from horolog.units import counted
 
@@ -36,7 +35,11 @@ _FLAGS = {
 
 
 # What a sentence calls an option of Spark, and what it is called here.
-_WORDS = {"with deliverAtUnit": "with --deliver-at-unit", "(rejects)": "(--rejects)"}
+_WORDS = {
+    "with deliverAtUnit": "with --deliver-at-unit",
+    "(rejects)": "(--rejects)",
+    "longer overdueMax": "longer --overdue-max",
+}
 
 
 @contextmanager
@@ -141,12 +144,12 @@ def load(
       horolog pipeline load big.parquet --topic t --deliver-at at --job-id march --rejects ./bad
     """
     need_spark()
-    from horolog.spark.bulk_load import bulk_load
+    from horolog.spark.bulk_load import bulk_load, rejects_place
     from horolog.spark.load_input import Columns, read_input, selected
     from horolog.spark.sink_columns import Unit
 
     if rejects:
-        local_place(rejects, "--rejects")
+        rejects_place(rejects, "--rejects")
     if bool(files) == bool(jdbc):
         raise _usage("FILE", "give files, or --jdbc and --table")
     if bool(jdbc) != bool(table):

@@ -10,6 +10,7 @@ for such rows.  A load that is repeated with its job id changes nothing.
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from pathlib import Path
@@ -69,7 +70,7 @@ def bulk_load(
     timeout  how long to ask a broker that does not answer
     """
     need_spark()
-    kept = local_place(rejects, "rejects") if rejects else ""
+    kept = rejects_place(rejects) if rejects else ""
     from horolog.spark.sink_options import check_schema, sink_options
     from horolog.spark.transaction import abort, begin
 
@@ -156,6 +157,21 @@ def _committed(
         transaction.app,
         rejects,
     )
+
+
+def rejects_place(rejects: str | Path, what: str = "rejects") -> str:
+    """The directory for refused rows, which need not be there yet; BAD_REQUEST, before any job runs, if none can be made.
+
+    what  the option as its user knows it
+    """
+    place = Path(local_place(rejects, what))
+    whole = place.absolute()
+    there = next(path for path in (whole, *whole.parents) if path.exists())
+    if not there.is_dir():
+        raise refused(what, f"{place} cannot be made: {there} is no directory")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise refused(what, f"{place} cannot be written: {there} belongs to somebody else")
+    return str(place)
 
 
 def _write_rejects(table: pa.Table, directory: Path, transaction: Transaction) -> str:

@@ -68,12 +68,12 @@ def read_input(
             return session.read.format(kind).options(**(options or {})).load(list(files))
         return read_lines(session, kind, files, options or {})
     except (PySparkException, Py4JError) as error:
-        what = "--jdbc" if jdbc else "FILE"
-        raise refused(
-            what,
-            f"{sentence_of(error)}",
-            code=ErrorCode.NOT_FOUND if not jdbc else ErrorCode.SPARK_FAILED,
-        ) from None
+        said = sentence_of(error)
+        if not jdbc:
+            raise refused("FILE", said, code=ErrorCode.NOT_FOUND) from None
+        if "No suitable driver" in said:
+            said += "; name the database's driver: --conf spark.jars=FILE.jar"
+        raise refused("--jdbc", said, code=ErrorCode.SPARK_FAILED) from None
 
 
 def selected(df: DataFrame, columns: Columns, unit: Unit | None = None) -> DataFrame:
