@@ -15,10 +15,13 @@ from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption
 from horolog.protocol.commands import (
     CountPending,
+    FindMessages,
+    MessageState,
     MessageType,
     Recall,
     SendMessages,
 )
+from horolog.protocol.history_commands import MessageEvent, ShowMessage
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.tier_commands import (
     CommitOffload,
@@ -104,6 +107,44 @@ def test_counts_never_change_and_all_come_once(make_world, inline) -> None:
     world.broker.settle()
     assert sorted([*take_all(world), *take_all(world, topic="u")]) == sorted(sent)
     assert pending(world) == 0
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_what_came_back_is_one_message_and_was_not_recalled(make_world, inline) -> None:
+    world = open_world(make_world)
+    sent = in_lake(world)
+
+    def states(name: str) -> list[MessageState]:
+        found = world.broker.ask(FindMessages(sent[name][0], name))
+        shown = world.broker.ask(ShowMessage(sent[name][0], name))
+        assert [view.state for view in shown.messages] == [view.state for view in found]
+        assert not any(each.event is MessageEvent.RECALLED for each in shown.events)
+        return [view.state for view in found]
+
+    assert {tuple(states(name)) for name in sent} == {(MessageState.IN_TIER,)}
+    for hour in waiting(world):
+        promote(world, hour, sent, inline=inline)
+    assert {tuple(states(name)) for name in sent} == {(MessageState.PENDING,)}
+    world.reopen(power_cut=True)
+    assert {tuple(states(name)) for name in sent} == {(MessageState.PENDING,)}
+    world.clock.advance(4 * DAY_MS)
+    world.broker.settle()
+    assert {tuple(states(name)) for name in sent} == {(MessageState.DELIVERED,)}
+
+
+def test_what_was_recalled_in_the_lake_is_said_to_be(make_world) -> None:
+    world = open_world(make_world)
+    sent = in_lake(world)
+    (topic, due_ms), hour = sent["m0"], waiting(world)[0]
+    row = TierRow(hour.offload_id, 4_242, 0, due_ms)
+    looked = Elsewhere((row,), (hour.offload_id,))
+    world.broker.ask(Recall(topic, "m0", due_ms, elsewhere=looked))
+    del sent["m0"]
+    for each in waiting(world):
+        promote(world, each, sent, inline=True)
+    assert [view.state for view in world.broker.ask(FindMessages(topic, "m0"))] == [
+        MessageState.RECALLED
+    ]
 
 
 def test_only_what_waits_and_hours_in_their_order_are_taken(make_world) -> None:

@@ -8,7 +8,7 @@ however many records it has, and its origin joins them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,8 @@ def find_messages(
         for origin, view in _waiting_only(shard, topic, each.message_id, each.due_ms):
             if query.key in view.keys:
                 found.setdefault(origin, view)
-    return [found[origin] for origin in sorted(found)]
+    gone = _came_back(shard, topic, found)
+    return [found[origin] for origin in sorted(found) if origin not in gone]
 
 
 def find_topics(shard: Shard, query: FindTopics) -> TopicsKnown:
@@ -127,6 +128,30 @@ def _view(shard: Shard, topic: Topic, record: past.Copy) -> tuple[_Origin, Found
     )
 
 
+def _came_back(shard: Shard, topic: Topic, found: Mapping[_Origin, FoundMessage]) -> set[_Origin]:
+    """Origins under which a message went to a tier that has given it back since: it is there under another one.
+
+    The store has forgotten them, as it has what was recalled in the tier.
+    """
+    copies: dict[tuple[str, int], list[_Origin]] = {}
+    for origin, view in found.items():
+        copies.setdefault((view.message_id, view.due_ms), []).append(origin)
+    gone: set[_Origin] = set()
+    for name, origins in copies.items():
+        if len(origins) < 2:
+            continue
+        back = [origin for origin in origins if past.is_promoted(shard, origin[0])]
+        gone |= {
+            origin
+            for origin in origins
+            if back
+            and origin < max(back)
+            and found[origin].state in (MessageState.RECALLED, MessageState.IN_TIER)
+            and not len(_refs_of(shard, topic, *name, origin[0]))
+        }
+    return gone
+
+
 def _origin_of(shard: Shard, position: int) -> _Origin:
     """Origin of the HANDED record there: the HAND_OVER before it in its frame names it."""
     frame = shard.log.frame(position)
@@ -145,12 +170,9 @@ def _origin_of(shard: Shard, position: int) -> _Origin:
 
 def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
     """What became of a scheduled message, as long as the log has no record of its hand-over."""
-    key = key_hash(topic.name, record.message_id)
-    refs = shard.delay.find_key(key, topic.id, record.due_ms)
-    entries = shard.delay.entries(refs)
-    at = np.flatnonzero((entries["origin"] == record.position) & (entries["row"] == 0))
-    if len(at):
-        return _settled(shard, refs[at[:1]])
+    refs = _refs_of(shard, topic, record.message_id, record.due_ms, record.position)
+    if len(refs):
+        return _settled(shard, refs[:1])
     if any(record.position in unfiled.origins for unfiled in shard.delay.stalled):
         return MessageState.PENDING
     if shard.tier.holds(topic.id, record.due_ms, record.position):
@@ -159,6 +181,13 @@ def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
     copies = past.with_id(shard, topic, record.message_id)
     moved = past.moved_to(shard, copies, record.due_ms) is not None
     return MessageState.MOVED if moved else MessageState.RECALLED
+
+
+def _refs_of(shard: Shard, topic: Topic, message_id: str, due_ms: int, position: int) -> Any:
+    """Where the store has the message of a log position; empty if it has it no more."""
+    refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.id, due_ms)
+    entries = shard.delay.entries(refs)
+    return refs[np.flatnonzero((entries["origin"] == position) & (entries["row"] == 0))]
 
 
 def _settled(shard: Shard, ref: Any) -> MessageState:

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
+from horolog.delay.tier import Promotion
 from horolog.log.control_records import IS_MOVED
+from horolog.log.controls import read_control
 from horolog.log.frame_reader import Hole, OpenFrame
 from horolog.log.record import ENVELOPE, HEAD_BYTES, KIND_AT, MESSAGE_KINDS, TOPIC_AT, Kind
 from horolog.protocol.rocketmq import layout, properties
@@ -103,6 +105,20 @@ def moved_from(shard: Shard, position: int) -> int | None:
         if _is_move(frame.body, control):
             return int(ENVELOPE.unpack_from(frame.body, control)[4])
     return None
+
+
+def is_promoted(shard: Shard, position: int) -> bool:
+    """Whether the message whose origin that is came back from a tier: its origin follows, or is, such an adoption."""
+    frame = shard.log.frame(position)
+    if isinstance(frame, Hole):
+        return False
+    at = position - frame.start
+    own = frame.body[at + KIND_AT] == Kind.ADOPT
+    for control in [at] if own else controls_before(frame, position):
+        if frame.body[control + KIND_AT] == Kind.ADOPT:
+            content = read_control(frame.body, control, frame.start + control).content
+            return Promotion.of(content["app"], content["version"]) is not None
+    return False
 
 
 def _is_move(body: bytes | bytearray, at: int) -> bool:
