@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import send, take_all
 
 from horolog.broker.life.consumers_copy import ConsumersCopy
-from horolog.protocol.commands import Ack, CreateTopic, Receive, SendMessages, TopicType
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import (
+    Ack,
+    ChangeInvisible,
+    CreateTopic,
+    Receive,
+    SendMessages,
+    TopicType,
+)
 from horolog.protocol.rocketmq.message import encode
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease, Leases
 from horolog.ready.ready import Ready
+from horolog.testing.sim_broker import SimBroker
 
 PART = 256
 OFFSETS = st.sampled_from([0, 1, 7, PART - 1, PART, PART + 1, 5 * PART, 5 * PART + 3, 1 << 40])
@@ -120,3 +132,45 @@ def test_acks_after_the_position_of_a_checkpoint_are_not_in_it(world, power_cut:
     assert sorted(progress.leases) == list(range(1, 20, 2))
     world.broker.ask(Ack("g", "t", handles[1::2]))
     assert (progress.floor, len(progress.leases)) == (20, 0)
+
+
+def older_copy(world):
+    """A world to come on the disk as it is now."""
+    copy = type(world)()
+    copy.disk, copy.clock = deepcopy((world.disk, world.clock))
+    copy.broker = SimBroker(Random(1), copy.disk, copy.clock, "sync", 65_536)
+    return copy
+
+
+def test_p2_a_handle_of_a_lost_message_takes_no_other_one_that_has_its_place(world) -> None:
+    """An older copy of the directory, as a backup or a disk without its last writes is, and a consumer that lived on."""
+    world.broker.ask(CreateTopic("t", TopicType.NORMAL, 1))
+    send(world, "kept", 1)
+    assert take_all(world) == ["kept0"]
+    older = older_copy(world)
+    send(world, "lost", 1)
+    take = Receive("g", "t", -1, "*", 20, 60_000, False, 0, "c")
+    handle = world.broker.ask(take).messages[0].receipt_handle
+    world, void = older, ErrorCode.INVALID_RECEIPT_HANDLE
+    for _ in range(2):  # in the epoch of the other message, and in one that comes after it
+        world.reopen()
+        send(world, "new", 1)
+        (refused,) = world.broker.ask(Ack("g", "t", [handle])).refused
+        assert (refused.code, "is lost" in refused.message) == (void, True)
+        with pytest.raises(HorologError, match="is lost"):
+            world.broker.ask(ChangeInvisible("g", "t", handle, 60_000))
+    assert take_all(world) == ["new0"]
+
+
+def test_a_handle_outlives_the_record_of_its_grant(world) -> None:
+    world.broker.ask(CreateTopic("t", TopicType.NORMAL, 1))
+    send(world, "m", 3)
+    older = older_copy(world)
+    take = Receive("g", "t", -1, "*", 20, 60_000, False, 0, "c")
+    handles = [each.receipt_handle for each in world.broker.ask(take).messages]
+    world = older
+    world.reopen()
+    world.broker.ask(Receive("g", "t", -1, "*", 1, 1_000, False, 0, "c"))  # the group is there
+    assert world.broker.ask(Ack("g", "t", handles[1:])).refused == [None, None]
+    world.clock.advance(1_000)
+    assert take_all(world) == ["m0"]

@@ -147,7 +147,7 @@ class CommitLog:
         self._writes.append(Write(at, header))
         if body:
             self._writes.append(Write(at + HEADER_BYTES, body))
-        self._frames.written(at, body, count, self.commit_position, append_ms)
+        self._frames.written(at, body, count, self.commit_position, append_ms, self.epoch)
         self.note(at, append_ms)
         self.stated_durable = self.durable_position
         self.last_frame = at

@@ -42,15 +42,18 @@ class Hole(NamedTuple):
 class OpenFrame:
     """A frame whose body is as it was written; `body` may be a view of a buffer."""
 
-    __slots__ = ("_ends", "_runs", "append_ms", "base", "body", "count", "end", "start")
+    __slots__ = ("_ends", "_runs", "append_ms", "base", "body", "count", "end", "epoch", "start")
 
-    def __init__(self, base: int, body: bytes | bytearray, count: int, append_ms: int) -> None:
+    def __init__(
+        self, base: int, body: bytes | bytearray, count: int, append_ms: int, epoch: int
+    ) -> None:
         self.base = base
         self.start = base + HEADER_BYTES
         self.end = self.start + len(body)
         self.body = body
         self.count = count
         self.append_ms = append_ms
+        self.epoch = epoch
         self._ends: dict[int, int] | None = None  # where a record begins → where it ends
         self._runs: dict[tuple[int, int], QueueRun] | None = None
 
@@ -87,12 +90,18 @@ class FrameReader:
         self._damaged: dict[int, str] = {}  # position of a frame → why it cannot be read
 
     def written(
-        self, base: int, body: bytes | bytearray, count: int, committed: int, append_ms: int
+        self,
+        base: int,
+        body: bytes | bytearray,
+        count: int,
+        committed: int,
+        append_ms: int,
+        epoch: int,
     ) -> None:
         """This process has appended a frame; `committed` as for `FrameIndex.add`."""
         self.index.add(base, committed)
         if count:
-            self._keep(OpenFrame(base, body, count, append_ms))
+            self._keep(OpenFrame(base, body, count, append_ms, epoch))
 
     def record(self, position: int, size: int, end: int) -> bytes | Hole:
         """The record at a position below log position `end`; `size` is what it must have, 0: any."""
@@ -150,7 +159,7 @@ class FrameReader:
         if not body_intact(header, body):
             self._is_damaged(base, why, f"its {header.count} records, {header.length} bytes,")
             return None
-        frame = OpenFrame(base, body, header.count, header.append_ms)
+        frame = OpenFrame(base, body, header.count, header.append_ms, header.epoch)
         self._keep(frame)
         return frame
 

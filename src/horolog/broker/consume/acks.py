@@ -17,6 +17,7 @@ from horolog.broker.topics import Topic
 from horolog.errors import HorologError
 from horolog.log.control_records import encode_ack
 from horolog.ready.lease_life import Event
+from horolog.ready.leases import Lease
 from horolog.ready.progress import QueueProgress
 from horolog.ready.receipt import Receipt, invalid_receipt
 
@@ -87,9 +88,9 @@ class Acks:
     def _take_alone(self, read: Receipt | HorologError) -> None:
         self._consume()
         receipt = message_of(self._topic, read)
-        ready, queue_id, offset = self._shard.ready, receipt.queue, receipt.offset
-        topic_id, now = self._topic.id, self._now
-        progress, lease = ready.check(receipt, self.group, topic_id, now.mono_ms, now.wall_ms)
+        queue_id, offset = receipt.queue, receipt.offset
+        topic_id = self._topic.id
+        progress, lease = lease_of(self._shard, self._topic, receipt, self.group, self._now)
         if lease is not None and lease.client_id:
             self._renewals.release((self.group, topic_id, queue_id, offset))
         queue = self._queues.get(queue_id) or self._open(queue_id)
@@ -124,3 +125,19 @@ def message_of(topic: Topic, receipt: Receipt | HorologError) -> Receipt:
     if receipt.queue >= len(topic.queues) or receipt.offset >= topic.queues[receipt.queue].length:
         raise invalid_receipt("of a message that does not exist")
     return receipt
+
+
+def lease_of(
+    shard: Shard, topic: Topic, receipt: Receipt, group: int, now: Now
+) -> tuple[QueueProgress, Lease | None]:
+    """What `Ready.check` says of the handle of a message that exists.
+
+    Where the grant's record was lost, its message may be lost too: to a power cut, or as the directory is an older copy
+    of itself.  Another one that has its queue offset now is of a newer epoch than the handle.
+    """
+    progress, lease = shard.ready.check(receipt, group, topic.id, now.mono_ms, now.wall_ms)
+    if lease is not None and receipt.offset not in progress.leases:
+        epoch = shard.queued.epoch_at(topic, receipt.queue, receipt.offset)
+        if epoch is None or epoch > receipt.epoch:
+            raise invalid_receipt("of a message that is lost; another one may have its place")
+    return progress, lease

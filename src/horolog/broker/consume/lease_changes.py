@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from horolog.broker.consume.acks import Acks, message_of
+from horolog.broker.consume.acks import Acks, lease_of, message_of
 from horolog.broker.consume.renewals import Renewals, regrant_record
 from horolog.broker.counters import Count
 from horolog.broker.effects import Now
@@ -107,7 +107,7 @@ class LeaseChanges:
         group = self._known_group(command.group)
         (read,) = self._receipts([command.receipt_handle], group, topic)
         receipt = message_of(topic, read)
-        found = self._shard.ready.check(receipt, group, topic.id, now.mono_ms, now.wall_ms)
+        found = lease_of(self._shard, topic, receipt, group, now)
         return topic, group, receipt, *found
 
     def change(self, command: ChangeInvisible, now: Now) -> Changed:

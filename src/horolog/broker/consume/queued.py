@@ -81,6 +81,12 @@ class QueuedMessages:
         position, size, _ = self.units(topic, queue, offset, 1)[0].tolist()
         return self.record(topic, queue, offset, position, size)
 
+    def epoch_at(self, topic: Topic, queue: int, offset: int) -> int | None:
+        """In which epoch the message at a queue offset got it; None: a hole.  DAMAGED as `units`."""
+        position = int(self.units(topic, queue, offset, 1)["position"][0])
+        frame = self._log.frame(position)
+        return None if isinstance(frame, Hole) else frame.epoch
+
     def record(
         self, topic: Topic, queue: int, offset: int, position: int, size: int
     ) -> bytes | None:
