@@ -86,6 +86,30 @@ def test_what_somebody_has_left_in_a_directory_of_hours_or_queues_is_no_hindranc
     assert verify(data_dir).clean
 
 
+@pytest.mark.parametrize("stem", ["²", "٣", "4194304", "0" * 21, "{} copy", "{}."])
+def test_a_file_whose_name_is_not_twenty_digits_is_none_of_the_brokers(
+    made: Path, tmp_path: Path, stem: str
+) -> None:
+    """Such names were read as numbers: a start, a salvage or a verification ended with a traceback, or refused."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(made, data_dir)
+    strays = []
+    for pattern in ("log/*.log", "queues/*/*.cq", "keys/*.keys"):
+        intact = min((made / "shard-00").glob(pattern))
+        name = stem.format(intact.stem) + intact.suffix
+        strays.append(data_dir / intact.relative_to(made).with_name(name))
+        shutil.copy(intact, strays[-1])
+    log, _, keys = (str(path.relative_to(data_dir)) for path in strays)
+    assert {each.file for each in verify(data_dir).findings.kept} == {log, keys}
+
+    async def start_and_stop() -> list[str]:
+        engine = await open_engine(data_dir, clock="simulated", settings=FAR)
+        await engine.stop()
+        return [line for line in engine.report if "row" in line]
+
+    assert "row 1" in str(asyncio.run(asyncio.wait_for(start_and_stop(), 60)))
+
+
 def test_progress_ends_at_the_total(made: Path) -> None:
     reported: list[tuple[int, int]] = []
     verify_directory(Disk(made), report=lambda what, done, total: reported.append((done, total)))

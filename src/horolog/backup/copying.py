@@ -35,6 +35,7 @@ from horolog.backup.pieces import read_pieces, write_pieces
 from horolog.broker.life.named_files import NamedFile
 from horolog.errors import HorologError
 from horolog.limits import BACKUP_DAMAGE_MAX
+from horolog.log.file_names import number_of
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
 from horolog.log.frame_watch import FrameWatch
 from horolog.log.segment import SegmentReader
@@ -291,6 +292,4 @@ class Copy:
 def segment_base(path: str) -> int | None:
     """Log position at which a segment begins; None for any other file."""
     place, _, name = path.rpartition("/")
-    stem = name.removesuffix(".log")
-    is_segment = place.endswith("/log") and name.endswith(".log") and stem.isdigit()
-    return int(stem) if is_segment else None
+    return number_of(name, "log") if place.endswith("/log") else None

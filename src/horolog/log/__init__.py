@@ -1,7 +1,7 @@
 """The commit log and what is derived from it.
 
 record, control_records, half_records   the layouts of records; `controls` says what each control record means
-frame, segment                          what is written and synced as one; the files it stands in
+frame, segment                          what is written and synced as one; the files it stands in, and `file_names` theirs
 commit_log                              positions, frames, and records read back
 frame_reader, frame_index, queue_runs   one record from its log position, the messages beside it in its frame
 stored, unaligned, record_check         many records at once, as columns; `whole_rows` copies rows

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
+from horolog.log.file_names import numbers_of
 from horolog.log.open_queues import OpenQueues
 from horolog.log.queue_unit import NO_UNITS, UNIT, UNIT_BYTES, UnitsPlace, seal, unseal
 from horolog.log.whole_rows import copied, joined
@@ -296,7 +297,7 @@ class ConsumeQueue:
     def restore(self, first: int, length: int, *, has_directory: bool = True) -> bool:
         """Take over units `first` … length − 1; False if the files do not hold them (then rebuild)."""
         names = self._storage.list(self._directory) if has_directory else []
-        firsts = sorted(int(name[:-3]) for name in names if name.endswith(".cq"))
+        firsts = [at for at in numbers_of(names, "cq") if at % QUEUE_FILE_UNITS == 0]
         if REBUILDING in names:
             return False
         if first < length:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, refused
+from horolog.log.file_names import numbers_of
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse, seal
 from horolog.log.resync import intact_frame, next_frame
 from horolog.log.scan import Identity
@@ -242,9 +243,7 @@ def kept_path(shard: str, first: int) -> str:
 
 def kept_places(storage: Storage, shard: str) -> list[int]:
     """The log positions of which such files are there, ascending."""
-    names = storage.list(f"{shard}/{KEPT}")
-    firsts = [name.removesuffix(".bytes") for name in names if name.endswith(".bytes")]
-    return [int(first) for first in firsts if first.isdigit()]
+    return numbers_of(storage.list(f"{shard}/{KEPT}"), "bytes")
 
 
 def _keep(storage: Storage, path: str, segment: File, at: int, length: int) -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, refused
 from horolog.limits import SECTORS_LOST_MAX
+from horolog.log.file_names import numbers_of
 from horolog.storage.api import File, Storage
 from horolog.storage.open_files import OpenFiles
 from horolog.storage.sectors import SECTOR_BYTES, read_around, reads_elsewhere
@@ -32,11 +33,8 @@ def segment_name(base: int) -> str:
 
 def bases_on_disk(storage: Storage, directory: str) -> list[int]:
     """Bases of all segment files, ascending, whatever they hold; a directory is none, nor a link to what is not there."""
-    return sorted(
-        int(name[:-4])
-        for name in storage.list(directory)
-        if name.endswith(".log") and name[:-4].isdigit() and storage.is_file(f"{directory}/{name}")
-    )
+    bases = numbers_of(storage.list(directory), "log")
+    return [base for base in bases if storage.is_file(f"{directory}/{segment_name(base)}")]
 
 
 def segment_bases(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from horolog.log.file_names import number_of
 from horolog.log.frame import HEADER_BYTES, FrameHeader, body_intact, check_version, parse
 from horolog.log.resync import headers_in
 from horolog.log.segment import segment_name
@@ -61,13 +62,13 @@ class LogWalk:
     def _segment_bases(self) -> list[int]:
         bases = []
         for name in self._reading.storage.list(self._place):
-            stem = name.removesuffix(".log")
-            if not name.endswith(".log") or not stem.isdigit() or int(stem) % self._size:
+            base = number_of(name, "log")
+            if base is None or base % self._size:
                 self._reading.findings.add(
                     f"{self._place}/{name}", 0, "is not the name of a segment"
                 )
                 continue
-            bases.append(int(stem))
+            bases.append(base)
         bases.sort()
         for before, base in pairwise(bases):
             if base != before + self._size:

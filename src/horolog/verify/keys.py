@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
+from horolog.log.file_names import number_of
 from horolog.log.key_rows import (
     BLOCK,
     HEADER_BYTES,
@@ -128,8 +129,8 @@ class KeyIndexCheck:
         after: int | None = None
         for name in self._reading.storage.list(self._place):
             path = f"{self._place}/{name}"
-            stem = name.partition(".")[0]
-            if stem.isdigit() and int(stem) >= self._rows:
+            number = number_of(name, "keys")
+            if number is not None and number >= self._rows:
                 self._reading.findings.note(
                     f"{path}: no checkpoint names its rows; a start removes it"
                 )

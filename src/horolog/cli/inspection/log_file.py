@@ -15,6 +15,7 @@ from horolog.errors import HorologError
 from horolog.log import control_records
 from horolog.log import record as records
 from horolog.log.controls import CONTROL_KINDS, Control, read_control
+from horolog.log.file_names import number_of
 from horolog.log.frame import (
     HEADER_BYTES,
     KNOWN_INCOMPATIBLE,
@@ -40,9 +41,8 @@ class SegmentFile:
 
     def __init__(self, path: Path, content: memoryview) -> None:
         self._content = content
-        stem = path.name.removesuffix(".log")
-        first = parse(content)
-        self.base = int(stem) if stem.isdigit() else (first.base if first else 0)
+        base, first = number_of(path.name, "log"), parse(content)
+        self.base = base if base is not None else (first.base if first else 0)
         self.end = 0  # offset after the last good frame
         self.stated_durable = 0
         self.ghosts = 0

@@ -21,6 +21,7 @@ from horolog.log.checkpoint import (
     decode_checkpoint,
 )
 from horolog.log.consume_queue import is_queue_dir, units_place
+from horolog.log.file_names import number_of
 from horolog.log.queue_unit import UNIT, UNIT_BYTES, unseal
 from horolog.storage.meta import parse_meta
 
@@ -61,8 +62,7 @@ def _checkpoint_rows(checkpoint: Checkpoint) -> Iterator[tuple[object, ...]]:
 def read_consume_queue(path: Path, content: memoryview, *, limit: int) -> Report:
     """One row a unit; those that do not pass their check are counted, and have a tags code of 2⁶²."""
     report = Report(str(path), "consume queue")
-    stem = path.name.removesuffix(".cq")
-    first = int(stem) if stem.isdigit() else 0
+    first = number_of(path.name, "cq") or 0
     units = np.frombuffer(content, UNIT, len(content) // UNIT_BYTES)
     if is_queue_dir(path.parent.name):
         units, rotten = unseal(content, units_place(path.parent.name, first))
