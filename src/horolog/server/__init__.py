@@ -25,6 +25,6 @@ transaction_checks                  who is asked what became of a transaction
 together                            requests of several connections as one command
 auto_create, message_id             topics and ids that clients leave to the broker
 connected, meters, rates            what operators are told
-logs, line_writer                   stderr, and who waits for it
+logs, line_writer                   stderr, and who waits for it; `room` tells there of a full disk
 supervisor, memory                  the service manager, and what the process keeps
 """

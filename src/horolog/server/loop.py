@@ -34,6 +34,7 @@ from horolog.server.jobs import Jobs
 from horolog.server.meters import Meters
 from horolog.server.next_turn import NextTurn
 from horolog.server.replies import HeldReplies, give
+from horolog.server.room import RoomLines
 from horolog.server.running import OffloadMaker
 from horolog.server.ticket import Ticket
 from horolog.server.together import Once
@@ -72,6 +73,7 @@ class Engine:
         )
         self.next_turn = NextTurn(self.log, self.inputs, self.meters)
         self._before_turn = Once()
+        self._room = RoomLines()
         self._has_left = False  # the last turn could not take all inputs
         self.next_in_ms: int | None = 0
         self._quiet: list[asyncio.Future[None]] = []
@@ -183,6 +185,7 @@ class Engine:
         finally:
             self.next_turn.end()
         self.meters.end()
+        self._room.look(self.broker.shard.disk_refusal, now.mono_ms)
         self._perform(effects)
         self.next_turn.go_on()
 

@@ -1,0 +1,67 @@
+"""What the log says of a full disk: once when messages begin to be refused, once when they are taken again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+from worlds import made
+
+from horolog.broker.life.opening import ShardMeta, open_shard
+from horolog.broker.settings import Settings
+from horolog.clock import SimulatedClock
+from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
+from horolog.server.loop import Engine
+from horolog.server.room import QUIET_MS, RoomLines
+from horolog.testing.disk import FaultyDisk
+
+FULL = HorologError(ErrorCode.DISK_FULL, "disk: 1 byte is free")
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    lines = [line for line in caplog.messages if line.startswith("messages are")]
+    caplog.clear()
+    return lines
+
+
+def test_a_disk_at_the_edge_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    lines = RoomLines()
+    for at in range(0, 3 * QUIET_MS, 1_000):
+        lines.look(FULL if at % 2_000 else None, at)
+    assert (
+        said(caplog)
+        == ["messages are refused disk: 1 byte is free", "messages are taken again"] * 3
+    )
+    lines.look(FULL, 4 * QUIET_MS)
+    lines.look(FULL, 9 * QUIET_MS)
+    assert len(said(caplog)) == 1
+
+
+def test_the_log_tells_of_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
+    """Health and metrics told; whoever reads only the log saw nothing while every send was refused."""
+    caplog.set_level(logging.INFO)
+
+    async def run() -> None:
+        disk, clock = FaultyDisk(), SimulatedClock(1_000)
+        meta = ShardMeta(1, 0, 65_536)
+        opened = open_shard(disk, "shard-00", meta, Settings(), wall_ms=1_000, mono_ms=0)
+        engine = Engine(opened, disk, clock)
+        await engine.start()
+        await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
+        disk.capacity_bytes = disk.used_bytes() + 10_000
+        for _ in range(3):
+            clock.advance(1_000)
+            with pytest.raises(HorologError, match="are free"):
+                await engine.submit(SendMessages("t", [made("m0")]))
+        (line,) = said(caplog)
+        assert line.startswith("messages are refused disk: 10000 bytes are free")
+        disk.capacity_bytes = None
+        clock.advance(1_000)
+        await engine.submit(SendMessages("t", [made("m0")]))
+        assert said(caplog) == ["messages are taken again"]
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
