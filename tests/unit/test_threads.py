@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +20,7 @@ from horolog.lake.serve.late import LatePromotion
 from horolog.lake.serve.reader import LakeMessages
 from horolog.lake.table import reading
 from horolog.limits import HOUR_MS
-from horolog.protocol.commands import Recall
+from horolog.protocol.commands import CreateTopic, Recall, TopicType
 from horolog.protocol.tier_commands import (
     DescribeTier,
     OffloadView,
@@ -26,6 +29,9 @@ from horolog.protocol.tier_commands import (
     TierView,
 )
 from horolog.server.adoptions import Adoptions
+from horolog.server.jobs import Jobs
+from horolog.server.line_writer import LineWriter
+from horolog.server.open_broker import open_engine
 from horolog.server.threads import in_pool, in_thread
 from horolog.testing.disk import FaultyDisk
 
@@ -50,6 +56,47 @@ def test_a_job_in_a_thread_ends_its_future_whatever_it_raises() -> None:
                     await started
         with pytest.raises(KeyError):
             await in_thread("t", failing(KeyError("k")))
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+@contextmanager
+def no_more_threads() -> Iterator[None]:
+    """Have the system refuse threads inside."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        yield
+
+
+def test_a_thread_that_is_refused_is_a_sentence() -> None:
+    """TasksMax of systemd, a limit on pids: it was a traceback, or an internal error without a word of it."""
+
+    async def run() -> None:
+        with no_more_threads():
+            for started in (in_thread("t", lambda: 7), in_pool(lambda: 7)):
+                with pytest.raises(HorologError, match="no more threads"):
+                    await started
+            with pytest.raises(HorologError, match="no more threads"):
+                Jobs("t", asyncio.get_running_loop())
+            with pytest.raises(HorologError, match="no more threads"):
+                LineWriter(None)
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_broker_that_has_started_needs_no_more_threads(tmp_path: Path) -> None:
+    """Its first checkpoint did, and its stop waited for ever for the one that could not be begun."""
+
+    async def run() -> None:
+        engine = await open_engine(tmp_path / "data", segment_bytes=1 << 16)
+        with no_more_threads():
+            await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
+            assert await engine.checkpoint() > 0
+            await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 20))
 

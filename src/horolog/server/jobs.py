@@ -11,12 +11,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from horolog.server.threads import threads_wanted
+
 
 class Jobs:
-    """A thread and the jobs that wait for it.  Call it from the loop's thread."""
+    """A thread and the jobs that wait for it.  Call it from the loop's thread.
+
+    The thread is there from the beginning: refused in the middle of a turn, it would leave its jobs without an end.
+    """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        with threads_wanted():
+            self._pool.submit(int)
         self._loop = loop
 
     def submit(self, job: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:

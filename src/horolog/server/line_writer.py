@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from horolog.limits import LOG_WAITING_BYTES_MAX
+from horolog.server.threads import threads_wanted
 
 _LINE_S = 0.05  # that one line may hold up whoever logs it
 _FLUSH_S = 1.0  # that lines which nobody reads may hold up the end of the process
@@ -44,7 +45,8 @@ class LineWriter(logging.Handler):
         self._dropped = 0  # lines, since the last word of that
         self._is_stuck = False
         self._thread = threading.Thread(target=self._run, name="horolog-log-writer", daemon=True)
-        self._thread.start()
+        with threads_wanted():
+            self._thread.start()
 
     def createLock(self) -> None:  # noqa: N802 - of `logging.Handler`
         """One lock, that the thread which has it may take again: a destructor can log at any point."""

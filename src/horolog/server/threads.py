@@ -3,6 +3,8 @@
 A panic of a library written in Rust is not an `Exception` but a bare `BaseException`.  Raised in a thread it would
 end the thread and nobody would be told; raised in a task it passes every handler.  So it becomes a HorologError here.
 
+The system may refuse a thread (`threads_wanted`).  What cannot wait for one has it from its start on (`jobs`).
+
     in_thread   a thread of its own, which does not keep the process from ending, as asyncio's do: for jobs of minutes
     in_pool     a thread of the loop's pool: for short ones
 """
@@ -11,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from horolog.errors import ErrorCode, HorologError, first_line
 
 _Result = TypeVar("_Result")
+_REFUSED = "can't start new thread"  # as CPython says it
 
 
 def _only_exceptions(error: BaseException) -> Exception:
@@ -28,6 +31,21 @@ def _only_exceptions(error: BaseException) -> Exception:
     refusal = HorologError(ErrorCode.INTERNAL, f"{type(error).__name__}: {first_line(error)}")
     refusal.__cause__ = error
     return refusal
+
+
+@contextmanager
+def threads_wanted() -> Iterator[None]:
+    """Have a thread that is refused inside told as a HorologError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != _REFUSED:
+            raise
+        raise HorologError(
+            ErrorCode.INTERNAL,
+            "the system gives this process no more threads: raise TasksMax of its unit, the limit on pids of its "
+            "container, or ulimit -u",
+        ) from error
 
 
 def in_thread(name: str, job: Callable[[], _Result]) -> asyncio.Future[_Result]:
@@ -53,7 +71,11 @@ def in_thread(name: str, job: Callable[[], _Result]) -> asyncio.Future[_Result]:
         with suppress(RuntimeError):  # the loop is closed: the process ends
             loop.call_soon_threadsafe(settle, result, error)
 
-    threading.Thread(target=work, name=name, daemon=True).start()
+    try:
+        with threads_wanted():
+            threading.Thread(target=work, name=name, daemon=True).start()
+    except HorologError as refusal:
+        future.set_exception(refusal)
     return future
 
 
@@ -71,4 +93,6 @@ async def in_pool(
                 raise
             raise error from raised
 
-    return await asyncio.get_running_loop().run_in_executor(pool, work)
+    with threads_wanted():
+        running = asyncio.get_running_loop().run_in_executor(pool, work)
+    return await running
