@@ -166,6 +166,7 @@ ADDRESS_SHARE = 75  # percent of connections, polls and bytes that clients of on
 LINK_BYTES_UNDER_WAY_MAX = 16 * MIB  # the same of one connection; above it nothing is read from it
 LINK_REQUESTS_MAX = 4_096  # of one connection, but for polls: a quarter of what waits for a turn
 BYTES_UNDER_WAY_MAX = 64 * MIB  # of requests without an answer; above it nothing is read
+REPLIES_BYTES_MAX = 64 * MIB  # of replies of 4.x clients until their askers have taken them
 UNFINISHED_BYTES_MAX = (
     256 * MIB
 )  # of requests that have come in part; then who adds to them is cut off

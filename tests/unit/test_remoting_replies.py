@@ -14,6 +14,7 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.layout import topic_and_properties
+from horolog.server.remoting import replies as replies_module
 
 ASKER = "10.0.0.1@asker"
 REPLIES = "DefaultCluster_REPLY_TOPIC"
@@ -187,3 +188,44 @@ def test_a_producer_is_found_as_long_as_one_of_its_groups_is_there(tmp_path: Pat
         again.done(Code.UNREGISTER_CLIENT, {**leave, "producerGroup": "others"})
         assert door.within(lambda: registry.producer(ASKER)) is None
         door.within(registry.check_invariants)
+
+
+def test_replies_that_wait_for_their_asker_do_not_stop_the_reading_of_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have a bound of their own."""
+    monkeypatch.setattr(replies_module, "REPLIES_BYTES_MAX", 1_500_000)
+    with remoting_door(tmp_path) as door, door.client() as asker, door.client() as replier:
+        produces(asker)
+        intake = door.front._intake
+
+        def reply() -> int:
+            return replier.ask(Code.SEND_REPLY_MESSAGE, reply_fields(), bytes(1_000_000))
+
+        first = reply()
+        pushed = asker.push()
+        assert door.within(lambda: intake.under_way) < 10_000
+        refused = replier.answer(reply())
+        assert "1000000 bytes of replies wait" in refused.remark
+        asker.reply(pushed)
+        assert replier.answer(first).code == Status.SUCCESS
+        again = reply()
+        asker.reply(asker.push())
+        assert replier.answer(again).code == Status.SUCCESS
+        door.within(intake.check_invariants)
+        assert door.within(lambda: intake.under_way) == 0
+        assert not any(share.polls for share in door.within(lambda: [*intake._shares.values()]))
+
+
+def test_who_replies_and_goes_holds_nothing(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as asker:
+        produces(asker)
+        intake = door.front._intake
+        with door.client() as replier:
+            replier.ask(Code.SEND_REPLY_MESSAGE, reply_fields(), b"42")
+        asker.reply(asker.push())
+        asker.call(Code.GET_BROKER_CLUSTER_INFO)
+        while door.within(lambda: sum(len(share.links) for share in intake._shares.values())) > 1:
+            pass
+        door.within(intake.check_invariants)
+        assert not any(share.polls for share in door.within(lambda: [*intake._shares.values()]))

@@ -199,11 +199,14 @@ class RemotingLink(Link):
 
         TOO_MANY_REQUESTS if too many of its address do.
         """
+        kept = frame._replace(fields={}, body=b"", remark="")
+        if self._lost:
+            return kept
         if self.share is not None:
             self.share.hold_poll()
         self.parked += 1
-        kept = frame._replace(fields={}, body=b"", remark="")
         self._open_bytes -= size_of(frame) - size_of(kept)
+        self.owes()  # nothing, but then the door is told
         return kept
 
     def answer_all(self, frames: Sequence[Frame | Alike], answers: list[bytes]) -> None:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import REPLIES_BYTES_MAX
 from horolog.protocol.commands import Sent
 from horolog.protocol.grpc.translate import Peer
 from horolog.protocol.remoting.codes import Code, Status
@@ -49,6 +50,7 @@ class ReplyCodes:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._waiting_bytes = 0  # of replies until their askers say that they have taken them
 
     def handlers(self) -> dict[Code, Handler]:
         """Who handles which code."""
@@ -78,17 +80,24 @@ class ReplyCodes:
         client = self._node.registry.producer(asker)
         if client is None:
             return _not_passed(f"{properties.REPLY_TO_CLIENT}: no producer {asker[:200]!r} is here")
-        pushed = self._pushed(request, fields, stored)
-        try:
-            taken = await client.link.ask(
-                Code.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, request.frame.body, _TAKE_S
+        pushed, body = self._pushed(request, fields, stored), request.frame.body
+        if self._waiting_bytes and self._waiting_bytes + len(body) > REPLIES_BYTES_MAX:
+            return _not_passed(
+                f"{self._waiting_bytes} bytes of replies wait for their askers already"
             )
+        # It does not count as under way: too much of that, and not even what its asker says to it would be read.
+        request.park()
+        self._waiting_bytes += len(body)
+        try:
+            taken = await client.link.ask(Code.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed, body, _TAKE_S)
         except (TimeoutError, ConnectionError, FrameFault) as fault:
             return _not_passed(f"{properties.REPLY_TO_CLIENT}: {asker[:200]!r}: {fault}")
+        finally:
+            self._waiting_bytes -= len(body)
         if taken.code != Status.SUCCESS:
             said = f"answered {taken.code}: {taken.remark[:200]}"
             return _not_passed(f"{properties.REPLY_TO_CLIENT}: {asker[:200]!r} {said}")
-        return await self._keep(gathered) if request.frame.body else _not_kept()
+        return await self._keep(gathered) if body else _not_kept()
 
     def _read(self, request: Request, send: Code) -> Gathered:
         """The reply as a send, which checks all of it but that it has a body; a HorologError if it cannot be stored."""
