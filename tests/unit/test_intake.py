@@ -117,6 +117,17 @@ class Transport:
     def is_closing(self) -> bool:
         return self.closes
 
+    def get_extra_info(self, _: str) -> tuple[str, int]:
+        return "10.0.0.1", 1
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def write(self, raw: bytes) -> None:
+        self.calls.append(f"writes {raw.decode()}")
+
+    def close(self) -> None:
+        self.calls.append("closes")
+
 
 def test_reading_goes_on_once_every_reason_to_stop_has_gone() -> None:
     link, transport = Link(cast(Any, None)), Transport()
@@ -133,3 +144,15 @@ def test_reading_goes_on_once_every_reason_to_stop_has_gone() -> None:
     transport.closes = True
     link.resume_writing()
     assert transport.calls == ["stops", "goes on", "stops"], "it is over"
+
+
+def test_a_connection_too_many_is_told_so_and_closed() -> None:
+    class Door:
+        @staticmethod
+        def admit(_: Link) -> bool:
+            return False
+
+    link, transport = Link(cast(Any, Door())), Transport()
+    link.farewell = b"why"
+    link.connection_made(cast(Any, transport))
+    assert transport.calls == ["writes why", "closes"]
