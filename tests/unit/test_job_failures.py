@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
+from horolog.admin.status import UnreachableError
 from horolog.errors import ErrorCode, HorologError
+from horolog.spark.due_source import now_ms
 from horolog.spark.failures import job_failures
+from horolog.spark.message_columns import MESSAGE_SCHEMA
+from horolog.spark.reading import batch_reader
+from horolog.spark.reading_options import due_options
+from horolog.spark.writing import batch_writer, stream_writer
 from horolog.testing.broker import installed_command
 
 OF_A_WORKER = """An exception was thrown from the Python worker:
@@ -18,6 +26,8 @@ OF_A_WORKER = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "rows.py", line 95, in write_unit
 OSError: [Errno 28] No space left on device: '/lake'"""
+SILENT = "http://127.0.0.1:1"
+SHORT = {"timeout": "1ms"}
 NOT_WRITABLE = OSError(30, "Read-only file system", "/lake/number=1")
 
 
@@ -45,6 +55,24 @@ def test_refusals_and_mistakes_of_ours_stay_what_they_are() -> None:
         with pytest.raises(type(error)) as failed, job_failures("offload"):
             raise error
         assert failed.value is error
+
+
+def test_a_broker_that_does_not_answer_is_told_of_as_the_option_that_names_it(tmp_path) -> None:
+    """In Spark nobody has typed a flag."""
+    asked = {"broker": SILENT, "topic": "t", "timeout": "1ms"}
+    rows = StructType().add("body", "string").add("deliver_at", "timestamp")
+    calls: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("broker", lambda: batch_writer(asked, rows, False)),
+        ("broker", lambda: stream_writer(asked, rows, False)),
+        ("broker", lambda: batch_reader(asked, MESSAGE_SCHEMA).partitions()),
+        ("clock", lambda: now_ms(due_options({"path": str(tmp_path), "clock": SILENT, **SHORT}))),
+    )
+    for option, call in calls:
+        with pytest.raises((HorologError, UnreachableError)) as failed:
+            call()
+        said = str(failed.value)
+        assert said.startswith(f"option '{option}': no broker answers at {SILENT} ("), said
+        assert said.endswith("; start one with `horolog serve`, or name another"), said
 
 
 def test_who_watches_goes_on_while_no_broker_answers() -> None:

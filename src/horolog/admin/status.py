@@ -50,6 +50,10 @@ _FIELDS = {
 class UnreachableError(Exception):
     """No broker answered at the URL; the text says which URL and why."""
 
+    def in_option(self, option: str) -> str:
+        """The text for whoever has given the URL as an option, and not with the flag."""
+        return f"option {option!r}: {self}".replace(" with --admin URL", "")
+
 
 def http_status(error: HorologError) -> int:
     """The HTTP status that an error is answered with."""

@@ -51,7 +51,8 @@ def now_ms(options: DueOptions) -> int:
     if not options.clock:
         return time.time_ns() // 1_000_000
     admin = AdminClient(options.clock)
-    return int(patient(lambda: admin.get(path_of("clock")), options.timeout_ms)["wall_ms"])
+    now = patient(lambda: admin.get(path_of("clock")), options.timeout_ms, "clock")
+    return int(now["wall_ms"])
 
 
 def files_of(path: str) -> SortedFiles:

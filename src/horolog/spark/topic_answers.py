@@ -33,8 +33,11 @@ class Bounds(NamedTuple):
     stop: int
 
 
-def patient(call: Callable[[], _Result], timeout_ms: int) -> _Result:
-    """The result of a call to a broker that may be restarting; the last failure when the time is over."""
+def patient(call: Callable[[], _Result], timeout_ms: int, option: str = "broker") -> _Result:
+    """The result of a call to a broker that may be restarting; the last failure when the time is over.
+
+    option  that has its URL
+    """
     deadline = time.monotonic() + timeout_ms / 1000
     pause = _FIRST_PAUSE_S
     while True:
@@ -43,7 +46,7 @@ def patient(call: Callable[[], _Result], timeout_ms: int) -> _Result:
         except UnreachableError as error:
             if time.monotonic() + pause >= deadline:
                 raise HorologError(
-                    ErrorCode.INTERNAL, f"option 'broker': {error}", field="broker"
+                    ErrorCode.INTERNAL, error.in_option(option), field=option
                 ) from None
         time.sleep(pause)
         pause = min(_LONGEST_PAUSE_S, pause * 2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from horolog.admin.status import UnreachableError
 from horolog.errors import ErrorCode, refused
 from horolog.spark.row_sums import RowSum, totalled
 from horolog.spark.sink_options import SinkOptions, check_schema, sink_options
@@ -48,13 +50,23 @@ class Staged(WriterCommitMessage):
     sum: RowSum = field(default_factory=RowSum)
 
 
+@contextmanager
+def _in_options() -> Iterator[None]:
+    """Let a broker that does not answer be told of as an option of Spark, where no flag was given."""
+    try:
+        yield
+    except UnreachableError as error:
+        raise UnreachableError(error.in_option("broker")) from None
+
+
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
     """The writer of `df.write`; options, schema and topic are checked here, before any job."""
     chosen = _checked(options, schema, overwrite)
     app = chosen.job_id or f"batch-{uuid.uuid4()}"
-    return BatchWriter(chosen, begin(chosen.broker, app, 0, chosen.topic, chosen.timeout_ms))
+    with _in_options():
+        return BatchWriter(chosen, begin(chosen.broker, app, 0, chosen.topic, chosen.timeout_ms))
 
 
 def stream_writer(
@@ -62,7 +74,8 @@ def stream_writer(
 ) -> DataSourceStreamArrowWriter:
     """The writer of `df.writeStream`."""
     chosen = _checked(options, schema, overwrite)
-    check_topic_exists(chosen.broker, chosen.topic, chosen.timeout_ms)
+    with _in_options():
+        check_topic_exists(chosen.broker, chosen.topic, chosen.timeout_ms)
     return StreamWriter(chosen)
 
 
