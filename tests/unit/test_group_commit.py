@@ -32,7 +32,7 @@ class Log:
         self.clock = SimulatedClock(0)
         self.writer = SegmentWriter(self.disk, "log", SEGMENT_BYTES)
         self.writer.prepare(0)
-        self.space = SimpleNamespace(keep_free=0)
+        self.space = SimpleNamespace(keep_free=0, is_confined=False)
         space = cast(DiskPressure, self.space)
         self.group = GroupCommit(self.writer, space, self.clock, flush, 0)
         self.failed: list[BaseException] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 import pytest
 from worlds import made
@@ -12,7 +13,13 @@ from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import Settings
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
+from horolog.protocol.commands import (
+    Ack,
+    CreateTopic,
+    Receive,
+    SendMessages,
+    TopicType,
+)
 from horolog.server.loop import Engine
 from horolog.server.room import QUIET_MS, RoomLines
 from horolog.testing.disk import FaultyDisk
@@ -62,6 +69,53 @@ def test_the_log_tells_of_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
         clock.advance(1_000)
         await engine.submit(SendMessages("t", [made("m0")]))
         assert said(caplog) == ["messages are taken again"]
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_p9_a_quota_that_nobody_can_see_keeps_the_last_segment_for_acks() -> None:
+    """Sends went on until the log could not be written: the broker ended, and did not start again."""
+
+    def over_quota(effect: str) -> None:
+        if effect.startswith("allocate shard-00/log"):
+            raise HorologError(ErrorCode.DISK_FULL, f"{effect}: Disk quota exceeded")
+
+    async def run() -> None:
+        disk, clock = FaultyDisk(), SimulatedClock(1_000)
+        settings = Settings(reserve_bytes=16_384)
+        meta = ShardMeta(1, 0, 65_536)
+        opened = open_shard(disk, "shard-00", meta, settings, wall_ms=1_000, mono_ms=0)
+        engine = Engine(opened, disk, clock)
+        await engine.start()
+        await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
+        names = iter(range(1_000_000))
+
+        async def send() -> None:
+            clock.advance(1_000)
+            await engine.submit(SendMessages("t", [made(f"m{next(names)}", body=bytes(1_000))]))
+
+        while engine.broker.shard.log.end < 4 * 65_536:
+            await send()
+        disk.on_effect = over_quota
+        end = engine.broker.shard.log.end
+        while engine.broker.shard.disk_refusal is None:
+            with suppress(HorologError):
+                await send()
+        taken = engine.broker.shard.log.end - end
+        assert 10_000 < taken < 2 * 65_536 - 16_384, "what was allocated, but for the reserve"
+        with pytest.raises(HorologError, match="no further segment"):
+            await send()
+        take = Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c")
+        handles = [each.receipt_handle for each in (await engine.submit(take)).messages]
+        assert (await engine.submit(Ack("g", "t", handles))).refused == [None] * len(handles)
+        disk.on_effect = None
+        deadline = asyncio.get_running_loop().time() + 30
+        while engine.broker.shard.disk_refusal is not None:
+            assert asyncio.get_running_loop().time() < deadline
+            with suppress(HorologError):
+                await send()
+        await send()
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -77,6 +77,7 @@ class SegmentWriter:
         self._directory = directory
         self._segment_bytes = segment_bytes
         self.keep_free = 0  # bytes that no allocation may take: other files need them
+        self.is_confined = False  # the last allocation was refused, and bytes seemed to be free
         self._files: dict[int, File] = {}
         self._newest = -1
         self._dirty: set[int] = set()
@@ -115,12 +116,14 @@ class SegmentWriter:
     def _allocate(self, path: str, file: File) -> None:
         """Reserve its space, unless that would use up what is kept free: some file systems take what there is."""
         size = file.size()
+        self.is_confined = False
         if size >= self._segment_bytes:
             return
         self._check_space(path, self._segment_bytes - size)
         try:
             file.allocate(self._segment_bytes)
-        except HorologError:
+        except HorologError as error:
+            self.is_confined = error.code in NO_ROOM
             file.truncate(size)  # gives back what was reserved before the space ended
             raise
 

@@ -83,7 +83,11 @@ class GroupCommit:
 
     def write(self) -> None:
         """Write what is gathered, unless a write is under way."""
-        if self.is_busy or (not self._gathered and not self._sync_is_due()):
+        if self.is_busy:
+            return
+        if self._disk.is_confined:
+            self._prepare_next()  # nothing else may be written until it succeeds
+        if not self._gathered and not self._sync_is_due():
             return
         writes, self._gathered = self._gathered, []
         self._writer.keep_free = self._disk.keep_free
@@ -146,10 +150,8 @@ class GroupCommit:
             self._fail(error)
             return
         self.commit = end
-        if self._writer.wants_next and self._clock.monotonic_ms() >= self._next_segment_at:
-            # If the disk is full it is tried again, but not at every write.
-            self._next_segment_at = self._clock.monotonic_ms() + SECOND_MS
-            self._jobs.submit(self._writer.prepare_next, self._prepared)
+        self._disk.is_confined = self._writer.is_confined
+        self._prepare_next()
         if synced:
             self.durable = end
             self._synced_at = self._clock.monotonic_ms()
@@ -158,9 +160,16 @@ class GroupCommit:
             self._timer = self._loop.call_later(wait_ms / SECOND_MS, self._ring)
         self._tell()
 
+    def _prepare_next(self) -> None:
+        if self._writer.wants_next and self._clock.monotonic_ms() >= self._next_segment_at:
+            # If the disk is full it is tried again, but not at every write.
+            self._next_segment_at = self._clock.monotonic_ms() + SECOND_MS
+            self._jobs.submit(self._writer.prepare_next, self._prepared)
+
     def _prepared(self, error: BaseException | None) -> None:
         if error is not None:
             self._fail(error)
+        self._disk.is_confined = self._writer.is_confined
 
     def end_jobs(self) -> None:
         """Return when all writes are done."""

@@ -62,6 +62,7 @@ class DiskPressure:
 
     def __init__(self, shard: Shard) -> None:
         self.keep_free = 0  # bytes that the allocation of segments must leave
+        self.is_confined = False  # the log gets no segment, although there are bytes
         self._shard = shard
         self._looked_at = -SECOND_MS
         self._free = self._allocated = self._room = 0  # at the last look
@@ -171,8 +172,12 @@ class DiskPressure:
         left = self._room - self._taken
         if left < needs.total:
             shard.disk_refusal = self._refusal()
+        elif shard.delay.stalled:
+            shard.disk_refusal = self._unfiled_refusal()
+        elif self.is_confined and self._allocated < needs.total:
+            shard.disk_refusal = self._confined_refusal()
         else:
-            shard.disk_refusal = self._unfiled_refusal() if shard.delay.stalled else None
+            shard.disk_refusal = None
         shard.delay.far.compaction.room = max(0, left - needs.total)
 
     def _log_space(self) -> int:
@@ -200,6 +205,18 @@ class DiskPressure:
             f"checkpoints, {needs.unflushed} for far messages, {needs.due} for what is due within the "
             f"hour{halves} (acks, recalls and hand-over go on)",
             f"{needs.total} bytes",
+            code=ErrorCode.DISK_FULL,
+        )
+
+    def _confined_refusal(self) -> HorologError:
+        """There are bytes, and yet no segment of the log: what is allocated is for acks, recalls and hand-over."""
+        needed = self._needs.total
+        return refused(
+            "disk",
+            f"the log gets no further segment although {self._free} bytes are free: inodes, a quota or file descriptors "
+            f"are used up; {self._allocated} bytes are allocated, and before a new message {needed} are needed (acks, "
+            "recalls and hand-over go on)",
+            f"{needed} bytes",
             code=ErrorCode.DISK_FULL,
         )
 
