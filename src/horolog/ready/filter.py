@@ -103,6 +103,11 @@ def parse_filter(expression: str, *, is_sql: bool) -> Filter:
 
 def parse_tags(expression: str) -> TagFilter:
     """Parse a TAG expression; too long, or nothing between the bars: ILLEGAL_FILTER."""
+    return _parse(check_length(expression))
+
+
+def check_length(expression: str) -> str:
+    """An expression itself; ILLEGAL_FILTER if it is too long to be one of either kind."""
     if len(expression) > FILTER_EXPRESSION_MAX:
         raise refused(
             "filter_expression",
@@ -110,7 +115,7 @@ def parse_tags(expression: str) -> TagFilter:
             f"{FILTER_EXPRESSION_MAX} characters",
             code=ErrorCode.ILLEGAL_FILTER,
         )
-    return _parse(expression)
+    return expression
 
 
 @lru_cache(maxsize=128)

@@ -9,7 +9,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
-    FILTER_EXPRESSION_MAX,
     INVISIBLE_MIN_MS,
     POLL_MARGIN_MS,
     POLL_MAX_MS,
@@ -35,6 +34,7 @@ from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED, framed
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_attempt_id, check_group, check_topic
+from horolog.ready.filter import check_length
 from horolog.server.call import Call, answer_all, answer_with, expected
 from horolog.server.given_back import give_back
 from horolog.server.grpc_clients import Clients
@@ -257,14 +257,6 @@ def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int)
             f"unknown type {request.filter_expression.type}; use TAG or SQL",
             code=ErrorCode.ILLEGAL_FILTER,
         )
-    expression = request.filter_expression.expression
-    if len(expression) > FILTER_EXPRESSION_MAX:
-        raise refused(
-            "filter_expression",
-            f"{len(expression)} characters; at most {FILTER_EXPRESSION_MAX} are allowed",
-            f"{FILTER_EXPRESSION_MAX} characters",
-            code=ErrorCode.ILLEGAL_FILTER,
-        )
     if request.batch_size < 0:
         raise refused("batch_size", f"{request.batch_size}; 0 or more messages are allowed")
     invisible = 0
@@ -279,7 +271,7 @@ def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int)
         check_group(name_of(request.group)),
         check_topic(name_of(request.message_queue.topic)),
         request.message_queue.id,
-        expression,
+        check_length(request.filter_expression.expression),
         request.batch_size,
         invisible,
         request.auto_renew,
