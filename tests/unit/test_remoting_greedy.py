@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from tests.support.remoting_client import DEADLINE_S
 from tests.support.remoting_door import remoting_door
 from tests.unit.test_remoting_groups import JAVA
 from tests.unit.test_remoting_hostile import gathered, sends
@@ -72,11 +74,13 @@ def test_a_request_that_waits_keeps_nothing_that_it_came_with(
     with remoting_door(tmp_path) as door, door.client() as client, door.client() as other:
         door.create("orders")
         for _ in range(8):
-            client.ask(code, fields | {"attemptId": "x" * 4 * MIB}, bytes(10 * MIB))
+            client.ask(code, fields | {"x": "x" * 4 * MIB}, bytes(10 * MIB))
+        deadline = time.monotonic() + DEADLINE_S
         while (
             door.within(lambda: sum(link.parked for link in door.front.doors["broker"]._links)) < 8
         ):
             other.done(Code.GET_BROKER_CLUSTER_INFO)
+            assert time.monotonic() < deadline, "they do not wait"
         assert door.within(lambda: door.front._intake._under_way) < 64 * 1_024
 
 
