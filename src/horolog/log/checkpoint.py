@@ -41,6 +41,7 @@ import orjson
 from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.log.file_names import name_of, number_of
 from horolog.storage.api import Storage, read_file
 
 MAGIC = b"HLCK"
@@ -134,13 +135,12 @@ class Checkpoint:
 
 def checkpoint_name(position: int) -> str:
     """File name of the checkpoint at `position`."""
-    return f"{position:020d}.ckpt"
+    return name_of(position, "ckpt")
 
 
 def position_of(name: str) -> int:
     """The position in the name of a checkpoint; 0 if it is no checkpoint's."""
-    digits, _, kind = name.partition(".")
-    return int(digits) if kind == "ckpt" and digits.isdecimal() else 0
+    return number_of(name, "ckpt") or 0
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

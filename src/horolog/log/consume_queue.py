@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from horolog.errors import NO_ROOM, ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
-from horolog.log.file_names import numbers_of
+from horolog.log.file_names import name_of, numbers_of
 from horolog.log.open_queues import OpenQueues
 from horolog.log.queue_unit import NO_UNITS, UNIT, UNIT_BYTES, UnitsPlace, seal, unseal
 from horolog.log.whole_rows import copied, joined
@@ -52,7 +52,7 @@ def units_place(name: str, first: int) -> UnitsPlace:
 
 def queue_file_name(first: int) -> str:
     """File that begins with queue offset `first`."""
-    return f"{first:020d}.cq"
+    return name_of(first, "cq")
 
 
 class ConsumeQueue:

@@ -8,6 +8,11 @@ from __future__ import annotations
 _DIGITS = 20
 
 
+def name_of(number: int, kind: str) -> str:
+    """The name of the file of a kind that begins there."""
+    return f"{number:0{_DIGITS}d}.{kind}"
+
+
 def number_of(name: str, kind: str) -> int | None:
     """The number in the name of a file of a kind, such as `log`; None: it is no such name."""
     digits, _, ending = name.partition(".")

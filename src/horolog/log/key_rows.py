@@ -51,6 +51,8 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
+from horolog.log.file_names import name_of
+
 MAGIC = b"HLKI"
 VERSION = 1
 _HEAD = struct.Struct("<4sHHQQQI")
@@ -91,7 +93,7 @@ class ChunkHeader(NamedTuple):
 
 def chunk_name(first: int) -> str:
     """File of the chunk that begins with that row."""
-    return f"{first:020d}.keys"
+    return name_of(first, "keys")
 
 
 def encode_header(header: ChunkHeader) -> bytes:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from horolog.errors import ErrorCode, refused
-from horolog.log.file_names import numbers_of
+from horolog.log.file_names import name_of, numbers_of
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse, seal
 from horolog.log.resync import intact_frame, next_frame
 from horolog.log.scan import Identity
@@ -238,7 +238,7 @@ def carry_out(
 
 def kept_path(shard: str, first: int) -> str:
     """The file with the bytes of the stretch that begins there."""
-    return f"{shard}/{KEPT}/{first:020d}.bytes"
+    return f"{shard}/{KEPT}/{name_of(first, 'bytes')}"
 
 
 def kept_places(storage: Storage, shard: str) -> list[int]:

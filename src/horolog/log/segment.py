@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, refused
 from horolog.limits import SECTORS_LOST_MAX
-from horolog.log.file_names import numbers_of
+from horolog.log.file_names import name_of, numbers_of
 from horolog.storage.api import File, Storage
 from horolog.storage.open_files import OpenFiles
 from horolog.storage.sectors import SECTOR_BYTES, read_around, reads_elsewhere
@@ -28,7 +28,7 @@ class Write(NamedTuple):
 
 def segment_name(base: int) -> str:
     """File name of the segment that begins at `base`."""
-    return f"{base:020d}.log"
+    return name_of(base, "log")
 
 
 def bases_on_disk(storage: Storage, directory: str) -> list[int]:

@@ -91,15 +91,14 @@ def _check_there(admin: AdminClient, uri: str) -> None:
     As where the disk of the table is not mounted: what went below its mount point would be hidden when it is.
     """
     tables, hours = lake_broker.hours(admin, TIME_MAX_MS)
-    for offload_id in sorted({hour.offload_id for hour in hours}):
-        if tables[offload_id] != uri:
-            continue
-        if not delta.has_table(uri):
-            raise refused(
-                "LAKE",
-                f"there is no table at {uri}, where messages of offload {offload_id} wait; mount or restore it",
-                code=ErrorCode.DAMAGED,
-            )
+    wait = sorted({hour.offload_id for hour in hours if tables[hour.offload_id] == uri})
+    if wait and not delta.has_table(uri):
+        raise refused(
+            "LAKE",
+            f"there is no table at {uri}, where messages of offload {wait[0]} wait; mount or restore it",
+            code=ErrorCode.DAMAGED,
+        )
+    for offload_id in wait:
         reading.files_there(uri, offload_id)
 
 

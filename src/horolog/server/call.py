@@ -129,12 +129,9 @@ class Call:
 
     def answer(self, messages: bytes) -> None:
         """The whole answer: framed messages, and success."""
-        line = self.line
-        if line.calls.http.wants_room or not line.gives(len(messages)):
-            line.give_up(self.stream)
-            return
-        line.calls.answer(self.stream, messages)
-        line.answered(self.stream)
+        if self._has_room(len(messages)):
+            self.line.calls.answer(self.stream, messages)
+            self.line.answered(self.stream)
 
     def begin(self) -> None:
         """Begin an answer of many messages."""
@@ -143,12 +140,18 @@ class Call:
 
     def say(self, message: bytes) -> None:
         """Go on with an answer that was begun; it ends if the peer takes too little of it."""
-        line, content = self.line, framed(message)
-        if line.calls.http.wants_room or not line.gives(len(content)):
+        content = framed(message)
+        if self._has_room(len(content)):
+            self.line.calls.say(self.stream, content)
+            self.line.owes()
+
+    def _has_room(self, size: int) -> bool:
+        """Whether the peer may have so many bytes more; its stream ends if it takes too little."""
+        line = self.line
+        if line.calls.http.wants_room or not line.gives(size):
             line.give_up(self.stream)
-            return
-        line.calls.say(self.stream, content)
-        line.owes()
+            return False
+        return True
 
     def finish(self, status: int = OK, why: str = "") -> None:
         """End an answer that was begun."""

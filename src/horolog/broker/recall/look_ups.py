@@ -144,8 +144,7 @@ def _came_back(shard: Shard, topic: Topic, found: Mapping[_Origin, FoundMessage]
         gone |= {
             origin
             for origin in origins
-            if back
-            and origin < max(back)
+            if any(origin < later for later in back)
             and found[origin].state in (MessageState.RECALLED, MessageState.IN_TIER)
             and not len(_refs_of(shard, topic, *name, origin[0]))
         }

@@ -144,17 +144,19 @@ class ProduceCodes:
                 continue
             if isinstance(gathered.command, SendHalf):
                 self._transactions.produces(link, gathered.command)
-            waiting = self._waiting.get(gathered.command.topic)
-            if waiting is not None:
-                waiting.append((link, gathered))
-                continue
-            self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
+            if not self._waits(gathered.command.topic, link, gathered):
+                self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
         for cancel in cancels:  # what came before it is asked before it
-            waiting = self._waiting.get(cancel.topic)
-            if waiting is not None:
-                waiting.append((link, cancel))
-            else:
+            if not self._waits(cancel.topic, link, cancel):
                 self._start(self._cancel(link, cancel))
+
+    def _waits(self, topic: str, link: RemotingLink, what: Gathered | Cancel) -> bool:
+        """Whether the topic is being made; then what is asked waits for it, behind what came before."""
+        waiting = self._waiting.get(topic)
+        if waiting is None:
+            return False
+        waiting.append((link, what))
+        return True
 
     def _send_retries(self, link: RemotingLink, gathered: Gathered) -> None:
         """Each has its own number of attempts, and may be a dead letter."""
@@ -172,9 +174,7 @@ class ProduceCodes:
         topic = gathered.command.topic
         if not _is_unknown(result) or not self._node.makes(topic):
             self._tell(link, gathered, result)
-        elif topic in self._waiting:
-            self._waiting[topic].append((link, gathered))
-        else:
+        elif not self._waits(topic, link, gathered):
             try:
                 queues = self._queues_for(topic, gathered)
             except HorologError as refusal:
@@ -241,10 +241,7 @@ class ProduceCodes:
                 self._node.engine, Recall(cancel.topic, cancel.message_id, due_ms)
             )
         except Exception as error:  # noqa: BLE001 - as in `take`
-            waiting = self._waiting.get(cancel.topic) if _is_unknown(error) else None
-            if waiting is not None:  # what came before it waits there
-                waiting.append((link, cancel))
-            else:
+            if not _is_unknown(error) or not self._waits(cancel.topic, link, cancel):
                 link.fail(cancel.frame, error)
         else:
             link.answer(cancel.frame, Answer(fields=NOT_STORED))
