@@ -26,10 +26,12 @@ from horolog.delay.far.names import state_file
 from horolog.delay.far.run_state import RunState, decode_run_state
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS
-from horolog.log.checkpoint import Checkpoint, newest_checkpoint
+from horolog.log.checkpoint import Checkpoint, held_leases, newest_checkpoint
 from horolog.log.record import Kind
 from horolog.pipeline.rebuild import check_out, rebuild
 from horolog.protocol.commands import (
+    Ack,
+    ClientSeen,
     CreateTopic,
     DescribeGroup,
     DescribeTopic,
@@ -38,6 +40,7 @@ from horolog.protocol.commands import (
     MessageType,
     NewMessage,
     Receive,
+    SendMessages,
     TopicType,
 )
 from horolog.protocol.queue_commands import ListGroups
@@ -156,6 +159,33 @@ def test_open_transactions_are_open_in_what_was_rebuilt(spark, tmp_path):
     rebuild(spark, tmp_path / "data", tmp_path / "new")
     assert verify_directory(Disk(tmp_path / "new", read_only=True)).findings.kept == []
     assert asyncio.run(ended_later(tmp_path / "new", position)) == (1, [b"0", b"2"])
+
+
+async def held(path: Path) -> None:
+    """What a push consumer works on, over a start."""
+    engine = await open_directory(path)
+    await engine.submit(CreateTopic("t", TopicType.NORMAL, 2))
+    every = [encode(topic="t", body=b"x", message_id=f"m{n}") for n in range(20)]
+    await engine.submit(SendMessages("t", every))
+    for client, renew in (("pusher-1", True), ("asker", False), ("pusher-2", True)):
+        received = await engine.submit(Receive("g", "t", -1, "*", 6, 60_000, renew, 0, client))
+        await engine.submit(Ack("g", "t", [received.messages[0].receipt_handle]))
+    await engine.stop()
+    engine = await open_directory(
+        path
+    )  # renews them, for as long as their clients need to come again
+    await engine.submit(ClientSeen("pusher-1"))
+    await engine.stop()
+
+
+def test_push_consumers_hold_the_same_in_what_was_rebuilt(spark, tmp_path):
+    asyncio.run(held(tmp_path / "data"))
+    rebuild(spark, tmp_path / "data", tmp_path / "new")
+    own, new = _newest(tmp_path / "data"), _newest(tmp_path / "new")
+    assert sorted(new.columns["leases"].tolist()) == sorted(own.columns["leases"].tolist())
+    holders = held_leases(new)
+    assert {holder.client_id for holder in holders.values()} == {"pusher-1", "pusher-2"}
+    assert holders == held_leases(own)
 
 
 def test_what_cannot_be_rebuilt_is_refused(spark, made, tmp_path):

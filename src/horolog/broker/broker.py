@@ -73,6 +73,7 @@ class Broker:
         self.checkpoints = Checkpoints(shard)
         self._decisions = Decisions(shard, self.disk, self.checkpoints, mono_ms)
         self._receives = self._decisions.receives
+        self._receives.renewals.resume(mono_ms)
         self._filing = FilingPace(shard)
         self._job_done = False
         self._job_failed = False

@@ -41,6 +41,7 @@ import orjson
 from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.log.control_records import Holder
 from horolog.log.file_names import name_of, number_of
 from horolog.storage.api import Storage, read_file
 
@@ -77,6 +78,16 @@ LEASE = np.dtype(
         ("duration_ms", "<i8"),
     ]
 )
+HELD = np.dtype(  # leases that are renewed for the client at that index of `clients`
+    [
+        ("group", "<u4"),
+        ("topic", "<u4"),
+        ("queue", "<u4"),
+        ("client", "<u4"),
+        ("offset", "<u8"),
+        ("renewable_ms", "<u8"),
+    ]
+)
 FAR_SETTLED = np.dtype([("buffer", "<u8"), ("index", "<u4"), ("state", "<u4")])
 COLUMNS = {
     "queues": QUEUE,
@@ -110,10 +121,13 @@ HALF_OVER = np.dtype(  # transactions that ended last
         ("outcome", "<u4"),
     ]
 )
+CLIENTS = np.dtype([("json", "u1")])  # a list of client ids
 OPTIONAL_COLUMNS = {  # written when they have rows
     "acked_runs": ACKED_RUN,
     "halves": HALF,
     "halves_over": HALF_OVER,
+    "held": HELD,
+    "clients": CLIENTS,
 }
 
 
@@ -224,6 +238,31 @@ def decode_checkpoint(content: bytes) -> Checkpoint | None:
             for name, dtype in {**COLUMNS, **OPTIONAL_COLUMNS}.items()
         },
     )
+
+
+def held_columns(
+    held: Iterable[tuple[int, int, int, int, str, int]],
+) -> dict[str, npt.NDArray[Any]]:
+    """Columns of leases that are renewed: (group, topic, queue, offset, client id, renewable ms) of each."""
+    clients: dict[str, int] = {}
+    rows = [
+        (group, topic, queue, clients.setdefault(client_id, len(clients)), offset, renewable_ms)
+        for group, topic, queue, offset, client_id, renewable_ms in held
+    ]
+    ids = orjson.dumps(list(clients)) if clients else b""
+    return {"held": np.array(rows, HELD), "clients": np.frombuffer(ids, CLIENTS)}
+
+
+def held_leases(checkpoint: Checkpoint) -> dict[tuple[int, int, int, int], Holder]:
+    """Who holds what is renewed, by group, topic, queue and offset."""
+    rows = checkpoint.columns["held"]
+    if not len(rows):
+        return {}
+    clients = orjson.loads(checkpoint.columns["clients"].tobytes())
+    return {
+        (group, topic, queue, offset): Holder(clients[client], renewable_ms)
+        for group, topic, queue, client, offset, renewable_ms in rows.tolist()
+    }
 
 
 def acked_columns(runs: Iterable[tuple[int, ...]]) -> dict[str, npt.NDArray[Any]]:

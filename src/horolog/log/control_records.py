@@ -11,7 +11,8 @@ TOPIC        JSON: number, name, type, queues, and of its settings (perm, order,
              those that are not the defaults: the whole new state of that topic.  Or number, name, deleted: true
 GROUP        JSON: number, name, and settings if it has its own; or number, name, deleted: true
 GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
-             n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms
+             n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms.  Of leases that are renewed
+             for their client: epoch u32 of their grants, renewable ms u64 from then on, and the client's id follow
 ACK          group u32, topic u32, queue u32, n u32, n × offset u64
 OFFSETS      group u32, topic u32, n u32, n × {queue u32, offset u64}: everything below is consumed, and of what lies
              after an offset that is lower than before nothing is known any more
@@ -63,6 +64,7 @@ RECALL_MANY_BYTES = ENVELOPE_BYTES + _RECALL_MANY.size  # before its rows
 _GRANT = struct.Struct("<IIIIQq")
 _ACK = struct.Struct("<IIII")
 _GRANTED = struct.Struct("<QII")
+_HOLDER = struct.Struct("<IQ")
 assert _GRANTED.size == GRANTED.itemsize
 _OFFSETS = struct.Struct("<III")
 _OFFLOAD = struct.Struct("<I")
@@ -92,6 +94,17 @@ class RecallMany(NamedTuple):
     lanes: npt.NDArray[Any]  # u16, of each
 
 
+class Holder(NamedTuple):
+    """A push consumer, whose leases are renewed while it lives."""
+
+    client_id: str
+    renewable_ms: int  # how long from this grant on
+    epoch: int = 0  # of the grants, if they are of an earlier process; 0: that of the frame
+
+
+NO_HOLDER = Holder("", 0)
+
+
 class Grant(NamedTuple):
     """A decoded GRANT."""
 
@@ -101,6 +114,14 @@ class Grant(NamedTuple):
     next_offset: int
     duration_ms: int
     granted: npt.NDArray[Any]  # GRANTED
+    holder: Holder
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the payload that says this."""
+        client_id = self.holder.client_id.encode()
+        held = _HOLDER.size + len(client_id) if client_id else 0
+        return _GRANT.size + self.granted.nbytes + held
 
 
 class AckRecord(NamedTuple):
@@ -110,6 +131,11 @@ class AckRecord(NamedTuple):
     topic: int
     queue: int
     offsets: npt.NDArray[np.uint64]
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the payload that says this."""
+        return _ACK.size + self.offsets.nbytes
 
 
 class OffsetsRecord(NamedTuple):
@@ -224,10 +250,14 @@ def encode_grant(
     next_offset: int,
     duration_ms: int,
     granted: npt.NDArray[Any],
+    holder: Holder = NO_HOLDER,
 ) -> bytes:
-    """GRANT: leases (GRANTED rows) that begin now and last `duration_ms`."""
-    head = _GRANT.pack(group, topic, queue, len(granted), next_offset, duration_ms)
-    return _control(Kind.GRANT, head + granted.tobytes())
+    """GRANT: leases (GRANTED rows) that begin now and last `duration_ms`, or longer while their holder lives."""
+    payload = _GRANT.pack(group, topic, queue, len(granted), next_offset, duration_ms)
+    payload += granted.tobytes()
+    if holder.client_id:
+        payload += _HOLDER.pack(holder.epoch, holder.renewable_ms) + holder.client_id.encode()
+    return _control(Kind.GRANT, payload)
 
 
 def encode_ack(group: int, topic: int, queue: int, offsets: list[int]) -> bytes:
@@ -289,7 +319,11 @@ def decode_grant(payload: bytes) -> Grant:
     """Payload of a GRANT."""
     group, topic, queue, n, next_offset, duration_ms = _GRANT.unpack_from(payload)
     granted = np.frombuffer(payload, GRANTED, n, _GRANT.size)
-    return Grant(group, topic, queue, next_offset, duration_ms, granted)
+    holder, at = NO_HOLDER, _GRANT.size + granted.nbytes
+    if len(payload) > at:
+        epoch, renewable_ms = _HOLDER.unpack_from(payload, at)
+        holder = Holder(payload[at + _HOLDER.size :].decode(), renewable_ms, epoch)
+    return Grant(group, topic, queue, next_offset, duration_ms, granted, holder)
 
 
 def decode_ack(payload: bytes) -> AckRecord:

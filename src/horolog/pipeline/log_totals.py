@@ -61,7 +61,6 @@ TOTALS_SCHEMA = StructType(
     ]
 )
 EXACT_MS = 1024  # lateness is counted by the millisecond below, and by 0.2 % above
-_GRANT_BYTES, _ACK_BYTES = 32, 16  # of a payload, before its rows
 _Key = tuple[str, int, int, int, int, str]
 
 
@@ -193,14 +192,14 @@ class Totals:
                     take(control)
 
     def _grant(self, control: Control) -> None:
-        grant = _whole(control, lambda record: record.granted, _GRANT_BYTES)
+        grant = _whole(control)
         if grant is not None and grant.duration_ms:  # without: leases that were taken back
             attempts, counts = np.unique(grant.granted["attempt"], return_counts=True)
             for attempt, n in zip(attempts.tolist(), counts.tolist(), strict=True):
                 self.add("grant", n, topic=grant.topic, a=grant.group, b=attempt)
 
     def _ack(self, control: Control) -> None:
-        ack = _whole(control, lambda record: record.offsets, _ACK_BYTES)
+        ack = _whole(control)
         if ack is not None:
             self.add("ack", len(ack.offsets), topic=ack.topic, a=ack.group)
 
@@ -224,13 +223,13 @@ class Totals:
         }
 
 
-def _whole(control: Control, rows: Callable[[Any], npt.NDArray[Any]], before: int) -> Any:
-    """The content of a record whose rows, after so many bytes, are exactly those that it counts; else None."""
+def _whole(control: Control) -> Any:
+    """The content of a record whose payload has exactly the rows that it counts; else None."""
     try:
         record = control.content
     except UNREADABLE:
         return None
-    return record if len(control.payload) == before + rows(record).nbytes else None
+    return record if len(control.payload) == record.payload_bytes else None
 
 
 class TotalsReader(DataSourceReader):

@@ -22,6 +22,7 @@ from horolog.log.checkpoint import (
     acked_columns,
     checkpoint_name,
     encode_checkpoint,
+    held_columns,
 )
 from horolog.log.frame import FrameHeader
 from horolog.pipeline.audit_tables import Sums
@@ -47,7 +48,7 @@ class Made(NamedTuple):
     runs: list[dict[str, Any]]
     adopted: list[dict[str, Any]]
     lake: Lake
-    columns: dict[str, list[tuple[int, ...]]]
+    columns: dict[str, list[tuple[Any, ...]]]
 
     def far(self) -> dict[str, Any]:
         """The registry of the far store."""
@@ -89,6 +90,7 @@ def commit(
         "progress": np.array(made.columns["progress"], PROGRESS),
         **acked_columns(made.columns["acked"]),
         "leases": np.array(made.columns["leases"], LEASE),
+        **held_columns(made.columns["held"]),
         **half_columns,
     }
     meta = files_of(plan.root).path("meta").read_bytes()

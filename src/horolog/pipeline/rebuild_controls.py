@@ -123,11 +123,16 @@ class ControlSource(DataSource):
         return ControlReader(plan_of(need(self.options, "plan")), kinds)
 
 
-def progress_rows(controls: DataFrame) -> dict[str, list[tuple[int, ...]]]:
-    """Rows of a checkpoint's columns `progress` and `leases`, and runs of what was acknowledged."""
+def progress_rows(controls: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
+    """Rows of a checkpoint's columns `progress` and `leases`, what `held_columns` takes, and runs of what was acknowledged."""
     by = ["group", "topic", "queue"]
     sorted_rows = controls.repartition(*by).sortWithinPartitions(*by, "position")
-    found: dict[str, list[tuple[int, ...]]] = {"progress": [], "acked": [], "leases": []}
+    found: dict[str, list[tuple[Any, ...]]] = {
+        "progress": [],
+        "acked": [],
+        "leases": [],
+        "held": [],
+    }
     for row in sorted_rows.mapInArrow(_apply, "result string").collect():
         for name, rows in orjson.loads(row["result"]).items():
             found[name] += [tuple(each) for each in rows]
@@ -163,11 +168,14 @@ def apply_control(progress: QueueProgress, row: dict[str, Any]) -> None:
                 progress.commit(offset)
         case Grant():
             epoch, append_ms = row["epoch"], row["append_ms"]
+            duration_ms, (client_id, renewable_ms, _) = record.duration_ms, record.holder
+            until = renewable_ms - duration_ms  # where every lease ends at 0
             grant_again(
                 progress,
                 record,
+                epoch,
                 lambda attempt, grant: Lease(
-                    attempt, epoch << 32 | grant, 0, append_ms, record.duration_ms
+                    attempt, grant, 0, append_ms, duration_ms, client_id, until
                 ),
             )
 
@@ -181,6 +189,11 @@ def _progress_row(address: tuple[int, int, int], progress: QueueProgress) -> str
             "leases": [
                 (group, topic, queue, x.attempt, x.grant, offset, x.granted_ms, x.duration_ms)
                 for offset, x in progress.leases.items()
+            ],
+            "held": [
+                (*address, offset, x.client_id, x.renewable_ms)
+                for offset, x in progress.leases.items()
+                if x.client_id
             ],
         }
     ).decode()

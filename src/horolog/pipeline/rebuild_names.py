@@ -33,8 +33,8 @@ def named(sums: Sums, metric: str) -> Named:
 
 
 def of_the_living(
-    columns: dict[str, list[tuple[int, ...]]], groups: Named, topics: Named
-) -> dict[str, list[tuple[int, ...]]]:
+    columns: dict[str, list[tuple[Any, ...]]], groups: Named, topics: Named
+) -> dict[str, list[tuple[Any, ...]]]:
     """Rows of progress, which begin with group and topic, without those of what is deleted."""
     return {
         name: [row for row in rows if row[0] in groups.rows and row[1] in topics.rows]

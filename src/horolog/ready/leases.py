@@ -28,6 +28,11 @@ class Lease(NamedTuple):
     client_id: str = ""  # set with auto_renew: the lease is kept while that client lives
     renew_until: int = 0
 
+    @property
+    def renewable_ms(self) -> int:
+        """For how long from its newest grant or renewal on it may be kept."""
+        return max(0, self.renew_until - (self.ends_at - self.duration_ms))
+
 
 _NO_PART: Mapping[int, Lease] = {}
 

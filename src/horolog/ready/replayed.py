@@ -10,11 +10,17 @@ from horolog.ready.leases import Lease
 from horolog.ready.progress import QueueProgress
 
 
-def grant_again(progress: QueueProgress, record: Grant, lease: Callable[[int, int], Lease]) -> None:
-    """Lease what a GRANT has given out and what is not consumed; `lease` makes one of attempt and grant id."""
+def grant_again(
+    progress: QueueProgress, record: Grant, epoch: int, lease: Callable[[int, int], Lease]
+) -> None:
+    """Lease what a GRANT, of a frame of this epoch, has given out and what is not consumed.
+
+    `lease` makes one of attempt and grant number.
+    """
+    of_epoch = (record.holder.epoch or epoch) << 32
     for offset, attempt, grant in record.granted.tolist():
         if offset >= progress.floor and offset not in progress.acked:
-            progress.lease(offset, lease(attempt, grant), Event.RECORD)
+            progress.lease(offset, lease(attempt, of_epoch | grant), Event.RECORD)
     progress.skip_to(record.next_offset, set(record.granted["offset"].tolist()))
 
 

@@ -5,10 +5,14 @@ it was seen less than a minute ago; whether it does is looked at shortly before 
 then on.  A lease that was renewed for three hours is failed: its message comes again after the pause of the group's
 back-off.  So a turn costs what is to be renewed, not what is leased.  A client is known only while it holds something:
 ids that come and go leave nothing behind.
+
+After a start, what was leased when the process before this one ended stays leased for a minute more, so that its client
+has time to connect again; nothing is renewed for a client that has not shown itself since.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -20,14 +24,17 @@ from horolog.limits import (
     AUTO_RENEW_MS,
     CLIENT_EXPIRY_MS,
     CLIENT_GONE_INVISIBLE_MS,
+    MINUTE_MS,
     RENEW_AHEAD_MS,
     SECOND_MS,
 )
-from horolog.log.control_records import GRANTED, encode_grant
+from horolog.log.control_records import GRANTED, NO_HOLDER, Holder, encode_grant
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
 from horolog.ready.progress import QueueProgress
+
+_ROWS_MAX = 512  # of a record
 
 Place: TypeAlias = tuple[int, int, int]  # group, topic, queue
 Held: TypeAlias = tuple[int, int, int, int]  # and queue offset
@@ -50,6 +57,22 @@ class Renewals:
         self._looks: Deadlines[Held] = Deadlines()
         self._holders: dict[Held, str] = {}  # client ids
         self._clients: dict[str, _Client] = {}
+        self._resumed: list[Held] = []  # until the first turn
+
+    def resume(self, mono_ms: int) -> None:
+        """A process begins: take up what clients hold by the log, but for leases that the one before has let end."""
+        newest_ms = self._shard.store_ms
+        not_seen = mono_ms - CLIENT_EXPIRY_MS - 1
+        for (group, topic), queues in self._shard.ready.progress.items():
+            for queue, progress in queues.items():
+                for offset, lease in progress.leases.items():
+                    if lease.client_id and lease.granted_ms + lease.duration_ms >= newest_ms:
+                        held = group, topic, queue, offset
+                        self._holders[held] = lease.client_id
+                        client = self._clients.setdefault(lease.client_id, _Client(not_seen))
+                        client.held.add(held)
+                        self._looks.set(held, mono_ms)
+                        self._resumed.append(held)
 
     def see(self, client_id: str, now: Now) -> None:
         """A client has shown itself."""
@@ -92,12 +115,14 @@ class Renewals:
         client = self._clients.get(client_id)
         every = sorted(client.held) if client is not None else []
         left = [held for held in every if self._lease(held, now) is not None]
-        self._extend(left, CLIENT_GONE_INVISIBLE_MS, now)
+        self._extend(left, CLIENT_GONE_INVISIBLE_MS, now, kept=False)
         for held in every:
             self.release(held)
 
     def renew(self, now: Now) -> None:
         """Keep what ends soon and is held by a living client; let the rest end."""
+        if self._resumed:
+            self._go_on(now)
         kept, given_up = [], []
         for held in self._looks.take(now.mono_ms):
             lease = self._lease(held, now)
@@ -110,10 +135,18 @@ class Renewals:
                 self._looks.set(held, now.mono_ms + AUTO_RENEW_MS - RENEW_AHEAD_MS)
             else:
                 self._looks.set(held, min(now.mono_ms + SECOND_MS, lease.ends_at))
-        self._extend(sorted(kept), AUTO_RENEW_MS, now)
+        self._extend(sorted(kept), AUTO_RENEW_MS, now, kept=True)
         for held, attempt in sorted(given_up):
-            self._extend([held], self._shard.ready.groups.pause_ms(held[0], attempt), now)
+            pause_ms = self._shard.ready.groups.pause_ms(held[0], attempt)
+            self._extend([held], pause_ms, now, kept=False)
             self.release(held)
+
+    def _go_on(self, now: Now) -> None:
+        """The first turn: give all clients time to come again, in the log as well, for the next start."""
+        resumed, self._resumed = self._resumed, []
+        self._extend(resumed, CLIENT_EXPIRY_MS, now, kept=True)
+        for held in resumed:
+            self._looks.set(held, now.mono_ms + CLIENT_EXPIRY_MS - RENEW_AHEAD_MS)
 
     def next_at(self) -> int | None:
         """Monotonic ms when a lease must be renewed, or its client looked at."""
@@ -131,18 +164,25 @@ class Renewals:
         seen_at = self._clients[lease.client_id].seen_at
         return now.mono_ms - seen_at <= CLIENT_EXPIRY_MS
 
-    def _extend(self, every: list[Held], duration: int, now: Now) -> None:
-        by_place: dict[Place, list[int]] = {}
+    def _extend(self, every: list[Held], duration: int, now: Now, *, kept: bool) -> None:
+        """Give leases a new end; `kept`: for their clients, as before, else for nobody."""
+        together: dict[tuple[Place, Holder], list[int]] = {}
         for group, topic, queue, offset in every:
-            by_place.setdefault((group, topic, queue), []).append(offset)
-        for place, offsets in by_place.items():
+            place = group, topic, queue
             progress = self._shard.ready.of(*place)
-            for offset in offsets:
-                lease = progress.leases[offset]._replace(
-                    ends_at=now.mono_ms + duration, granted_ms=now.wall_ms, duration_ms=duration
-                )
-                progress.lease(offset, lease, Event.RENEW)
-            self._records.append(regrant_record(place, progress, offsets, duration))
+            lease = progress.leases[offset]._replace(
+                ends_at=now.mono_ms + duration, granted_ms=now.wall_ms, duration_ms=duration
+            )
+            if not kept:
+                lease = lease._replace(client_id="", renew_until=0)
+            progress.lease(offset, lease, Event.RENEW)
+            together.setdefault((place, _holder_of(lease)), []).append(offset)
+        for (place, holder), offsets in together.items():
+            progress = self._shard.ready.of(*place)
+            for first in range(0, len(offsets), _ROWS_MAX):
+                some = offsets[first : first + _ROWS_MAX]
+                self._records.append(regrant_record(place, progress, some, duration, holder))
+        for place in dict.fromkeys(place for place, _ in together):
             self._shard.ready.watch(*place)
 
     def check_invariants(self) -> None:
@@ -159,12 +199,24 @@ class Renewals:
         self._looks.check_invariants()
 
 
+def _holder_of(lease: Lease) -> Holder:
+    """Whom a lease that was given a new end is kept for; so that many fit one record, for how long in whole minutes."""
+    if not lease.client_id:
+        return NO_HOLDER
+    renewable_ms = -(-lease.renewable_ms // MINUTE_MS) * MINUTE_MS
+    return Holder(lease.client_id, renewable_ms, lease.grant >> 32)
+
+
 def regrant_record(
-    place: Place, progress: QueueProgress, offsets: list[int], duration: int
+    place: Place,
+    progress: QueueProgress,
+    offsets: Sequence[int],
+    duration: int,
+    holder: Holder = NO_HOLDER,
 ) -> bytes:
     """The record of leases that were given a new end, or a new grant."""
     rows = np.zeros(len(offsets), GRANTED)
     for row, offset in enumerate(offsets):
         lease = progress.leases[offset]
         rows[row] = (offset, lease.attempt, lease.grant & 0xFFFFFFFF)
-    return encode_grant(*place, progress.next, duration, rows)
+    return encode_grant(*place, progress.next, duration, rows, holder)

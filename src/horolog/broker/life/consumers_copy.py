@@ -7,14 +7,14 @@ stand in: parts of leases that are copied when they change (`Leases.frozen`), an
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from horolog.log.checkpoint import LEASE, PROGRESS, acked_columns
+from horolog.log.checkpoint import LEASE, PROGRESS, acked_columns, held_columns
 from horolog.ready.leases import Lease
 from horolog.ready.ready import Ready
 
@@ -58,12 +58,25 @@ class ConsumersCopy(NamedTuple):
         progress = np.empty(len(rows), PROGRESS)
         for i, name in enumerate(PROGRESS.names or ()):
             progress[name] = rows[:, i]
-        return {"progress": progress, **acked_columns(self._runs()), "leases": self._leases()}
+        return {
+            "progress": progress,
+            **acked_columns(self._runs()),
+            "leases": self._leases(),
+            **held_columns(self._held()),
+        }
 
     def _runs(self) -> Iterator[tuple[int, ...]]:
         for place, firsts, stops in self.acked:
             for first, stop in zip(firsts, stops, strict=True):
                 yield (*place, first, stop)
+
+    def _held(self) -> Iterator[tuple[int, int, int, int, str, int]]:
+        parts = iter(self.parts)
+        for group, topic, queue, n in zip(*[iter(self.leased)] * 4, strict=True):
+            for part in islice(parts, n):
+                for offset, lease in part.items():
+                    if lease.client_id:
+                        yield group, topic, queue, offset, lease.client_id, lease.renewable_ms
 
     def _leases(self) -> npt.NDArray[Any]:
         """A thousand or so at a time, so that this thread never keeps the interpreter for long."""

@@ -192,14 +192,15 @@ class Replay:
         def lease(attempt: int, grant: int) -> Lease:
             return restored_lease(
                 attempt,
-                header.epoch << 32 | grant,
+                grant,
                 header.append_ms,
                 record.duration_ms,
+                record.holder,
                 self._wall_ms,
                 self._mono_ms,
             )
 
-        grant_again(progress, record, lease)
+        grant_again(progress, record, header.epoch, lease)
         self._shard.ready.watch(record.group, record.topic, record.queue)
 
     def _ack(self, _frame: _Frame, _: int, control: Control) -> None:

@@ -15,8 +15,10 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import (
     Checkpoint,
     acked_runs,
+    held_leases,
 )
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
+from horolog.log.control_records import NO_HOLDER, Holder
 from horolog.ready.leases import Lease
 
 
@@ -66,9 +68,11 @@ def restore(
         progress.floor, progress.next = floor, next_offset
     for group, topic_id, queue, first, stop in acked_runs(checkpoint):
         shard.ready.of(group, topic_id, queue).acked.add(first, stop)
+    held = held_leases(checkpoint)
     for row in checkpoint.columns["leases"].tolist():
         group, topic_id, queue, attempt, grant, offset, granted_ms, duration_ms = row
-        lease = restored_lease(attempt, grant, granted_ms, duration_ms, wall_ms, mono_ms)
+        holder = held.get((group, topic_id, queue, offset), NO_HOLDER)
+        lease = restored_lease(attempt, grant, granted_ms, duration_ms, holder, wall_ms, mono_ms)
         shard.ready.restore_lease(group, topic_id, queue, offset, lease)
     for appended_ms, position in registry.get("appended", []):
         shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
@@ -119,8 +123,23 @@ def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
 
 
 def restored_lease(
-    attempt: int, grant: int, granted_ms: int, duration_ms: int, wall_ms: int, mono_ms: int
+    attempt: int,
+    grant: int,
+    granted_ms: int,
+    duration_ms: int,
+    holder: Holder,
+    wall_ms: int,
+    mono_ms: int,
 ) -> Lease:
     """A lease after a restart: what is left of it by the wall clock, clamped to [0, duration]."""
     left = min(max(granted_ms + duration_ms - wall_ms, 0), duration_ms)
-    return Lease(attempt, grant, mono_ms + left, granted_ms, duration_ms)
+    renewable = min(max(granted_ms + holder.renewable_ms - wall_ms, 0), holder.renewable_ms)
+    return Lease(
+        attempt,
+        grant,
+        mono_ms + left,
+        granted_ms,
+        duration_ms,
+        holder.client_id,
+        mono_ms + renewable,
+    )

@@ -220,9 +220,11 @@ def _recall_many(control: Control) -> str:
 
 def _grant(control: Control) -> str:
     grant: control_records.Grant = control.content
+    holder = grant.holder.client_id
     return (
         f"group {grant.group}, topic {grant.topic}, queue {grant.queue}, for"
-        f" {grant.duration_ms} ms, offsets {_some(grant.granted['offset'].tolist())}"
+        f" {grant.duration_ms} ms{f' and longer for client {holder}' if holder else ''},"
+        f" offsets {_some(grant.granted['offset'].tolist())}"
     )
 
 
