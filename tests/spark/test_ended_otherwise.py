@@ -19,6 +19,7 @@ from horolog.pipeline.audit_report import audit_page, balance
 from horolog.pipeline.log_source import LogSource
 from horolog.protocol.commands import (
     Ack,
+    ChangeInvisible,
     CreateTopic,
     DescribeBroker,
     MessageType,
@@ -106,7 +107,9 @@ async def after(engine: Any) -> None:
     steps = (await engine.submit(take)).messages
     assert len(steps) == 5
     assert [each.queue_offset for each in steps] == list(range(5))
-    await engine.submit(Ack("workers", "steps", [each.receipt_handle for each in steps]))
+    first, *rest = [each.receipt_handle for each in steps]
+    changed = await engine.submit(ChangeInvisible("workers", "steps", first, 90_000))
+    await engine.submit(Ack("workers", "steps", [changed.receipt_handle, *rest]))
     deals = await engine.submit(Receive("w", "deals", -1, "*", 32, 60_000, False, 0, "me"))
     for each in deals.messages:
         await engine.submit(ForwardToDeadLetters("w", "deals", each.receipt_handle))

@@ -205,11 +205,10 @@ def test_what_many_hold_is_renewed_in_records_of_some_size(world, broker) -> Non
 
 def test_golden_a_grant_with_its_holder() -> None:
     """As data directories have it."""
-    made = encode_grant(
-        1, 2, 3, 10, 60_000, granted_rows([(7, 1, 3)]), Holder("c@é", 10_800_000, 5)
-    )
+    holder = Holder("c@é", 10_800_000, 5)
+    made = encode_grant(1, 2, 3, 10, 60_000, granted_rows([(7, 1, 3)]), holder, again=True)
     assert made.hex() == (
-        "50000000080000000000000000000000010000000200000003000000010000000a0000000000"
+        "50000000080100000000000000000000010000000200000003000000010000000a0000000000"
         "000060ea000000000000070000000000000001000000030000000500000080cba40000000000"
         "6340c3a9"
     )

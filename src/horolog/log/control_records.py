@@ -11,7 +11,8 @@ TOPIC        JSON: number, name, type, queues, and of its settings (perm, order,
              those that are not the defaults: the whole new state of that topic.  Or number, name, deleted: true
 GROUP        JSON: number, name, and settings if it has its own; or number, name, deleted: true
 GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
-             n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms.  Of leases that are renewed
+             n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms.  If it is *again*, nothing was
+             given out: leases have a new end (older logs do not say so).  Of leases that are renewed
              for their client: epoch u32 of their grants, renewable ms u64 from then on, and the client's id follow
 ACK          group u32, topic u32, queue u32, n u32, n × offset u64
 OFFSETS      group u32, topic u32, n u32, n × {queue u32, offset u64}: everything below is consumed, and of what lies
@@ -47,6 +48,7 @@ from horolog.log.record import ENVELOPE, ENVELOPE_BYTES, Kind
 
 IS_MOVED = 1  # flag of a RECALL
 IS_EXPIRED = 2  # flag of a RECALL_MANY
+IS_AGAIN = 1  # flag of a GRANT
 
 ORIGIN = np.dtype([("position", "<u8"), ("row", "<u4")])
 assert ORIGIN.itemsize == 12
@@ -251,13 +253,18 @@ def encode_grant(
     duration_ms: int,
     granted: npt.NDArray[Any],
     holder: Holder = NO_HOLDER,
+    *,
+    again: bool = False,
 ) -> bytes:
-    """GRANT: leases (GRANTED rows) that begin now and last `duration_ms`, or longer while their holder lives."""
+    """GRANT: leases (GRANTED rows) that begin now and last `duration_ms`, or longer while their holder lives.
+
+    `again`: of messages that were given out before.
+    """
     payload = _GRANT.pack(group, topic, queue, len(granted), next_offset, duration_ms)
     payload += granted.tobytes()
     if holder.client_id:
         payload += _HOLDER.pack(holder.epoch, holder.renewable_ms) + holder.client_id.encode()
-    return _control(Kind.GRANT, payload)
+    return _control(Kind.GRANT, payload, flags=IS_AGAIN if again else 0)
 
 
 def encode_ack(group: int, topic: int, queue: int, offsets: list[int]) -> bytes:

@@ -9,7 +9,7 @@ offset  bytes  field        meaning
 ======  =====  ===========  =========================================================================
 0       4      size         of the whole record
 4       1      kind         `Kind`
-5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*; bit 1: a message has a late policy of its own, a
+5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*, a GRANT is *again*; bit 1: a message has a late policy of its own, a
                             RECALL_MANY is *expired*; bit 2: a visible message of a topic whose messages may have
                             several tags; unknown bits are kept
 6       2      lane         of a SCHEDULED or HANDED message: its delay level, 0 without one; else 0

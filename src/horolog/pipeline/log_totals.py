@@ -32,6 +32,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from horolog.delay.far.adopted import rows_within
 from horolog.limits import HOUR_MS
+from horolog.log.control_records import IS_AGAIN
 from horolog.log.controls import CONTROL_KINDS, UNREADABLE, Control
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import LogPlan, plan_of
@@ -192,6 +193,8 @@ class Totals:
                     take(control)
 
     def _grant(self, control: Control) -> None:
+        if control.flags & IS_AGAIN:
+            return
         grant = _whole(control)
         if grant is not None and grant.duration_ms:  # without: leases that were taken back
             attempts, counts = np.unique(grant.granted["attempt"], return_counts=True)

@@ -219,4 +219,4 @@ def regrant_record(
     for row, offset in enumerate(offsets):
         lease = progress.leases[offset]
         rows[row] = (offset, lease.attempt, lease.grant & 0xFFFFFFFF)
-    return encode_grant(*place, progress.next, duration, rows, holder)
+    return encode_grant(*place, progress.next, duration, rows, holder, again=True)
