@@ -40,6 +40,9 @@ RETRY_MULTIPLIER_MAX = 1_000  # of an exponential back-off; the second pause is 
 AUTO_RENEW_MS = 60 * SECOND_MS  # lease of a push consumer, renewed while its session lives
 AUTO_RENEW_TOTAL_MAX_MS = 3 * HOUR_MS  # as the official proxy
 RENEW_AHEAD_MS = 10 * SECOND_MS  # renew when less than this is left
+RENEW_FIRST_MS = (
+    5 * SECOND_MS
+)  # the first renewal: from then on a start knows whom the lease is renewed for
 CLIENT_EXPIRY_MS = 60 * SECOND_MS  # six missed heartbeats
 CLIENT_GONE_INVISIBLE_MS = 1 * SECOND_MS  # leases of a client that left
 POLL_MAX_MS = 20 * SECOND_MS  # long poll, as the official proxy

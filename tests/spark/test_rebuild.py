@@ -25,7 +25,7 @@ from horolog.broker.life.salvage import salvage, survey
 from horolog.delay.far.names import state_file
 from horolog.delay.far.run_state import RunState, decode_run_state
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DAY_MS
+from horolog.limits import DAY_MS, RENEW_FIRST_MS
 from horolog.log.checkpoint import Checkpoint, held_leases, newest_checkpoint
 from horolog.log.record import Kind
 from horolog.pipeline.rebuild import check_out, rebuild
@@ -170,6 +170,7 @@ async def held(path: Path) -> None:
     for client, renew in (("pusher-1", True), ("asker", False), ("pusher-2", True)):
         received = await engine.submit(Receive("g", "t", -1, "*", 6, 60_000, renew, 0, client))
         await engine.submit(Ack("g", "t", [received.messages[0].receipt_handle]))
+    await engine.advance(RENEW_FIRST_MS)
     await engine.stop()
     engine = await open_directory(
         path

@@ -20,6 +20,7 @@ from horolog.limits import (
     CLIENTS_REMEMBERED_MAX,
     POLL_MAX_MS,
     RENEW_AHEAD_MS,
+    RENEW_FIRST_MS,
 )
 from horolog.protocol.commands import (
     Ack,
@@ -311,8 +312,11 @@ def test_leases_of_a_client_that_lives_are_renewed_in_time(turns) -> None:
     turns.turn(send())
     turns.turn(poll(poll_ms=0, client="c"))
     lease_at = turns.clock.monotonic_ms()
-    renew_at = lease_at + AUTO_RENEW_MS - RENEW_AHEAD_MS
     renewals = turns.broker._receives.renewals
+    assert renewals.next_at() == lease_at + RENEW_FIRST_MS
+    turns.clock.advance(RENEW_FIRST_MS)
+    turns.turn()
+    renew_at = lease_at + RENEW_FIRST_MS + AUTO_RENEW_MS - RENEW_AHEAD_MS
     assert renewals.next_at() == renew_at
     for _ in range(20):
         turns.clock.advance(renewals.next_at() - turns.clock.monotonic_ms())

@@ -12,6 +12,7 @@ from horolog.limits import (
     CLIENT_EXPIRY_MS,
     CLIENT_GONE_INVISIBLE_MS,
     RENEW_AHEAD_MS,
+    RENEW_FIRST_MS,
 )
 from horolog.log.control_records import (
     NO_HOLDER,
@@ -70,6 +71,14 @@ def beats(world, broker, ms: int, *clients: str) -> None:
         broker.settle()
 
 
+def renewed(world, broker, batch: int = 1) -> list:
+    """What a client was given, and has for so long that it was renewed."""
+    held = receive(broker, batch=batch)
+    world.clock.advance(RENEW_FIRST_MS)
+    broker.settle()
+    return held
+
+
 def start_again(world, *, from_checkpoint: bool = False) -> None:
     if from_checkpoint:
         checkpoint(world)
@@ -94,7 +103,7 @@ def test_p3_what_a_push_consumer_works_on_is_not_given_out_again_after_a_start(
 
 
 def test_a_client_has_a_minute_to_come_again(world, broker) -> None:
-    held = receive(broker, batch=1)
+    held = renewed(world, broker)
     world.clock.advance(AUTO_RENEW_MS - 5_000)
     world.reopen()
     world.clock.advance(CLIENT_EXPIRY_MS - 1_000)
@@ -105,7 +114,7 @@ def test_a_client_has_a_minute_to_come_again(world, broker) -> None:
 
 
 def test_what_nobody_works_on_any_more_comes_a_minute_after_the_start(world, broker) -> None:
-    receive(broker, batch=1)
+    renewed(world, broker)
     world.reopen()
     start = world.clock.monotonic_ms()
     while not (found := receive(broker, "other", batch=1, renew=False)) or offsets(found) != [0]:
@@ -116,7 +125,7 @@ def test_what_nobody_works_on_any_more_comes_a_minute_after_the_start(world, bro
 
 
 def test_the_minute_is_kept_when_the_process_ends_again(world, broker) -> None:
-    held = receive(broker, batch=1)
+    held = renewed(world, broker)
     world.clock.advance(AUTO_RENEW_MS - 1)
     world.reopen()
     broker.settle()
@@ -130,8 +139,22 @@ def test_the_minute_is_kept_when_the_process_ends_again(world, broker) -> None:
     assert ack(broker, held) == [None]
 
 
-def test_a_lease_that_has_ended_does_not_begin_again_with_a_start(world, broker) -> None:
+@pytest.mark.parametrize("from_checkpoint", [False, True])
+def test_what_a_client_may_not_know_of_is_not_kept_for_it(
+    world, broker, from_checkpoint: bool
+) -> None:
+    """The answer to its receive may have gone with the process."""
     receive(broker, batch=1)
+    world.clock.advance(RENEW_FIRST_MS - 1)
+    broker.settle()
+    start_again(world, from_checkpoint=from_checkpoint)
+    beats(world, broker, AUTO_RENEW_MS, "c")
+    (found,) = receive(broker, batch=1)
+    assert (found.queue_offset, found.attempt) == (0, 2)
+
+
+def test_a_lease_that_has_ended_does_not_begin_again_with_a_start(world, broker) -> None:
+    renewed(world, broker)
     world.clock.advance(CLIENT_EXPIRY_MS + AUTO_RENEW_MS)
     broker.settle()
     send(broker, 1, 4)  # the log has a newer time than the end of the lease
@@ -140,7 +163,7 @@ def test_a_lease_that_has_ended_does_not_begin_again_with_a_start(world, broker)
 
 
 def test_a_client_that_left_holds_nothing_after_a_start(world, broker) -> None:
-    receive(broker, batch=2)
+    renewed(world, broker, 2)
     broker.ask(ClientGone("c"))
     broker.settle()
     world.reopen()
@@ -149,7 +172,7 @@ def test_a_client_that_left_holds_nothing_after_a_start(world, broker) -> None:
 
 
 def test_what_its_client_has_changed_is_not_renewed_after_a_start(world, broker) -> None:
-    (held,) = receive(broker, batch=1)
+    (held,) = renewed(world, broker)
     broker.ask(ChangeInvisible("g", "t", held.receipt_handle, 15_000))
     world.reopen()
     beats(world, broker, 20_000, "c")
@@ -157,7 +180,7 @@ def test_what_its_client_has_changed_is_not_renewed_after_a_start(world, broker)
 
 
 def test_starts_do_not_make_the_three_hours_longer(world, broker) -> None:
-    receive(broker, batch=1)
+    renewed(world, broker)
     ack(broker, receive(broker, "other"))
     starts, passed = 0, 0
     while not (found := receive(broker, "other", renew=False)):
@@ -171,7 +194,7 @@ def test_starts_do_not_make_the_three_hours_longer(world, broker) -> None:
 
 
 def test_handles_of_others_stay_void(world, broker) -> None:
-    (held,) = receive(broker, batch=1)
+    (held,) = renewed(world, broker)
     world.reopen()
     beats(world, broker, AUTO_RENEW_MS, "c")
     forged = held.receipt_handle[:-4] + "AAAA"

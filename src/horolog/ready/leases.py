@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from horolog.limits import AUTO_RENEW_TOTAL_MAX_MS, MINUTE_MS
+
 _PART_BITS = 8  # of an offset; a turn of 2 048 acks copies as many parts at most, each in some 5 µs
 
 
@@ -30,8 +32,17 @@ class Lease(NamedTuple):
 
     @property
     def renewable_ms(self) -> int:
-        """For how long from its newest grant or renewal on it may be kept."""
-        return max(0, self.renew_until - (self.ends_at - self.duration_ms))
+        """For how long from its newest grant or renewal on it may be kept, in whole minutes.
+
+        So what was given out at about the same time has the same, and fits one record.
+        """
+        left_ms = self.renew_until - (self.ends_at - self.duration_ms)
+        return max(0, left_ms // MINUTE_MS * MINUTE_MS)
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether it was renewed for its client, which has the message then."""
+        return self.client_id != "" and self.renewable_ms < AUTO_RENEW_TOTAL_MAX_MS
 
 
 _NO_PART: Mapping[int, Lease] = {}

@@ -27,7 +27,7 @@ from horolog.limits import (
     TURN_SCAN_MAX,
     TURN_SERVED_MAX,
 )
-from horolog.log.control_records import NO_HOLDER, Holder, encode_ack, encode_grant, granted_rows
+from horolog.log.control_records import encode_ack, encode_grant, granted_rows
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
     Delivered,
@@ -223,9 +223,7 @@ class Receives:
             (offset, attempt, grant_id & 0xFFFFFFFF)
             for (_, offset, attempt, _), grant_id in zip(chosen.picked, grant_ids, strict=True)
         ]
-        self.records.append(
-            encode_grant(*place, progress.next, duration, granted_rows(grants), _holder_of(command))
-        )
+        self.records.append(encode_grant(*place, progress.next, duration, granted_rows(grants)))
         handles = encode_receipts(place, ready.epoch, now.wall_ms + duration, grants)
         named = tuple.__new__  # takes half as long as Delivered does
         return [
@@ -323,11 +321,6 @@ class Receives:
 def _receive_of(command: Receive) -> int:
     """What stands for a receive that may come again, with the same attempt id, because its answer was lost."""
     return xxh64_intdigest(f"{command.client_id}\0{command.attempt_id}".encode()) or 1
-
-
-def _holder_of(command: Receive) -> Holder:
-    """Whom its leases are renewed for."""
-    return Holder(command.client_id, AUTO_RENEW_TOTAL_MAX_MS) if command.auto_renew else NO_HOLDER
 
 
 def _leases(

@@ -6,8 +6,10 @@ then on.  A lease that was renewed for three hours is failed: its message comes 
 back-off.  So a turn costs what is to be renewed, not what is leased.  A client is known only while it holds something:
 ids that come and go leave nothing behind.
 
-After a start, what was leased when the process before this one ended stays leased for a minute more, so that its client
-has time to connect again; nothing is renewed for a client that has not shown itself since.
+A start goes on with what was renewed before it, and gives clients a minute to connect again.  The first renewal comes
+early, and it is the one that says in the log whom the lease is renewed for: the answer to a receive may be lost with the
+process, and what a client does not know of must not be kept for it as long as it lives.  While the process goes on, it
+notices that (`server.given_back`).
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from horolog.limits import (
     AUTO_RENEW_MS,
     CLIENT_EXPIRY_MS,
     CLIENT_GONE_INVISIBLE_MS,
-    MINUTE_MS,
     RENEW_AHEAD_MS,
+    RENEW_FIRST_MS,
     SECOND_MS,
 )
 from horolog.log.control_records import GRANTED, NO_HOLDER, Holder, encode_grant
@@ -87,7 +89,7 @@ class Renewals:
         client.seen_at = now.mono_ms
         client.held.add(held)
         self._holders[held] = client_id
-        self._looks.set(held, now.mono_ms + AUTO_RENEW_MS - RENEW_AHEAD_MS)
+        self._looks.set(held, now.mono_ms + RENEW_FIRST_MS)
 
     def release(self, held: Held) -> None:
         """A lease need not be renewed any more, if it was to be."""
@@ -200,11 +202,10 @@ class Renewals:
 
 
 def _holder_of(lease: Lease) -> Holder:
-    """Whom a lease that was given a new end is kept for; so that many fit one record, for how long in whole minutes."""
+    """Whom a lease that was given a new end is kept for."""
     if not lease.client_id:
         return NO_HOLDER
-    renewable_ms = -(-lease.renewable_ms // MINUTE_MS) * MINUTE_MS
-    return Holder(lease.client_id, renewable_ms, lease.grant >> 32)
+    return Holder(lease.client_id, lease.renewable_ms, lease.grant >> 32)
 
 
 def regrant_record(

@@ -75,7 +75,7 @@ class ConsumersCopy(NamedTuple):
         for group, topic, queue, n in zip(*[iter(self.leased)] * 4, strict=True):
             for part in islice(parts, n):
                 for offset, lease in part.items():
-                    if lease.client_id:
+                    if lease.is_renewed:
                         yield group, topic, queue, offset, lease.client_id, lease.renewable_ms
 
     def _leases(self) -> npt.NDArray[Any]:
