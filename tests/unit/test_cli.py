@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from horolog import __version__
 from horolog.admin.client import AdminClient
-from horolog.admin.status import UnreachableError
+from horolog.admin.status import Silence, UnreachableError
 from horolog.cli.exits import Exit, exit_of
 from horolog.cli.main import app, run
+from horolog.cli.options import unreachable
 from horolog.cli.pipeline_load import in_flags
 from horolog.errors import ErrorCode, HorologError
 
@@ -374,8 +375,24 @@ def test_silence_is_not_told_as_absence() -> None:
     """A broker that hangs takes connections all the same."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(UnreachableError, match="overloaded, or its process is stopped"):
+        with pytest.raises(UnreachableError) as failed:
             AdminClient(url, timeout_s=0.05).get("/healthz")
+    assert failed.value.silence is Silence.HANGS
+    assert "overloaded, or its process is stopped" in unreachable(failed.value)
+    assert "--admin" not in unreachable(failed.value), "it is the right one"
+
+
+def test_what_to_do_about_silence_names_the_flag() -> None:
+    """And only where there is one: the text of the error is shown by others too."""
+    error = UnreachableError("http://h:1", "Connection refused")
+    error.add_note("Some of it may be done")
+    assert str(error) == "no broker answers at http://h:1 (Connection refused)"
+    assert unreachable(error) == (
+        f"{error}; start one with `horolog serve`, or name another with --admin URL."
+        " Some of it may be done"
+    )
+    stranger = UnreachableError("http://h:1", "HTTP 200, hello", Silence.STRANGER)
+    assert unreachable(stranger) == f"{stranger}; name another with --admin URL"
 
 
 @pytest.mark.parametrize("arguments", [[], ["topic"], ["clock"]])

@@ -11,14 +11,16 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from horolog.admin.status import UnreachableError
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.due_source import now_ms
 from horolog.spark.failures import job_failures
 from horolog.spark.message_columns import MESSAGE_SCHEMA
 from horolog.spark.reading import batch_reader
 from horolog.spark.reading_options import due_options
-from horolog.spark.writing import batch_writer, stream_writer
+from horolog.spark.sink_columns import Target
+from horolog.spark.sink_options import sink_options
+from horolog.spark.transaction import StagedRun, Transaction
+from horolog.spark.writing import BatchWriter, Staged, StreamWriter, batch_writer, stream_writer
 from horolog.testing.broker import installed_command
 
 OF_A_WORKER = """An exception was thrown from the Python worker:
@@ -61,16 +63,23 @@ def test_a_broker_that_does_not_answer_is_told_of_as_the_option_that_names_it(tm
     """In Spark nobody has typed a flag."""
     asked = {"broker": SILENT, "topic": "t", "timeout": "1ms"}
     rows = StructType().add("body", "string").add("deliver_at", "timestamp")
+    target = Target("t", 1, 1, 1, 2, 1, (bytes(4), 0))
+    begun = Transaction(SILENT, "app", 0, "token", "", False, target, 1)
+    staged = [Staged(begun, [StagedRun("0.run", 1, 1, 1, 1, 1)])]
+    sink = sink_options(asked)
     calls: tuple[tuple[str, Callable[[], object]], ...] = (
         ("broker", lambda: batch_writer(asked, rows, False)),
         ("broker", lambda: stream_writer(asked, rows, False)),
+        ("broker", lambda: BatchWriter(sink, begun).commit(staged)),
+        ("broker", lambda: StreamWriter(sink).commit(staged, 0)),
         ("broker", lambda: batch_reader(asked, MESSAGE_SCHEMA).partitions()),
         ("clock", lambda: now_ms(due_options({"path": str(tmp_path), "clock": SILENT, **SHORT}))),
     )
     for option, call in calls:
-        with pytest.raises((HorologError, UnreachableError)) as failed:
+        with pytest.raises(HorologError) as failed:
             call()
-        said = str(failed.value)
+        assert failed.value.field == option
+        said = failed.value.message
         assert said.startswith(f"option '{option}': no broker answers at {SILENT} ("), said
         assert said.endswith("; start one with `horolog serve`, or name another"), said
 

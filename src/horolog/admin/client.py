@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
-from horolog.admin.status import UnreachableError, error_from_body
+from horolog.admin.status import Silence, UnreachableError, error_from_body
 from horolog.errors import ErrorCode, refused
 from horolog.protocol.rocketmq.names import check_group_name, check_schedule, check_topic
 
@@ -148,11 +148,7 @@ class AdminClient:
             if not isinstance(error, (OSError, http.client.IncompleteRead)):
                 # Something answers, in a language that is not ours; what it said may be anything.
                 raise self._stranger(str(error) or type(error).__name__) from None
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            do = "start one with `horolog serve`, or name another with --admin URL"
-            if isinstance(error, TimeoutError):
-                do = "it is overloaded, or its process is stopped: `horolog doctor` looks at it"
-            raise UnreachableError(f"no broker answers at {self.url} ({why}); {do}") from None
+            raise no_answer(self.url, error) from None
         finally:
             connection.close()
         return self._result(response.status, text)
@@ -172,10 +168,14 @@ class AdminClient:
     def _stranger(self, said: str) -> UnreachableError:
         """The error for an answer that no broker gives: of a proxy, of another server, or of half a broker."""
         shown = "".join(c if c.isprintable() else "·" for c in said[:_SHOWN])
-        return UnreachableError(
-            f"what answers at {self.url} is not a broker's admin port ({shown});"
-            " name another with --admin URL"
-        )
+        return UnreachableError(self.url, shown, Silence.STRANGER)
+
+
+def no_answer(url: str, error: Exception) -> UnreachableError:
+    """The error for a call that ends without an answer, in the words of the system."""
+    why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    silence = Silence.HANGS if isinstance(error, TimeoutError) else Silence.NOBODY
+    return UnreachableError(url, why, silence)
 
 
 def _with(path: str, parameters: Mapping[str, object] | None) -> str:

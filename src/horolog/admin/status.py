@@ -1,4 +1,4 @@
-"""The one place where an error becomes HTTP: a status and the one error shape.
+"""The one place where an error becomes HTTP: a status and the one error shape; and the error of a client without answer.
 
     {"error": {"code": "topic_not_found", "message": "…", "field": "topic", "limit": "",
     "retriable": false}}
@@ -9,6 +9,7 @@ cannot go on).
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 from horolog.errors import ErrorCode, HorologError
@@ -47,12 +48,46 @@ _FIELDS = {
 """Inputs that requests of the admin API call otherwise than the core does."""
 
 
-class UnreachableError(Exception):
-    """No broker answered at the URL; the text says which URL and why."""
+class Silence(Enum):
+    """What there is at a URL at which no broker answers."""
 
-    def in_option(self, option: str) -> str:
-        """The text for whoever has given the URL as an option, and not with the flag."""
-        return f"option {option!r}: {self}".replace(" with --admin URL", "")
+    NOBODY = "nobody takes the connection, or it ends without an answer"
+    HANGS = "the time for an answer is over"
+    STRANGER = "something else answers"
+
+
+class UnreachableError(Exception):
+    """No broker answered at a URL.  The text says which URL and why; whoever shows it knows how another is named.
+
+    url      where it was asked, without key and secret
+    why      what the system said, or a stranger
+    silence  which of the three it was
+    """
+
+    def __init__(self, url: str, why: str, silence: Silence = Silence.NOBODY) -> None:
+        super().__init__(url, why, silence)
+        self.url = url
+        self.why = why
+        self.silence = silence
+
+    def __str__(self) -> str:
+        if self.silence is Silence.STRANGER:
+            return f"what answers at {self.url} is not a broker's admin port ({self.why})"
+        return f"no broker answers at {self.url} ({self.why})"
+
+    def advised(self, name_another: str) -> str:
+        """The text, and what to do.
+
+        name_another  how the reader names another broker: "name another with --admin URL"
+        """
+        match self.silence:
+            case Silence.NOBODY:
+                advice = f"start one with `horolog serve`, or {name_another}"
+            case Silence.HANGS:
+                advice = "it is overloaded, or its process is stopped: `horolog doctor` looks at it"
+            case Silence.STRANGER:
+                advice = name_another
+        return f"{self}; {advice}"
 
 
 def http_status(error: HorologError) -> int:

@@ -42,7 +42,7 @@ from horolog.cli import (
 )
 from horolog.cli.completion import offer_at_first_tab
 from horolog.cli.exits import EXIT_HELP, Exit, exit_of
-from horolog.cli.options import register
+from horolog.cli.options import register, unreachable
 from horolog.errors import HorologError
 from horolog.storage.descriptors import give_up_output
 
@@ -152,7 +152,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         place = f"{error.filename}: " if error.filename else ""
         return _complain(f"{place}{error.strerror or error}", Exit.FAILURE)
     except UnreachableError as error:
-        return _complain(str(error), Exit.UNREACHABLE)
+        return _complain(unreachable(error), Exit.UNREACHABLE)
     except UsageError as error:
         return _usage(error)
     return code if isinstance(code, int) else Exit.OK

@@ -17,6 +17,7 @@ from horolog.errors import HorologError, refused
 
 if TYPE_CHECKING:
     from horolog.admin.client import AdminClient
+    from horolog.admin.status import UnreachableError
 
 EPILOG = EXIT_HELP
 
@@ -142,6 +143,13 @@ def connect(admin: str, *, timeout_s: float | None = None) -> AdminClient:
     from horolog.admin.client import TIMEOUT_S, AdminClient
 
     return AdminClient(admin, timeout_s=timeout_s or TIMEOUT_S)
+
+
+def unreachable(error: UnreachableError) -> str:
+    """The sentence for a broker that does not answer, and what a command has noted about it."""
+    return ". ".join(
+        [error.advised("name another with --admin URL"), *getattr(error, "__notes__", ())]
+    )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import typer
 
 from horolog.admin.status import UnreachableError
 from horolog.cli.on_spark import Conf, Master, spark_session
-from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
+from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as, unreachable
 from horolog.cli.output import print_json
 from horolog.errors import HorologError
 from horolog.places import local_place
@@ -114,7 +114,8 @@ def promote(
         except (HorologError, UnreachableError) as error:
             if not watch:
                 raise
-            typer.echo(f"horolog: {error}; tried again in five minutes", err=True)
+            why = unreachable(error) if isinstance(error, UnreachableError) else error.message
+            typer.echo(f"horolog: {why}; tried again in five minutes", err=True)
         if not watch:
             return
         time.sleep(_WATCH_S)
@@ -136,7 +137,6 @@ def _promote_once(admin: str, ahead_ms: int, keep_ms: int, *, watch: bool, as_js
 
 def promote_late(broker: str, *, ahead_ms: int, timeout_ms: int) -> tuple[int, int]:
     """The job of a broker that finds nobody has promoted what is due soon (`server.running.Promote`)."""
-    from horolog.admin.status import UnreachableError
     from horolog.pipeline.promote import promote_due
 
     try:

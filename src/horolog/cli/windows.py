@@ -81,7 +81,8 @@ def _going_on(window: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except UnreachableError as error:
-        raise UnreachableError(f"{error}. Some of it may be done: {again}") from None
+        error.add_note(f"Some of it may be done: {again}")
+        raise
     except KeyboardInterrupt:
         typer.echo(f"the broker goes on by itself; if it does not, {again}", err=True)
         raise

@@ -1,4 +1,4 @@
-"""What Spark, Arrow, Delta or the disk say when a job fails, as one sentence."""
+"""What Spark, Arrow, Delta, the disk or a silent broker say when a job fails, as one sentence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from horolog.admin.status import UnreachableError
 from horolog.errors import ErrorCode, HorologError, first_line
 
 _OURS = re.compile(
@@ -49,6 +50,12 @@ def job_failures(what: str) -> Iterator[None]:
             raise
         text = f"{what}: {sentence_of(error)}{_AGAIN}"
         raise HorologError(ErrorCode.SPARK_FAILED, text) from error
+
+
+def silent_broker(error: UnreachableError, option: str) -> HorologError:
+    """INTERNAL for a broker that does not answer, by the option of Spark that has its URL."""
+    text = f"option {option!r}: {error.advised('name another')}"
+    return HorologError(ErrorCode.INTERNAL, text, field=option)
 
 
 def sentence_of(error: BaseException) -> str:

@@ -12,11 +12,12 @@ from urllib.parse import quote
 
 import numpy as np
 
-from horolog.admin.client import AdminClient, path_of
+from horolog.admin.client import AdminClient, no_answer, path_of
 from horolog.admin.status import UnreachableError, error_from_body
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ADMIN_READ_MAX
 from horolog.protocol.queue_read import ReadAnswer, decode_read
+from horolog.spark.failures import silent_broker
 from horolog.spark.message_decode import Records
 
 _log = logging.getLogger("horolog.spark")
@@ -45,9 +46,7 @@ def patient(call: Callable[[], _Result], timeout_ms: int, option: str = "broker"
             return call()
         except UnreachableError as error:
             if time.monotonic() + pause >= deadline:
-                raise HorologError(
-                    ErrorCode.INTERNAL, error.in_option(option), field=option
-                ) from None
+                raise silent_broker(error, option) from None
         time.sleep(pause)
         pause = min(_LONGEST_PAUSE_S, pause * 2)
 
@@ -135,7 +134,7 @@ class TopicAnswers:
             body = response.read()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise UnreachableError(f"no broker answers at {admin.url} ({error})") from None
+            raise no_answer(admin.url, error) from None
         if response.status != http.client.OK:
             raise error_from_body(_json(body))
         return body

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from horolog.admin.status import UnreachableError
 from horolog.errors import ErrorCode, refused
+from horolog.spark.failures import silent_broker
 from horolog.spark.row_sums import RowSum, totalled
 from horolog.spark.sink_options import SinkOptions, check_schema, sink_options
 from horolog.spark.staged_runs import Task, stage
@@ -51,31 +52,31 @@ class Staged(WriterCommitMessage):
 
 
 @contextmanager
-def _in_options() -> Iterator[None]:
-    """Let a broker that does not answer be told of as an option of Spark, where no flag was given."""
+def _names_its_option() -> Iterator[None]:
+    """Let a broker that does not answer be told of by the option that has its URL."""
     try:
         yield
     except UnreachableError as error:
-        raise UnreachableError(error.in_option("broker")) from None
+        raise silent_broker(error, "broker") from None
 
 
+@_names_its_option()
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
     """The writer of `df.write`; options, schema and topic are checked here, before any job."""
     chosen = _checked(options, schema, overwrite)
     app = chosen.job_id or f"batch-{uuid.uuid4()}"
-    with _in_options():
-        return BatchWriter(chosen, begin(chosen.broker, app, 0, chosen.topic, chosen.timeout_ms))
+    return BatchWriter(chosen, begin(chosen.broker, app, 0, chosen.topic, chosen.timeout_ms))
 
 
+@_names_its_option()
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
     """The writer of `df.writeStream`."""
     chosen = _checked(options, schema, overwrite)
-    with _in_options():
-        check_topic_exists(chosen.broker, chosen.topic, chosen.timeout_ms)
+    check_topic_exists(chosen.broker, chosen.topic, chosen.timeout_ms)
     return StreamWriter(chosen)
 
 
@@ -96,10 +97,12 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._transaction = transaction
 
+    @_names_its_option()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: stage the rows of a partition."""
         return _stage(self._options, self._transaction, iterator)
 
+    @_names_its_option()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: adopt what the tasks have staged."""
         options = self._options
@@ -122,6 +125,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    @_names_its_option()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: stage the rows of a partition, unless the batch is committed already."""
         context = _context()
@@ -140,6 +144,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         )
         return _stage(options, transaction, iterator)
 
+    @_names_its_option()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """On the driver: adopt what the tasks of this batch have staged."""
         transaction = _transaction(messages)

@@ -7,7 +7,7 @@ from typing import Any
 
 from horolog import __version__
 from horolog.admin.client import AdminClient
-from horolog.admin.status import UnreachableError
+from horolog.admin.status import Silence, UnreachableError
 from horolog.cli.checkup.answers import Answers, gather
 from horolog.cli.checkup.check import Check, State
 from horolog.cli.progress import size_text
@@ -31,6 +31,11 @@ _ADVICE = (
     (r"cannot be read|hole|CRC|damaged|missing",
      "stop the broker and run `horolog verify DIR`: docs/guides/operate.md#rotten-messages"),
 )  # fmt: skip
+_SILENCE_ADVICE = {
+    Silence.NOBODY: "start it, or name another one with --admin; `horolog doctor --data-dir DIR` looks at a stopped one",
+    Silence.HANGS: "its process is stopped or overloaded: look at CPU, disk and its log",
+    Silence.STRANGER: "name the admin port of the broker with --admin; its ready line has it",
+}
 
 
 def check_running(client: AdminClient) -> list[Check]:
@@ -38,14 +43,7 @@ def check_running(client: AdminClient) -> list[Check]:
     try:
         answers = gather(client)
     except UnreachableError as error:
-        do = (
-            "its process is stopped or overloaded: look at CPU, disk and its log"
-            if "timed out" in str(error)
-            else "name the admin port of the broker with --admin; its ready line has it"
-            if "is not a broker's" in str(error)
-            else "start it, or name another one with --admin; `horolog doctor --data-dir DIR` looks at a stopped one"
-        )
-        return [Check("broker", State.WRONG, str(error).partition(";")[0], do)]
+        return [Check("broker", State.WRONG, str(error), _SILENCE_ADVICE[error.silence])]
     except HorologError as error:
         do = "name an administrator: --admin http://KEY:SECRET@HOST:PORT, or HOROLOG_ACCESS_KEY and HOROLOG_SECRET_KEY"
         return [Check("broker", State.WRONG, f"{client.url}: {error.message}", do)]
