@@ -85,6 +85,28 @@ def test_the_refusal_names_the_figures(small) -> None:
     assert take_all(small) == ["again0"]
 
 
+def test_a_quota_that_nobody_can_see_leaves_what_is_allocated(small) -> None:
+    """The broker hears from its writer that a segment was refused, though bytes are free."""
+
+    def over_quota(effect: str) -> None:
+        if effect.startswith("allocate shard-00/log"):
+            raise HorologError(ErrorCode.DISK_FULL, f"{effect}: Disk quota exceeded")
+
+    def fill() -> None:
+        for i in range(2 * SEGMENT // 1_000):
+            small.clock.advance(1_000)
+            send(small, f"{i}-", 1)
+
+    small.disk.on_effect = over_quota
+    with pytest.raises(HorologError, match="no further segment"):
+        fill()
+    assert small.broker.end < SEGMENT + 2_000, "the last one is for acks, recalls and hand-over"
+    small.disk.on_effect = None
+    small.broker.settle()
+    small.clock.advance(1_000)
+    send(small, "again", 1)
+
+
 def test_what_is_due_within_the_hour_needs_its_space(small) -> None:
     """100 messages of 1 KB due soon: so much more must be free than for those due later."""
     now = small.clock.wall_ms()

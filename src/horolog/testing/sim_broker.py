@@ -204,17 +204,19 @@ class SimBroker:
     def work_disk(self) -> None:
         """Write what is there and, by the flush policy, sync it; then the commit position moves."""
         assert self._opened is not None
+        writer, disk = self._opened.writer, self._opened.broker.disk
         writes, self._unwritten = self._unwritten, []
-        self._opened.writer.keep_free = self._opened.broker.disk.keep_free
+        writer.keep_free = disk.keep_free
         end = self._end
-        self._opened.writer.write(writes)
+        writer.write(writes)
         sync = self._flush == "sync" or (self._flush == "interval" and self._random.random() < 0.2)
         if sync:
-            self._opened.writer.sync()
+            writer.sync()
             self._durable = end
         self._commit = end
-        if self._opened.writer.wants_next and self._random.random() < 0.5:
-            self._opened.writer.prepare_next()
+        if writer.wants_next and self._random.random() < 0.5:
+            writer.prepare_next()
+        disk.is_confined = writer.is_confined
 
     def _finish_checkpoint(self) -> None:
         assert self._opened is not None
