@@ -15,7 +15,7 @@ import numpy.typing as npt
 from horolog.broker.applied import Applied, Settled
 from horolog.broker.columns import queue_ids, stamp
 from horolog.broker.key_columns import key_columns
-from horolog.broker.late_messages import LateMessages, Ready
+from horolog.broker.late_messages import DueMessages, LateMessages
 from horolog.broker.queue_units import visible_units
 from horolog.broker.shard import Shard
 from horolog.delay.state import SECONDS, EntryState
@@ -63,7 +63,7 @@ def hand_over(shard: Shard, late: LateMessages, wall_ms: int) -> int:
     if not parts:
         return 0
     joined = _join(parts, wall_ms)
-    is_late = late.end(_ready(parts, joined), wall_ms)
+    is_late = late.end(_due_messages(parts, joined), wall_ms)
     if is_late is not None:
         parts = _without(parts, is_late)
         joined = _join(parts, wall_ms) if parts else joined
@@ -88,10 +88,10 @@ def _read(shard: Shard, taken: Taken, budget: int) -> tuple[_Part, int, Taken]:
     return _Part(hour, good, entries, records), used, rest
 
 
-def _ready(parts: list[_Part], joined: _Joined) -> Ready:
+def _due_messages(parts: list[_Part], joined: _Joined) -> DueMessages:
     refs = np.concatenate([part.refs for part in parts])
     entries = whole_rows.joined([part.entries for part in parts])
-    return Ready(refs, entries, joined.heads, joined.body, joined.offsets)
+    return DueMessages(refs, entries, joined.heads, joined.body, joined.offsets)
 
 
 def _without(parts: list[_Part], is_late: npt.NDArray[np.bool_]) -> list[_Part]:

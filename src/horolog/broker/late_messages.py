@@ -36,7 +36,7 @@ from horolog.protocol.rocketmq.late_policy import (
 )
 
 
-class Ready(NamedTuple):
+class DueMessages(NamedTuple):
     """Messages that are about to be handed over, as columns."""
 
     refs: npt.NDArray[np.int64]
@@ -59,33 +59,33 @@ class LateMessages:
         self._topics = topics
         self._records = records
 
-    def end(self, ready: Ready, wall_ms: int) -> npt.NDArray[np.bool_] | None:
+    def end(self, due: DueMessages, wall_ms: int) -> npt.NDArray[np.bool_] | None:
         """End what is too late; gives which rows that were, None if none was."""
-        lateness = wall_ms - ready.heads["due_ms"].astype(np.int64)
+        lateness = wall_ms - due.heads["due_ms"].astype(np.int64)
         if int(lateness.max()) < LATE_AFTER_MIN_MS:
             return None
-        chosen = self._chosen(ready, lateness)
+        chosen = self._chosen(due, lateness)
         if not chosen:
             return None
         letters = {row for row, action in chosen.items() if action is Late.DEAD_LETTER}
-        made = self._letters(ready, sorted(letters))
+        made = self._letters(due, sorted(letters))
         if made is None:  # their topic cannot be made: they are handed over
             chosen = {row: action for row, action in chosen.items() if row not in letters}
         if not chosen:
             return None
         rows = np.array(sorted(chosen), np.int64)
-        self._append(ready, rows, made or [], wall_ms)
-        is_late = np.zeros(len(ready.refs), np.bool_)
+        self._append(due, rows, made or [], wall_ms)
+        is_late = np.zeros(len(due.refs), np.bool_)
         is_late[rows] = True
         return is_late
 
     # --- which ------------------------------------------------------------------------------------
 
-    def _chosen(self, ready: Ready, lateness: npt.NDArray[np.int64]) -> dict[int, Late]:
+    def _chosen(self, due: DueMessages, lateness: npt.NDArray[np.int64]) -> dict[int, Late]:
         topics = self._shard.topics
         chosen: dict[int, Late] = {}
-        own = (ready.heads["flags"] & HAS_LATE) != 0
-        of_topics = ready.heads["topic"]
+        own = (due.heads["flags"] & HAS_LATE) != 0
+        of_topics = due.heads["topic"]
         if topics.late:
             for topic_id in np.unique(of_topics).tolist():
                 policy = topics.late.get(topic_id)
@@ -93,7 +93,7 @@ class LateMessages:
                     rows = (of_topics == topic_id) & (lateness > policy.after_ms) & ~own
                     chosen |= dict.fromkeys(np.flatnonzero(rows).tolist(), policy.action)
         for row in np.flatnonzero(own & (lateness >= LATE_AFTER_MIN_MS)).tolist():
-            policy = self._own(ready.record(row))
+            policy = self._own(due.record(row))
             if not policy.is_default and int(lateness[row]) > policy.after_ms:
                 chosen[row] = policy.action
         return chosen
@@ -111,12 +111,12 @@ class LateMessages:
 
     # --- what follows -----------------------------------------------------------------------------
 
-    def _letters(self, ready: Ready, rows: list[int]) -> list[bytes] | None:
+    def _letters(self, due: DueMessages, rows: list[int]) -> list[bytes] | None:
         """The records of dead letters, in topics that are there by then; None if one cannot be."""
         made = []
         for row in rows:
-            record = ready.record(row)
-            name = self._shard.topics.by_id[int(ready.heads["topic"][row])].name
+            record = due.record(row)
+            name = self._shard.topics.by_id[int(due.heads["topic"][row])].name
             try:
                 if late_topic(name) not in self._shard.topics.by_name:
                     self._topics.make(CreateTopic(late_topic(name), TopicType.MIXED, 1))
@@ -128,23 +128,23 @@ class LateMessages:
         return made
 
     def _append(
-        self, ready: Ready, rows: npt.NDArray[np.int64], letters: list[bytes], wall_ms: int
+        self, due: DueMessages, rows: npt.NDArray[np.int64], letters: list[bytes], wall_ms: int
     ) -> None:
         shard = self._shard
         controls = self._records.copy()  # topics that were made just now
         self._records.clear()
         settled = []
-        for topic_id in np.unique(ready.heads["topic"][rows]).tolist():
-            mine = rows[ready.heads["topic"][rows] == topic_id]
+        for topic_id in np.unique(due.heads["topic"][rows]).tolist():
+            mine = rows[due.heads["topic"][rows] == topic_id]
             messages = np.zeros(len(mine), RECALLED)
-            messages["position"] = ready.entries["origin"][mine]
-            messages["row"] = ready.entries["row"][mine]
-            messages["due_ms"] = ready.heads["due_ms"][mine]
+            messages["position"] = due.entries["origin"][mine]
+            messages["row"] = due.entries["row"][mine]
+            messages["due_ms"] = due.heads["due_ms"][mine]
             shard.counters.add(topic_id, Count.EXPIRED, len(mine))
-            lanes = ready.heads["lane"][mine]
+            lanes = due.heads["lane"][mine]
             controls.append(encode_recall_many(topic_id, messages, lanes, expired=True))
-            settled.append(Settled(ready.refs[mine], EntryState.EXPIRED, lanes))
-        shard.delay.mark_inflight(ready.refs[rows], EntryState.RECALLING)
+            settled.append(Settled(due.refs[mine], EntryState.EXPIRED, lanes))
+        shard.delay.mark_inflight(due.refs[rows], EntryState.RECALLING)
         if not letters:
             shard.log.append(b"".join(controls), len(controls), wall_ms)
             shard.uncommitted.append(Applied(shard.log.end, [], None, settled))
