@@ -17,8 +17,8 @@ from horolog.broker.life.quarantine import NOTE, Note, write_note
 from horolog.cli.inspection.files import inspect_file, inspect_tree
 from horolog.cli.inspection.report import Report
 from horolog.delay.entry import ENTRY, entry_sums, record_crcs
-from horolog.delay.entry_keys import encode_run, run_name
 from horolog.delay.far.run_state import RunState, encode_run_state
+from horolog.delay.key_run import encode_key_run, key_run_name
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
 from horolog.delay.tier import state_name as tier_state_name
 from horolog.errors import ErrorCode, HorologError
@@ -83,7 +83,7 @@ def write_hour(directory: Path) -> None:
     state = HourState(HOUR, 2, sum(map(len, records)), 1, 0, heads, {1: 1}, states)
     (directory / state_name(1)).write_bytes(encode_state(state))
     keys = np.array([5, 9], np.uint64)
-    (directory / run_name(0, 2)).write_bytes(encode_run(0, keys, np.arange(2)))
+    (directory / key_run_name(0, 2)).write_bytes(encode_key_run(0, keys, np.arange(2)))
 
 
 def inspect(path: Path, *, show_records: bool = False, limit: int = 50) -> Report:
@@ -191,7 +191,7 @@ def test_an_hour(tmp_path: Path) -> None:
     state = inspect(tmp_path / state_name(1))
     assert state.fields["states"] == "1 WAITING, 1 HANDED_OVER"
     assert [row[0] for row in state.rows] == ["2026-03-08T10:00:07Z", "2026-03-08T10:00:09Z"]
-    assert inspect(tmp_path / run_name(0, 2)).rows == [(f"{5:016x}", 0), (f"{9:016x}", 1)]
+    assert inspect(tmp_path / key_run_name(0, 2)).rows == [(f"{5:016x}", 0), (f"{9:016x}", 1)]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_an_hour(tmp_path: Path) -> None:
         ("delay.idx", 9, "bad entry check sums"),
         ("delay.log", 60, "not verified"),
         (state_name(1), 100, "not intact"),
-        (run_name(0, 2), 33, "not intact"),
+        (key_run_name(0, 2), 33, "not intact"),
     ],
 )
 def test_a_flipped_bit_in_an_hour(tmp_path: Path, name: str, at: int, text: str) -> None:
@@ -342,7 +342,7 @@ def test_missing_and_foreign_files(tmp_path: Path) -> None:
 
 
 NAMES = (
-    segment_name(0), checkpoint_name(5), state_name(1), run_name(0, 2), "delay.idx", "delay.log",
+    segment_name(0), checkpoint_name(5), state_name(1), key_run_name(0, 2), "delay.idx", "delay.log",
     queue_file_name(0), "meta", "0000000001.run", RUN_STATE, LAKE_STATE, chunk_name(0), NOTE, MANIFEST_NAME,
 )  # fmt: skip
 

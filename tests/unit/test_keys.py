@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from horolog.delay.entry_keys import KeyRuns
-from horolog.delay.key_run import HEADER_BYTES, encode_run, load_run, parse_run_name, run_name
+from horolog.delay.key_run import (
+    HEADER_BYTES,
+    encode_key_run,
+    key_run_name,
+    load_key_run,
+    parse_key_run_name,
+)
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CONTROL_RESERVE_BYTES
 from horolog.log.key_merge import Columns, merge_slices, sorted_columns
@@ -123,7 +129,7 @@ def flip(storage: Storage, name: str, offset: int) -> None:
 def test_a_flipped_bit_is_noticed(storage: Storage, offset: int) -> None:
     keys = some_keys(64 * 3)
     filled(storage, keys, batch=1).close()
-    flip(storage, run_name(64, 64), offset)
+    flip(storage, key_run_name(64, 64), offset)
     asked: list[tuple[int, int]] = []
     runs = reopened(storage, keys, asked)
     check(runs, keys)
@@ -138,12 +144,12 @@ def test_a_flipped_bit_is_noticed(storage: Storage, offset: int) -> None:
 def test_damage_does_not_get_into_a_merged_run(storage: Storage) -> None:
     keys = some_keys(64 * 8)
     filled(storage, keys[: 64 * 7], batch=1).close()
-    flip(storage, run_name(64, 64), HEADER_BYTES + 5)
+    flip(storage, key_run_name(64, 64), HEADER_BYTES + 5)
     runs = reopened(storage, keys[: 64 * 7])
     runs.add(keys[64 * 7 :])
     runs.add(some_keys(200, seed=3))
     runs.close()
-    assert run_name(0, 512) in storage.list(DIR)
+    assert key_run_name(0, 512) in storage.list(DIR)
     check(reopened(storage, keys), keys)
 
 
@@ -151,7 +157,7 @@ def test_damage_does_not_get_into_a_merged_run(storage: Storage) -> None:
 def test_a_cut_file_is_dropped(storage: Storage, length: int) -> None:
     keys = some_keys(64 * 2)
     filled(storage, keys, batch=1).close()
-    file = storage.open(f"{DIR}/{run_name(0, 64)}")
+    file = storage.open(f"{DIR}/{key_run_name(0, 64)}")
     file.truncate(length)
     file.close()
     runs = reopened(storage, keys)
@@ -166,9 +172,9 @@ def test_files_that_do_not_belong_are_removed(storage: Storage) -> None:
     columns = sorted_columns(keys[32:96])
     zeros = np.zeros(0, np.uint64)
     planted = {
-        run_name(32, 64): encode_run(32, columns.keys, columns.rows),  # overlaps two others
-        run_name(64, 128): encode_run(64, np.zeros(128), np.zeros(128)),  # beyond the end
-        run_name(128, 0): encode_run(128, zeros, zeros),
+        key_run_name(32, 64): encode_key_run(32, columns.keys, columns.rows),  # overlaps two others
+        key_run_name(64, 128): encode_key_run(64, np.zeros(128), np.zeros(128)),  # beyond the end
+        key_run_name(128, 0): encode_key_run(128, zeros, zeros),
         "keys.tmp": b"",
         "keys.64.64": b"HLKR",
         "keys.00000000٣2.0000000008": b"",
@@ -181,7 +187,7 @@ def test_files_that_do_not_belong_are_removed(storage: Storage) -> None:
     storage.open(f"{DIR}/delay.idx", create=True).close()
     runs = reopened(storage, keys)
     check(runs, keys)
-    assert storage.list(DIR) == ["delay.idx", run_name(0, 64), run_name(64, 64)]
+    assert storage.list(DIR) == ["delay.idx", key_run_name(0, 64), key_run_name(64, 64)]
     runs.close()
 
 
@@ -190,12 +196,12 @@ def test_an_unfinished_merge_is_dropped(storage: Storage) -> None:
     runs = KeyRuns(storage, DIR, buffer_rows=ROWS)
     for key in keys:
         runs.add(np.array([key]))  # small steps, so that the merge has begun and is not done
-    assert run_name(0, 64) in storage.list(DIR)
-    assert run_name(0, 8) in storage.list(DIR)
+    assert key_run_name(0, 64) in storage.list(DIR)
+    assert key_run_name(0, 8) in storage.list(DIR)
     check(runs, keys)
     runs.close()
     runs = reopened(storage, keys, asked := [])
-    assert run_name(0, 64) not in storage.list(DIR)
+    assert key_run_name(0, 64) not in storage.list(DIR)
     assert asked == []
     check(runs, keys)
     runs.close()
@@ -238,11 +244,11 @@ def test_a_disk_that_fills_up_in_a_merge() -> None:
     runs = filled(disk, keys[:64], batch=1)
     full = Full(disk)
     runs.add(keys[64:66])  # a step of the merge
-    assert run_name(0, 64) not in disk.list(DIR)
+    assert key_run_name(0, 64) not in disk.list(DIR)
     full.full = False
     for at in range(66, 900):
         runs.add(keys[at : at + 1])
-    assert run_name(0, 512) in disk.list(DIR), "tried again later"
+    assert key_run_name(0, 512) in disk.list(DIR), "tried again later"
     check(runs, keys)
 
 
@@ -250,7 +256,7 @@ def test_no_merge_takes_the_control_reserve() -> None:
     disk = FaultyDisk(capacity_bytes=CONTROL_RESERVE_BYTES)
     disk.make_dir(DIR)
     runs = filled(disk, some_keys(200))
-    assert disk.list(DIR) == [run_name(at, 8) for at in range(0, 200, 8)]
+    assert disk.list(DIR) == [key_run_name(at, 8) for at in range(0, 200, 8)]
     check(runs, some_keys(200))
 
 
@@ -273,19 +279,19 @@ def test_the_file_is_as_documented(storage: Storage) -> None:
         "0100000000000000 0300000000000000 0300000000000000 0807060504030201 "
         "0300000000000000 0200000001000000"
     )
-    loaded = load_run(storage, DIR, "keys.0000000000.0000000004")
+    loaded = load_key_run(storage, DIR, "keys.0000000000.0000000004")
     assert loaded is not None
     assert not loaded.is_damaged()
 
 
 def test_names_of_runs() -> None:
-    assert parse_run_name(run_name(3, 4)) == (3, 4)
-    assert parse_run_name(run_name(4_294_967_295, 12_345_678_901)) == (
+    assert parse_key_run_name(key_run_name(3, 4)) == (3, 4)
+    assert parse_key_run_name(key_run_name(4_294_967_295, 12_345_678_901)) == (
         4_294_967_295,
         12_345_678_901,
     )
     for name in ("keys", "keys.3.4", "keys.0000000003.000000000x", "kyes.0000000003.0000000004"):
-        assert parse_run_name(name) == (0, 0)
+        assert parse_key_run_name(name) == (0, 0)
 
 
 def test_slices_are_bounded_and_in_order() -> None:

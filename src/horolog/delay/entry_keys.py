@@ -31,22 +31,18 @@ import numpy.typing as npt
 
 from horolog.delay.key_run import (
     HEADER_BYTES,
-    MAGIC,
     NO_COLUMNS,
     ROW_BYTES,
+    KeyRun,
     Merge,
-    Run,
-    encode_run,
-    load_run,
-    parse_run_name,
-    run_name,
+    key_run_name,
+    load_key_run,
+    parse_key_run_name,
 )
 from horolog.errors import NO_ROOM, HorologError
 from horolog.limits import CONTROL_RESERVE_BYTES
 from horolog.log.key_merge import sorted_columns
 from horolog.storage.api import Storage
-
-__all__ = ["HEADER_BYTES", "MAGIC", "KeyRuns", "encode_run", "run_name"]
 
 BUFFER_ROWS = 32_768
 FANOUT = 8
@@ -78,7 +74,7 @@ class KeyRuns:
         self.count = 0
         self._storage = storage
         self._directory = directory
-        self._runs: list[Run] = []  # by `first`, without gaps
+        self._runs: list[KeyRun] = []  # by `first`, without gaps
         self._buffer_rows = buffer_rows
         self._step_rows = max(1, buffer_rows // 2)
         self._buffer = np.empty(buffer_rows, np.uint64)  # keys of the last `_buffered` entries
@@ -101,12 +97,12 @@ class KeyRuns:
         found = []
         for name in self._storage.list(self._directory):
             if name.startswith("keys."):
-                first, rows = parse_run_name(name)
+                first, rows = parse_key_run_name(name)
                 found.append((first, -rows, name))  # of overlapping ones the longest comes first
         for first, minus_rows, name in sorted(found):
             run = None
             if first >= self.count and first - minus_rows <= count:
-                run = load_run(self._storage, self._directory, name)
+                run = load_key_run(self._storage, self._directory, name)
             if run is None:
                 self._remove(name)
                 continue
@@ -140,17 +136,17 @@ class KeyRuns:
 
     def _flush(self) -> None:
         columns = sorted_columns(self._buffer[: self._buffered])
-        self._runs.append(Run(self.count - self._buffered, self._buffered, columns))
+        self._runs.append(KeyRun(self.count - self._buffered, self._buffered, columns))
         self._buffered = 0
         for run in self._runs:
             if not run.name and not self._write(run):
                 return  # tried again with the next flush
 
-    def _write(self, run: Run) -> bool:
+    def _write(self, run: KeyRun) -> bool:
         try:
             run.write(self._storage, self._directory)
         except HorologError as error:
-            self._go_on_without(run_name(run.first, run.count), error)
+            self._go_on_without(key_run_name(run.first, run.count), error)
             return False
         return True
 
@@ -176,13 +172,13 @@ class KeyRuns:
         except HorologError as error:
             self._end_merge(merge)
             self._merge_from = self.count + _FULL_PAUSE * self._buffer_rows
-            self._go_on_without(run_name(merge.run.first, merge.run.count), error)
+            self._go_on_without(key_run_name(merge.run.first, merge.run.count), error)
             return False
         self._end_merge(merge)
         at = self._runs.index(merge.inputs[0])
         self._runs[at : at + len(merge.inputs)] = [merge.run]
         for run in merge.inputs:
-            self._remove(run_name(run.first, run.count))
+            self._remove(key_run_name(run.first, run.count))
         return True
 
     def _end_merge(self, merge: Merge) -> None:
@@ -193,7 +189,7 @@ class KeyRuns:
         inputs = self._mergeable() if self.count >= self._merge_from else []
         if not inputs:
             return None
-        run = Run(inputs[0].first, sum(each.count for each in inputs), NO_COLUMNS)
+        run = KeyRun(inputs[0].first, sum(each.count for each in inputs), NO_COLUMNS)
         # a merge is a luxury: it must not take the room that acks and hand-over need
         need = HEADER_BYTES + ROW_BYTES * run.count + CONTROL_RESERVE_BYTES
         if self._storage.free_bytes() < need:
@@ -201,7 +197,7 @@ class KeyRuns:
             return None
         for each in inputs:
             self._check(each)
-        name = run_name(run.first, run.count)
+        name = key_run_name(run.first, run.count)
         self._remove(name)
         try:
             file = self._storage.open(f"{self._directory}/{name}", create=True)
@@ -211,9 +207,9 @@ class KeyRuns:
         self._merge = Merge(inputs, run, file, self._step_rows)
         return self._merge
 
-    def _mergeable(self) -> list[Run]:
+    def _mergeable(self) -> list[KeyRun]:
         """The oldest eight neighbours of one size, or nothing."""
-        same: list[Run] = []
+        same: list[KeyRun] = []
         for run in self._runs:
             if same and self._level(run) != self._level(same[0]):
                 same = []
@@ -222,7 +218,7 @@ class KeyRuns:
                 return same
         return []
 
-    def _level(self, run: Run) -> int:
+    def _level(self, run: KeyRun) -> int:
         level = 0
         while run.count > self._buffer_rows * FANOUT**level:
             level += 1
@@ -230,7 +226,7 @@ class KeyRuns:
 
     # --- finding --------------------------------------------------------------------------------
 
-    def _check(self, run: Run) -> None:
+    def _check(self, run: KeyRun) -> None:
         """Rebuild a run that turns out to be damaged at its first use after a start, or to have been cut."""
         if not run.is_damaged():
             return

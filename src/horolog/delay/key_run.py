@@ -1,6 +1,6 @@
-"""Run files: the keys of a stretch of an hour's entries, sorted.  Rebuilt from the delay index.
+"""Key runs: the keys of a stretch of an hour's entries, sorted.  Rebuilt from the delay index.
 
-Run file `keys.<first>.<count>`, little-endian because it is mapped and used as it is; written without sync.  The
+File `keys.<first>.<count>`, little-endian because it is mapped and used as it is; written without sync.  The
 header is written last, and checked when the hour is opened; the columns are checked when they are first used, so
 that a start does not read them.  A file that is not intact is dropped and rebuilt:
 
@@ -51,15 +51,15 @@ _ROWS_MAX = 1 << 32  # the index column is u32
 NO_COLUMNS = Columns(np.empty(0, np.uint64), np.empty(0, np.uint32))
 
 
-def run_name(first: int, count: int) -> str:
-    """File name of a run."""
+def key_run_name(first: int, count: int) -> str:
+    """File name of a key run."""
     return f"keys.{first:010d}.{count:010d}"
 
 
-def parse_run_name(name: str) -> tuple[int, int]:
-    """(first, count) of a run's file name; (0, 0) for any other name."""
+def parse_key_run_name(name: str) -> tuple[int, int]:
+    """(first, count) of a key run's file name; (0, 0) for any other name."""
     numbers = [int(part) for part in name.split(".")[1:] if part.isascii() and part.isdigit()]
-    if len(numbers) != 2 or run_name(*numbers) != name:
+    if len(numbers) != 2 or key_run_name(*numbers) != name:
         return 0, 0
     return numbers[0], numbers[1]
 
@@ -69,14 +69,14 @@ def _header(first: int, count: int, columns_crc: int) -> bytes:
     return head + _CRC.pack(crc32(head))
 
 
-def encode_run(first: int, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> bytes:
+def encode_key_run(first: int, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> bytes:
     """The whole file for sorted columns."""
     columns = keys.astype("<u8").tobytes() + index.astype("<u4").tobytes()
     return _header(first, len(keys), crc32(columns)) + columns
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class KeyRun:
     """Entries first … first + count − 1: in the file `name`, or in memory ("") until the disk has room."""
 
     first: int
@@ -89,7 +89,7 @@ class Run:
 
     def map(self, view: memoryview) -> None:
         """Use the columns of this run's file, which `view` shows."""
-        self.name = run_name(self.first, self.count)
+        self.name = key_run_name(self.first, self.count)
         self.view = view
         self.columns = Columns(
             np.frombuffer(view, "<u8", self.count, HEADER_BYTES),
@@ -105,20 +105,20 @@ class Run:
 
     def write(self, storage: Storage, directory: str) -> None:
         """Write the columns to a new file and map them; the caller removes the file if this fails."""
-        path = f"{directory}/{run_name(self.first, self.count)}"
+        path = f"{directory}/{key_run_name(self.first, self.count)}"
         storage.remove(path)  # never cut a file that may be mapped
         file = storage.open(path, create=True)
         try:
-            file.write(0, encode_run(self.first, self.columns.keys, self.columns.rows))
+            file.write(0, encode_key_run(self.first, self.columns.keys, self.columns.rows))
             view = file.view()
         finally:
             file.close()
         self.map(view)
 
 
-def load_run(storage: Storage, directory: str, name: str) -> Run | None:
-    """Open a run file, its columns still unchecked; None if name, length and header do not agree."""
-    first, count = parse_run_name(name)
+def load_key_run(storage: Storage, directory: str, name: str) -> KeyRun | None:
+    """Open the file of a key run, its columns still unchecked; None if name, length and header do not agree."""
+    first, count = parse_key_run_name(name)
     file = storage.open(f"{directory}/{name}")
     try:
         head = read_around(file, 0, HEADER_BYTES)
@@ -130,7 +130,7 @@ def load_run(storage: Storage, directory: str, name: str) -> Run | None:
         view = file.view()
     finally:
         file.close()
-    run = Run(first, count, NO_COLUMNS, unchecked=view[HEADER_BYTES:], columns_crc=crc)
+    run = KeyRun(first, count, NO_COLUMNS, unchecked=view[HEADER_BYTES:], columns_crc=crc)
     run.map(view)
     return run
 
@@ -139,8 +139,8 @@ def load_run(storage: Storage, directory: str, name: str) -> Run | None:
 class Merge:
     """Several neighbouring runs becoming one file, step by step; `run` may be used when `step` says False."""
 
-    inputs: list[Run]
-    run: Run
+    inputs: list[KeyRun]
+    run: KeyRun
     file: File
     step_rows: int
     _steps: Iterator[None] = field(init=False)

@@ -19,7 +19,7 @@ from horolog.delay.entry import (
     origin_seed,
     record_crcs,
 )
-from horolog.delay.key_run import encode_run, parse_run_name
+from horolog.delay.key_run import encode_key_run, parse_key_run_name
 from horolog.log.key_merge import sorted_columns
 from horolog.log.record import HEAD_BYTES, Kind, heads_of
 from horolog.verify.reading import LogBytes, Reading, Source
@@ -157,7 +157,7 @@ def check_key_runs(reading: Reading, directory: str, index: str, count: int) -> 
         if not name.startswith("keys."):
             continue
         path = f"{directory}/{name}"
-        first, rows = parse_run_name(name)
+        first, rows = parse_key_run_name(name)
         if not rows or first + rows > count:
             reading.findings.note(
                 f"{path}: covers entries that no checkpoint names; a start drops it"
@@ -169,7 +169,7 @@ def check_key_runs(reading: Reading, directory: str, index: str, count: int) -> 
                 continue
             keys = _keys_of(reading, index, first, rows)
             columns = sorted_columns(keys)
-            wanted = encode_run(first, columns.keys, columns.rows)
+            wanted = encode_key_run(first, columns.keys, columns.rows)
             _compare(reading, file, wanted)
 
 

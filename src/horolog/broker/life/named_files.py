@@ -12,7 +12,7 @@ from horolog.broker.life.retention import firsts_of, start_of
 from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.names import named_files as far_files
-from horolog.delay.key_run import parse_run_name
+from horolog.delay.key_run import parse_key_run_name
 from horolog.delay.state import state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
@@ -109,7 +109,7 @@ def _entries(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFil
     """Log, index and key runs of an hour or of a far buffer, at the lengths that a registry names."""
     keys = []
     for name in storage.list(place):
-        first, rows = parse_run_name(name) if name.startswith("keys.") else (0, 0)
+        first, rows = parse_key_run_name(name) if name.startswith("keys.") else (0, 0)
         if rows and first + rows <= row["count"]:
             keys.append(NamedFile(f"{place}/{name}", None, rebuilt=True))
     return [

@@ -20,7 +20,7 @@ from horolog.cli.inspection import (
     shard_files,
 )
 from horolog.cli.inspection.report import Report
-from horolog.delay import entry_keys, state
+from horolog.delay import key_run, state
 from horolog.delay.entry import INDEX_NAME, LOG_NAME
 from horolog.delay.far import run_state
 from horolog.delay.run import format as run_format
@@ -83,7 +83,7 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
         return shard_files.read_checkpoint(path, content, limit=limit)
     if name.startswith("state.") or magic == state.MAGIC:
         return hour_files.read_state(path, content, limit=limit)
-    if name.startswith("keys.") or magic == entry_keys.MAGIC:
+    if name.startswith("keys.") or magic == key_run.MAGIC:
         return hour_files.read_key_run(path, content, limit=limit)
     if name.endswith(".run") or magic == run_format.MAGIC:
         return run_file.read_run(path, content, limit=limit)

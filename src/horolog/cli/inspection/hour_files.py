@@ -14,7 +14,7 @@ from zlib_ng.zlib_ng import crc32
 
 from horolog.cli.inspection.log_file import message_detail
 from horolog.cli.inspection.report import Report, instant, verdict
-from horolog.delay import entry_keys
+from horolog.delay import key_run
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, is_readable, record_crcs
 from horolog.delay.state import SECONDS, EntryState, HourState, decode_state
 from horolog.log.record import ENVELOPE, HEAD_BYTES
@@ -156,12 +156,12 @@ def _state_fields(state: HourState) -> dict[str, object]:
 def read_key_run(path: Path, content: memoryview, *, limit: int) -> Report:
     """One row a key."""
     report = Report(str(path), "key run")
-    if len(content) < entry_keys.HEADER_BYTES or bytes(content[:4]) != entry_keys.MAGIC:
+    if len(content) < key_run.HEADER_BYTES or bytes(content[:4]) != key_run.MAGIC:
         report.problems.append("not intact: no header")
         return report
     _, version, flags, first, count, columns_crc, _ = struct.unpack_from("<4sHHQIII", content)
     header_good = crc32(content[:28]) == struct.unpack_from("<I", content, 28)[0]
-    columns = content[entry_keys.HEADER_BYTES : entry_keys.HEADER_BYTES + 12 * count]
+    columns = content[key_run.HEADER_BYTES : key_run.HEADER_BYTES + 12 * count]
     columns_good = len(columns) == 12 * count and crc32(columns) == columns_crc
     report.fields |= {
         "version": version,
