@@ -187,8 +187,8 @@ def test_a_consumer_changes_its_lease(any_world, broker) -> None:
 
 def test_what_is_not_known_has_no_instant(any_world, broker, monkeypatch) -> None:
     """The log is too long to be looked at: the state is told, its instant is not, and the history says so."""
-    monkeypatch.setattr("horolog.broker.recall.log_scans.HISTORY_FRAMES_MAX", 1)
-    monkeypatch.setattr("horolog.broker.recall.log_scans.HISTORY_FRAMES", 1)
+    monkeypatch.setattr("horolog.broker.recall.control_scans.HISTORY_FRAMES_MAX", 1)
+    monkeypatch.setattr("horolog.broker.recall.control_scans.HISTORY_FRAMES", 1)
     due = any_world.clock.wall_ms() + DAY
     broker.ask(SendMessages("t", [made("a", due)]))
     for _ in range(4):

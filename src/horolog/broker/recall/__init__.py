@@ -10,7 +10,7 @@
     histories         everything that has happened to the messages with an id
     trails            what the records of the log tell of them, one after another
     endings           how messages ended that the delay store has forgotten
-    log_scans         the control records of the log, piece by piece
+    control_scans     the control records of the log, piece by piece
     key_searches      adopted messages by key, which have no index, piece by piece
 
 Doors ask `server.messages`, which also looks where a tier has messages.

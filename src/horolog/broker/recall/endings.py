@@ -1,7 +1,7 @@
 """How messages ended that the delay store has forgotten: recalled, or too late to be handed over.
 
 An hour is dropped some time after it has passed, and no index has the record that ended a message.  A look-up that finds
-such a message looks for one that says that it has expired, in the log from its due time on (`log_scans`): nothing expires
+such a message looks for one that says that it has expired, in the log from its due time on (`control_scans`): nothing expires
 before it is due.  If there is none it was recalled; if the log is too long to be looked at, nobody knows which.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from horolog.broker.recall.log_scans import LogScan
+from horolog.broker.recall.control_scans import ControlScan
 from horolog.broker.recall.look_ups import find_messages
 from horolog.broker.shard import Shard
 from horolog.log.controls import Outcome
@@ -25,7 +25,7 @@ from horolog.protocol.rocketmq.message import key_hash
 class _Task:
     found: list[FoundMessage]
     doubtful: set[int]  # origins of those that may have expired
-    scan: LogScan | None = None
+    scan: ControlScan | None = None
     expired: set[int] = field(default_factory=set)  # origins
 
 
@@ -94,7 +94,7 @@ class Endings:
             bases = [
                 base for base, newest_ms in sorted(log.newest_ms.items()) if newest_ms >= due_ms
             ]
-            task.scan = LogScan(log, bases[0] if bases else log.end, log.commit_position)
+            task.scan = ControlScan(log, bases[0] if bases else log.end, log.commit_position)
         return task
 
     def _is_doubtful(self, view: FoundMessage) -> bool:

@@ -2,7 +2,7 @@
 
     the key index     names the records of the message, its attempts and its dead letters: when it was accepted, moved and
                       handed over, sent back, given up
-    a scan of the log finds what no index has: recalls, leases, acknowledgements (`log_scans`)
+    a scan of the log finds what no index has: recalls, leases, acknowledgements (`control_scans`)
     the present       says how it stands; what the log does not tell of that has no instant
 
 Nothing is made up: where the instant of something is not known it is None, and where something may be missing the
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from horolog.broker.recall import past
-from horolog.broker.recall.log_scans import LogScan
+from horolog.broker.recall.control_scans import ControlScan
 from horolog.broker.recall.look_ups import find_messages
 from horolog.broker.recall.trails import Place, Trail
 from horolog.broker.send.dead_letters import REDRIVING
@@ -116,7 +116,7 @@ class Histories:
         first = max(min(starts), shard.log.start)
         frame = shard.log.frame(first)
         start = shard.log.start if isinstance(frame, Hole) else frame.base
-        trail.scan = LogScan(shard.log, start, shard.log.commit_position)
+        trail.scan = ControlScan(shard.log, start, shard.log.commit_position)
         return trail
 
     def _origins(self, topic: Topic, message_id: str, known: set[int]) -> set[tuple[int, int]]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horolog.broker.recall.log_scans import Logged, LogScan
+from horolog.broker.recall.control_scans import ControlScan, Logged
 from horolog.broker.send.dead_letters import REDRIVING
 from horolog.broker.topics import Topic
 from horolog.log.control_records import AckRecord, Grant, OffsetsRecord
@@ -54,7 +54,7 @@ class Trail:
     attempts: dict[tuple[str, Place], int] = field(default_factory=dict)
     consumed: set[tuple[str, Place]] = field(default_factory=set)
     ended: dict[int, MessageEvent] = field(default_factory=dict)
-    scan: LogScan | None = None
+    scan: ControlScan | None = None
 
     @property
     def is_looked_for(self) -> bool:

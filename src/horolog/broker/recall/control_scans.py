@@ -36,7 +36,7 @@ class Logged(NamedTuple):
     row: int  # of the control record among them
 
 
-class LogScan:
+class ControlScan:
     """The control records of the frames that begin in [start, stop), in log order.
 
     whole  whether all of them were looked at so far: no gap, nothing dropped meanwhile, no end of patience
