@@ -8,23 +8,17 @@ nothing comes twice.  No Spark is needed: Parquet is read a row group at a time.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from zlib_ng.zlib_ng import crc32
 
 from horolog.admin.client import AdminClient
 from horolog.delay.entry import ENTRY, record_crcs
-from horolog.delay.run.format import FOOTER_BYTES
 from horolog.delay.run.writer import RunWriter
 from horolog.delay.tier import Promotion
 from horolog.errors import ErrorCode, HorologError
@@ -34,6 +28,7 @@ from horolog.lake.table.schema import day_of
 from horolog.limits import HOUR_MS, PROMOTE_AHEAD_MS
 from horolog.protocol.tier_commands import TierHour
 from horolog.spark import transaction
+from horolog.spark.staging_folder import StagingFolder
 from horolog.spark.transaction import StagedRun, Transaction
 from horolog.storage.disk import Disk
 from horolog.units import counted
@@ -124,8 +119,9 @@ def _promote(broker: str, uri: str, hour: TierHour, timeout_ms: int) -> int:
     if begun.already:
         return 0
     try:
-        with _place(begun) as place:
-            files = [place.write(part) for part in _parts(broker, uri, hour)]
+        is_shared = transaction.is_reachable(begun)
+        with StagingFolder(begun, is_shared=is_shared) as folder:
+            files = [_staged(begun, folder, part) for part in _parts(broker, uri, hour)]
         rows = sum(file.rows for file in files)
         if rows != hour.waiting:
             raise _Recalled(
@@ -181,47 +177,19 @@ def _without(table: pa.Table, recalled: set[tuple[int, int]]) -> pa.Table:
     return table.filter(pa.array([origin not in recalled for origin in origins]))
 
 
-class _place:  # noqa: N801 - used as a function
-    """Where runs are written: the staging directory, or a temporary one and then the wire."""
-
-    def __init__(self, begun: Transaction) -> None:
-        self._begun = begun
-        self._own = ""
-
-    def __enter__(self) -> _place:
-        if not transaction.is_reachable(self._begun):
-            self._own = tempfile.mkdtemp(prefix="horolog-promote-")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._own:
-            shutil.rmtree(self._own, ignore_errors=True)
-
-    def write(self, table: pa.Table) -> StagedRun:
-        """One run of these rows."""
-        folder = self._own or self._begun.staging
-        name = f"promoted-{uuid.uuid4().hex}"
-        writer = RunWriter(
-            Disk(Path(folder)),
-            ".",
-            name,
-            log_id=self._begun.target.log_id,
-            rows=len(table),
-            adopted=True,
-        )
-        try:
-            writer.add(*entries_of(table))
-            done = writer.finish()
-        except BaseException:
-            with suppress(HorologError):
-                writer.abandon()
-            raise
-        path = Path(folder) / f"{name}.run"
-        crc = _footer_crc(path)
-        if self._own:
-            transaction.upload(self._begun, path, path.name)
-            path.unlink()
-        return StagedRun(path.name, done.rows, done.size, done.first_ms, done.last_ms, crc)
+def _staged(begun: Transaction, folder: StagingFolder, table: pa.Table) -> StagedRun:
+    """One run of these rows."""
+    name = f"promoted-{uuid.uuid4().hex}"
+    log_id = begun.target.log_id
+    writer = RunWriter(Disk(folder.path), ".", name, log_id=log_id, rows=len(table), adopted=True)
+    try:
+        writer.add(*entries_of(table))
+        done = writer.finish()
+    except BaseException:
+        with suppress(HorologError):
+            writer.abandon()
+        raise
+    return folder.staged(done)
 
 
 def entries_of(table: pa.Table) -> tuple[npt.NDArray[Any], list[memoryview]]:
@@ -237,9 +205,3 @@ def entries_of(table: pa.Table) -> tuple[npt.NDArray[Any], list[memoryview]]:
     entries["topic"] = table["topic_number"].to_numpy()
     entries["crc"] = record_crcs(records, entries["origin"], entries["row"])
     return entries, records
-
-
-def _footer_crc(path: Path) -> int:
-    with path.open("rb") as file:
-        file.seek(-FOOTER_BYTES, os.SEEK_END)
-        return int(crc32(file.read(FOOTER_BYTES)))

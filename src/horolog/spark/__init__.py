@@ -6,7 +6,7 @@
     due_source                      what becomes due, as rows: `due_pieces`, `due_runs`, `due_lake`
     writing, sink_options           a DataFrame as scheduled messages: `sink_columns`, `row_checks`
     bulk_load, load_job             the same for any size: `load_input`, `text_files`, `load_plan`
-    staged_runs, transaction        what tasks write, and the one commit
+    staged_runs, transaction        what tasks write (`staging_folder`: where), and the one commit
     rows, row_sums                  columns to records; what the rows of a job are, as a sum
     message_columns, message_decode, property_columns, values    records to columns
     shared_place                    whether executors see the same directory

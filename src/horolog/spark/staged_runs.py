@@ -6,23 +6,17 @@ replayed batch never writes another's file; only what the manifest names is adop
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh64_intdigest
-from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.run.format import FOOTER_BYTES
 from horolog.delay.run.writer import RunWriter
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.row_checks import described, refusals
@@ -30,7 +24,8 @@ from horolog.spark.row_sums import RowSum, sum_of, summed
 from horolog.spark.rows import encode_rows, made_ids
 from horolog.spark.sink_columns import Unit, due_of, normalised
 from horolog.spark.sink_options import SinkOptions, Staging
-from horolog.spark.transaction import StagedRun, Transaction, is_reachable, upload
+from horolog.spark.staging_folder import StagingFolder
+from horolog.spark.transaction import StagedRun, Transaction, is_reachable
 from horolog.storage.disk import Disk
 
 _STEP_ROWS = 16_384  # rows encoded at once: their records stay in the processor's cache
@@ -74,14 +69,26 @@ def stage(
     """
     if task.transaction.already:
         return Written([], summed(batches, task.options.unit) if task.options.job_id else RowSum())
-    with _Place(task) as place:
+    with StagingFolder(task.transaction, is_shared=_is_shared(task)) as folder:
+        runs = _TaskRuns(task, folder)
         files = []
         first = 0
         for table in _gathered(batches, task.options.rows_per_file):
             rows = table.num_rows
-            files += place.write(table, first, rejects)
+            files += runs.write(table, first, rejects)
             first += rows
-        return Written(files, place.sum)
+        return Written(files, runs.sum)
+
+
+def _is_shared(task: Task) -> bool:
+    """Whether runs are written into the broker's staging directory; CONFIG if they must be and it is not here."""
+    transaction, staging = task.transaction, task.options.staging
+    shared = staging is not Staging.UPLOAD and is_reachable(transaction)
+    if staging is Staging.SHARED and not shared:
+        raise HorologError(
+            ErrorCode.CONFIG, _SHARED_ONLY.format(transaction.staging), field="staging"
+        )
+    return shared
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows_per_file: int) -> Iterator[pa.Table]:
@@ -128,32 +135,17 @@ class _StagedWriter(RunWriter):
             super()._close()
 
 
-class _Place:
-    """Where the runs of a task are written: the staging directory, or one of our own and then the wire."""
+class _TaskRuns:
+    """The runs of a task; `sum` is that of all rows so far, if their job has a name."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, folder: StagingFolder) -> None:
         self._task = task
-        self._own = ""
+        self._folder = folder
         self.sum = RowSum()
-        transaction, options = task.transaction, task.options
-        earliest = max(1, transaction.target.born_ms - options.overdue_max_ms)
+        transaction = task.transaction
+        earliest = max(1, transaction.target.born_ms - task.options.overdue_max_ms)
         self._target = transaction.target._replace(min_due_ms=earliest)
-        shared = options.staging is not Staging.UPLOAD and is_reachable(transaction)
-        if options.staging is Staging.SHARED and not shared:
-            raise HorologError(
-                ErrorCode.CONFIG, _SHARED_ONLY.format(transaction.staging), field="staging"
-            )
-        self._shared = shared
         self._seed = xxh64_intdigest(f"{transaction.app}\0{transaction.version}".encode())
-
-    def __enter__(self) -> _Place:
-        if not self._shared:
-            self._own = tempfile.mkdtemp(prefix="horolog-stage-")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._own:
-            shutil.rmtree(self._own, ignore_errors=True)
 
     def write(self, table: pa.Table, first: int, rejects: list[Rejected] | None) -> list[StagedRun]:
         """One run of these rows of the partition, which begin at `first`; none if all are refused."""
@@ -181,11 +173,10 @@ class _Place:
     ) -> StagedRun:
         task = self._task
         name = f"p{task.partition:06d}-{task.attempt}-{uuid.uuid4().hex}"
-        folder = self._own or task.transaction.staging
         target = task.transaction.target
         n = len(due)
         queue = task.partition * 7919  # so that small partitions do not all begin with queue 0
-        writer = _StagedWriter(Disk(Path(folder)), name, target.log_id, n)
+        writer = _StagedWriter(Disk(self._folder.path), name, target.log_id, n)
         try:
             for at in range(0, n, _STEP_ROWS):
                 rows = slice(at, min(n, at + _STEP_ROWS))
@@ -201,14 +192,7 @@ class _Place:
             with suppress(HorologError):
                 writer.abandon()
             raise
-        path = Path(folder) / f"{name}.run"
-        staged = StagedRun(
-            path.name, done.rows, done.size, done.first_ms, done.last_ms, _footer_crc(path)
-        )
-        if self._own:
-            upload(task.transaction, path, path.name)
-            path.unlink()
-        return staged
+        return self._folder.staged(done)
 
 
 def _order(due: npt.NDArray[np.int64], bad: dict[int, str]) -> npt.NDArray[np.int64] | None:
@@ -234,9 +218,3 @@ def _reject(
         )
     rows, reasons = zip(*sorted(bad.items()), strict=True)
     rejects.append(Rejected(table.take(list(rows)), list(reasons)))
-
-
-def _footer_crc(path: Path) -> int:
-    with path.open("rb") as file:
-        file.seek(-FOOTER_BYTES, os.SEEK_END)
-        return crc32(file.read(FOOTER_BYTES))
