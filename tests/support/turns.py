@@ -11,7 +11,7 @@ class Turns:
 
     def __init__(self, world) -> None:
         self.clock = world.clock
-        self.broker, self.writer = world.broker._opened.broker, world.broker._opened.writer
+        self.broker, self.writer = world.broker.core, world.broker.writer
         self.answers: dict[object, object] = {}
         self.last = Effects()
 

@@ -196,7 +196,7 @@ def test_work_goes_on_in_pieces_beside_hand_over(world, broker, monkeypatch) -> 
     monkeypatch.setattr(bulk_recalls, "BULK_MOVED_ROWS", 16)
     monkeypatch.setattr(bulk_recalls, "BULK_MOVED_BYTES", 4_000)
     known = fill(world, 200, body=b"x" * 500)
-    shard = broker._opened.broker.shard
+    shard = broker.shard
     mine = {name for topic, name in known if topic == "t"}
     answer = Answer(MoveMany("t", 0, EVER, shift_ms=DAY, operation="o"))
     asked, end, largest, turns = [answer], shard.log.end, 0, 0
@@ -236,7 +236,7 @@ def test_answers_about_messages_that_were_moved_are_true(world, broker) -> None:
 def test_refusals_move_nothing(world, broker) -> None:
     """A topic that is not there, a window without end before its begin, a time too far ahead."""
     known = fill(world, 20)
-    far = world.clock.wall_ms() + world.broker._opened.broker.shard.settings.max_delay_ms
+    far = world.clock.wall_ms() + world.broker.shard.settings.max_delay_ms
     for command, code in (
         (MoveMany("nope", 0, 1, now=True), ErrorCode.TOPIC_NOT_FOUND),
         (MoveMany("t", 5, 5, now=True), ErrorCode.BAD_REQUEST),

@@ -182,7 +182,7 @@ def test_refusals(world, broker) -> None:
         with pytest.raises(HorologError) as refused:
             broker.ask(command)
         assert refused.value.code is code
-    shard = broker._opened.broker.shard
+    shard = broker.shard
     shard.settings = shard.settings._replace(reserve_bytes=1 << 20)  # more than a segment has
     world.disk.capacity_bytes = world.disk.used_bytes() + 1_000
     with pytest.raises(HorologError) as refused:
@@ -222,7 +222,7 @@ def test_pieces_are_bounded_and_hand_over_goes_on(world, broker) -> None:
     ]
     broker.ask(SendMessages("u", soon))
     answer = Answer(RecallMany("t", 0, EVER))
-    core = broker._opened.broker
+    core = broker.core
     most = 0
     turns = 0
     broker.step([answer])
@@ -289,7 +289,7 @@ def test_loaded_messages_are_not_handed_over(world, broker) -> None:
 
 def test_damaged_entries_are_left_for_the_quarantine(world, broker) -> None:
     fill(world, 50, due_in=(2 * HOUR,))
-    core = broker._opened.broker
+    core = broker.core
     [hour] = [h for h in core.shard.delay.hours.values() if h.count]
     hour._index.write(64 * 3 + 48, b"\x63")  # the topic of entry 3
     hour._index_view.drop()

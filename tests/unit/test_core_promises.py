@@ -228,7 +228,7 @@ def test_a_disk_that_fills_up_between_send_and_filing_stalls_filing_only(world, 
 def test_a_receive_reads_only_what_is_its_own(world, broker) -> None:
     """Where a consume queue points at another message that one is not served; the log says which is meant."""
     broker.ask(SendMessages("t", [made("a"), made("b")]))
-    broker._opened.broker.checkpoints.want()
+    broker.want_checkpoint()
     broker.settle()
     name = "shard-00/queues/00001-00000/00000000000000000000.cq"
     content = world.disk.open(name).read(0, 40)

@@ -130,7 +130,7 @@ def test_far_messages_that_have_to_become_a_run_need_their_space(make_world) -> 
 def test_two_checkpoints_need_their_space(small) -> None:
     send(small, "a", 10, due_ms=small.clock.wall_ms() + 5 * HOUR)
     checkpoint(small)
-    written = small.broker._opened.broker.shard.checkpoint_bytes
+    written = small.broker.shard.checkpoint_bytes
     assert written > 57_600, "heads of an hour"
     free(small, 1_000)
     assert int(refusal(small).limit.split()[0]) == RESERVE + 2 * written
@@ -187,9 +187,9 @@ def test_a_full_disk_at_a_segment_roll_with_many_messages_due(small) -> None:
     recalled = small.clock.wall_ms() + 10 * HOUR
     send(small, "later", 5, due_ms=recalled, size=975)  # near the end of a segment
     checkpoint(small)
-    log = small.broker._opened.broker.shard.log
+    log = small.broker.shard.log
     before = log.end // SEGMENT
-    needs = small.broker._opened.broker.disk
+    needs = small.broker.core.disk
     needs._looked_at = -10_000
     needs.look(small.clock.monotonic_ms(), small.clock.wall_ms())
     free(small, needs._needs.total - needs._needs.log // 2)
@@ -288,7 +288,7 @@ def test_a_bulk_recall_leaves_half_of_the_reserve_to_acks(make_world) -> None:
     send(world, "later", 4_000, due_ms=due_ms, size=10)
     send(world, "now", 3)
     world.broker.settle()
-    room = world.broker._opened.broker.disk._log_space()
+    room = world.broker.core.disk._log_space()
     free(world, max(0, RESERVE - room))
     error = refused(world, RecallMany("t", due_ms, due_ms + 1))
     assert f"less than {RESERVE // 2} bytes are left for the log" in error.message
@@ -389,7 +389,7 @@ def test_a_long_tail_does_not_ask_for_a_checkpoint_over_and_over(small, monkeypa
 
 def test_merges_of_runs_wait_for_space(make_world) -> None:
     world = opened(make_world(), far=FarSettings(buffer_bytes=4_096, runs_max=3, part_runs_max=2))
-    core = world.broker._opened.broker
+    core = world.broker.core
     far = core.shard.delay.far
     real_look = core.disk.look
     core.disk.look = lambda *_: setattr(far.compaction, "room", 10_000)

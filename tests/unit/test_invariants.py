@@ -40,10 +40,10 @@ def broker(world) -> Broker:
     world.broker.ask(Receive("g", "t", -1, "*", 1, 60_000, False, 0, "c"))
     half = encode(topic="t", body=b"x", message_id="half", type=MessageType.TRANSACTION)
     world.broker.ask(SendHalf("t", [half]))
-    opened = world.broker._opened.broker
-    opened.check_invariants()
-    opened.shard.check_rows()
-    return opened
+    core = world.broker.core
+    core.check_invariants()
+    core.shard.check_rows()
+    return core
 
 
 def queue_of(broker: Broker):

@@ -98,10 +98,10 @@ def test_idle_log_ends_with_a_mark_that_states_the_durable_position(world) -> No
 def test_power_cut_before_the_sync_loses_only_what_nobody_was_told(world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
     send(world, "a")
-    opened = world.broker._opened
-    end = opened.broker.shard.log.end
+    log = world.broker.shard.log
+    end = log.end
     header = seal(
-        log_id=opened.broker.shard.log.log_id,
+        log_id=log.log_id,
         shard=0,
         base=end,
         durable=end,
@@ -121,7 +121,7 @@ def test_torn_tail_then_a_shorter_frame_then_another_cut_leaves_no_ghost(world) 
     """
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
     send(world, "a")
-    log = world.broker._opened.broker.shard.log
+    log = world.broker.shard.log
     end, durable = log.end, log.durable_position
 
     def frame(base: int, body: bytes, epoch: int) -> bytes:
@@ -149,7 +149,7 @@ def test_torn_tail_then_a_shorter_frame_then_another_cut_leaves_no_ghost(world) 
     file = world.disk.open(LOG)
     assert file.read(ghost_at, len(ghost)) == bytes(len(ghost)), "the cut tail is zeroed"
     # Even if the zeros never reached the disk: a frame of the new epoch that ends just where the ghost begins.
-    new_end = world.broker._opened.broker.shard.log.end
+    new_end = world.broker.shard.log.end
     filler = frame(new_end, b"F" * (ghost_at - new_end - HEADER_BYTES), 2)
     file.write(new_end, filler)
     file.write(ghost_at, ghost)
@@ -188,7 +188,7 @@ def test_a_promise_is_found_where_two_reads_meet() -> None:
 def test_a_forged_frame_inside_a_body_is_never_served(world) -> None:
     """A client sends a body that is a whole valid frame image: its position betrays it."""
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
-    log = world.broker._opened.broker.shard.log
+    log = world.broker.shard.log
     forged = seal(
         log_id=log.log_id,
         shard=0,
@@ -234,7 +234,7 @@ def test_hand_over_not_synced_is_invisible_under_a_long_poll(world) -> None:
     world.broker.settle()
     world.broker.step([poll])
     world.clock.advance(1_000)
-    broker = world.broker._opened.broker
+    broker = world.broker.core
     effects = broker.step(
         [],
         wall_ms=world.clock.wall_ms(),
@@ -243,7 +243,7 @@ def test_hand_over_not_synced_is_invisible_under_a_long_poll(world) -> None:
         durable=world.broker._durable,
     )
     assert effects.writes, "the hand-over is appended …"
-    world.broker._opened.writer.write(effects.writes)  # … and written, but not synced
+    world.broker.writer.write(effects.writes)  # … and written, but not synced
     assert not poll.done
     world.reopen(power_cut=True)
     world.broker.settle()
@@ -281,7 +281,7 @@ def test_a_part_of_an_entry_left_by_a_full_disk_does_no_harm(world) -> None:
     hour = world.disk.list("shard-00/hours")[0]
     index = world.disk.open(f"shard-00/hours/{hour}/delay.idx")
     index.write(index.size(), b"x" * 7)
-    shard = world.broker._opened.broker.shard
+    shard = world.broker.shard
     shard.delay.hours[int(hour)]._index_view.drop()
     world.clock.advance(61_000)
     world.broker.settle()

@@ -113,7 +113,7 @@ def test_states_that_the_delay_store_has_forgotten(any_world, broker) -> None:
         broker.want_checkpoint()
         broker.settle()
         any_world.reopen()
-    assert not broker._opened.broker.shard.delay.hours
+    assert not broker.shard.delay.hours
     assert states(broker, "a") == ["delivered"]
     assert states(broker, "b") == ["recalled"]
     assert states(broker, "c") == ["moved", "delivered"]

@@ -60,7 +60,7 @@ def test_counts_stay_exact_and_runs_go_when_their_rows_are_in_the_lake(make_worl
         assert world.broker.ask(CountPending(by=CountBy.TOPIC)).topics == by_topic
         assert pending(world) == 120
         assert world.broker.ask(DescribeTopic("t")).pending == 60
-        far = world.broker._opened.broker.shard.delay.far
+        far = world.broker.shard.delay.far
         assert far.waiting < 20 + 1
         assert all(run.counts.limit_ms <= view.from_ms for run in far.runs.values())
         lake = world.broker.ask(DescribeTier(1 << 50))

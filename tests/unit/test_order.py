@@ -359,7 +359,7 @@ def test_leases_in_order_are_waited_for(world, broker) -> None:
     """A grant that a crash loses would let another client have what one works on."""
     send(world, "a1 a2")
     world.broker.ask(PutGroup("free", GroupSettings()))
-    core, log = world.broker._opened.broker, world.broker.shard.log
+    core, log = world.broker.core, world.broker.shard.log
     for group, waits in (("g", True), ("free", False)):
         effects = core.step(
             [Input("token", receive(1, group=group))],
@@ -370,7 +370,7 @@ def test_leases_in_order_are_waited_for(world, broker) -> None:
         )
         (reply,) = effects.replies if waits else effects.prompt
         assert len(reply.result.messages) == 1
-        world.broker._opened.writer.write(effects.writes)
+        world.broker.writer.write(effects.writes)
 
 
 # --- bounds -----------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def test_verify_finds_what_the_broker_has_met_if_nothing_else_is_found(make_worl
     meta = {"format": 1, "log_id": "5eed5eed5eed5eed", "shards": 1, "clock": "simulated"}
     replace_file(world.disk, "", "meta", orjson.dumps({**meta, "segment_bytes": SEGMENT}))
     assert verify_directory(world.disk).clean
-    world.broker._opened.broker.shard.problems.append("something is lost")
+    world.broker.shard.problems.append("something is lost")
     send(world, "x", 1)
     checkpoint(world)
     (found,) = verify_directory(world.disk).findings.kept
@@ -357,7 +357,7 @@ def test_row_12_offsets_whose_log_is_damaged_become_holes(make_world) -> None:
     expected = take(world, "before")
     start = view(world).log_start
     segment = f"shard-00/log/{start:020d}.log"
-    log = world.broker._opened.broker.shard.log
+    log = world.broker.shard.log
     after = log.frame(log.frame(start + HEADER_BYTES).end + HEADER_BYTES)
     queue = f"shard-00/queues/{names(world, 'queues')[0]}"
     world.disk.open(f"{queue}/{world.disk.list(queue)[0]}").truncate(20)

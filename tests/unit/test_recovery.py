@@ -291,7 +291,7 @@ def test_row_14_refuses_a_hand_over_of_what_no_file_has(world) -> None:
     from horolog.broker.life.replay import Replay
     from horolog.log.frame import HEADER_BYTES, parse
 
-    shard = world.broker._opened.broker.shard
+    shard = world.broker.shard
     content = world.disk.open(LOG).read(0, 65_536)
     at, frames = 0, []
     while (header := parse(content, at)) is not None:

@@ -323,7 +323,7 @@ def test_only_a_damaged_log_is_passed_over(world, broker, monkeypatch) -> None:
     def fails(position: int) -> bytes:
         raise HorologError(ErrorCode.DISK_FAILED, "read: Input/output error")
 
-    monkeypatch.setattr(broker._opened.broker.shard.log, "message", fails)
+    monkeypatch.setattr(broker.shard.log, "message", fails)
     with pytest.raises(HorologError, match="Input"):
         send(world, made("a"))
 

@@ -93,9 +93,9 @@ def test_a_message_moves_between_all_places(world, broker, old, new, restart) ->
 def test_the_frame_is_one_and_survives_whole_or_not_at_all(world, broker) -> None:
     due = send(world, "m", 5_000)
     answer = Answer(Reschedule("t", "m", due, due + 60_000))
-    frames = broker._opened.broker.shard.log.last_frame
+    frames = broker.shard.log.last_frame
     broker.step([answer])
-    shard = broker._opened.broker.shard
+    shard = broker.shard
     assert shard.log.last_frame != frames
     position = shard.log.last_frame + HEADER_BYTES
     broker.settle()
@@ -190,7 +190,7 @@ def test_all_copies_go_on_as_one(world, broker) -> None:
 
 def test_refusals_change_nothing(world, broker) -> None:
     due = send(world, "m", 5_000)
-    before = broker._opened.broker.shard.log.end
+    before = broker.shard.log.end
     assert broker.ask(Reschedule("t", "x", due, due + 1)).status is RescheduleStatus.NOT_FOUND
     assert broker.ask(Reschedule("t", "m", due + 1, due)).status is RescheduleStatus.NOT_FOUND
     with pytest.raises(HorologError) as refused:
@@ -205,7 +205,7 @@ def test_refusals_change_nothing(world, broker) -> None:
         broker.ask(Reschedule("t", "m", due, due + 1))
     assert refused.value.code is ErrorCode.DISK_FULL
     world.disk.capacity_bytes = None
-    assert broker._opened.broker.shard.log.end - before <= 3 * 64, "marks at most"
+    assert broker.shard.log.end - before <= 3 * 64, "marks at most"
     pass_time(world, 4_000)
     assert take(world) == [("m", due)]
     assert (
@@ -361,7 +361,7 @@ def test_what_was_delivered_long_ago_is_known_by_the_log(world, broker, due_in, 
     if restart:
         world.reopen()
         broker = world.broker
-    shard = broker._opened.broker.shard
+    shard = broker.shard
     assert not shard.delay.hours
     assert not shard.delay.far.runs
     assert broker.ask(Recall("t", "m", due)).status is RecallStatus.ALREADY_DELIVERED

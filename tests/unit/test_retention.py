@@ -228,7 +228,7 @@ def test_reading_below_the_start_is_a_clean_error(small) -> None:
     send(small, "old", 200)
     checkpoint(small)
     age(small)
-    shard = small.broker._opened.broker.shard
+    shard = small.broker.shard
     hole = shard.log.record(100, 50)
     assert hole.dropped
     assert "older than the retention" in hole.why
@@ -336,7 +336,7 @@ def test_a_checkpoint_that_fails_for_want_of_space_leaves_nothing_unsynced(
     checkpoint(world)
     send(world, "b", 40, due_ms=due)
     send(world, "c", 10)
-    shard = world.broker._opened.broker.shard
+    shard = world.broker.shard
     was = shard.checkpoint_position
     failed = []
 

@@ -199,7 +199,7 @@ def test_a_damaged_page_of_an_hour_is_repaired_without_reading_the_hour_for_each
     monkeypatch.setattr(
         EntryFiles, "entries", lambda self, rows: (read.append(len(rows)), entries(self, rows))[1]
     )
-    delay = broker._opened.broker.shard.delay
+    delay = broker.shard.delay
     (hour,) = [each for each in delay.hours.values() if each.count]
     delay.repair_entries(refs_of(hour.source_id, np.arange(count - 64, count)))
     assert bytes(world.disk.open(index).view()) == whole

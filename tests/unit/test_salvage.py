@@ -350,9 +350,9 @@ def test_any_damaged_frame_can_be_salvaged(world, seed) -> None:
     salvage(world.disk, SHARD, meta_of(world), found)
     for _ in range(2):
         world.reopen()
-        world.broker._opened.broker.shard.check_invariants()
+        world.broker.shard.check_invariants()
     for topic in ("t", "u"):
-        if topic not in world.broker._opened.broker.shard.topics.by_name:
+        if topic not in world.broker.shard.topics.by_name:
             world.broker.ask(CreateTopic(topic, TopicType.MIXED, 2))
     send(world, ["new"], in_ms=90_000)
     world.clock.advance(200_000)
@@ -360,7 +360,7 @@ def test_any_damaged_frame_can_be_salvaged(world, seed) -> None:
     assert "new" in take_all(world, "after")
     checkpoint(world)
     world.reopen()
-    world.broker._opened.broker.shard.check_invariants()
+    world.broker.shard.check_invariants()
 
 
 # --- the command ------------------------------------------------------------------------------------

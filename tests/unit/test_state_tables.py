@@ -56,7 +56,7 @@ def test_every_state_is_reached_and_left_and_every_event_used(name) -> None:
 
 
 def test_a_checkpoint_that_nobody_began_cannot_end(world) -> None:
-    checkpoints = world.broker._opened.broker.checkpoints
+    checkpoints = world.broker.core.checkpoints
     with pytest.raises(AssertionError, match="illegal event: durable in state none"):
         checkpoints.done(0)
     with pytest.raises(AssertionError, match="illegal event: failed in state none"):

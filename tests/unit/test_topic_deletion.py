@@ -178,7 +178,7 @@ def test_no_turn_follows_the_other_while_messages_cannot_be_filed(world) -> None
         broker.settle()
         assert gone.result.code is ErrorCode.DISK_FULL
         assert gone.result.retriable
-        assert not broker._opened.broker._has_more()
+        assert not broker.core._has_more()
     world.disk.capacity_bytes = None
     world.clock.advance(1_001)
     broker.settle()

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from horolog.broker.adopt.staging import Place
-from horolog.broker.broker import Input
+from horolog.broker.broker import Broker, Input
 from horolog.broker.effects import Now, Reply
 from horolog.broker.life.checkpoint_job import CheckpointJob
 from horolog.broker.life.opening import Opened, ShardMeta, open_shard
@@ -22,7 +22,7 @@ from horolog.clock import SimulatedClock
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.segment import SegmentReader, Write
+from horolog.log.segment import SegmentReader, SegmentWriter, Write
 from horolog.protocol.commands import Command
 from horolog.protocol.tier_commands import LookElsewhere
 from horolog.protocol.transaction_commands import CheckDue
@@ -124,10 +124,21 @@ class SimBroker:
             reader.close()
 
     @property
+    def core(self) -> Broker:
+        """The core of this life."""
+        assert self._opened is not None
+        return self._opened.broker
+
+    @property
+    def writer(self) -> SegmentWriter:
+        """What writes the log of this life."""
+        assert self._opened is not None
+        return self._opened.writer
+
+    @property
     def shard(self) -> Shard:
         """The state of this life."""
-        assert self._opened is not None
-        return self._opened.broker.shard
+        return self.core.shard
 
     @property
     def durable(self) -> int:
@@ -151,17 +162,16 @@ class SimBroker:
 
     def step(self, answers: list[Answer]) -> None:
         """One turn with these commands, then perhaps some of the disk's work."""
-        assert self._opened is not None
-        broker = self._opened.broker
+        core = self.core
         wall = self._clock.wall_ms()
         now = Now(wall, self._clock.monotonic_ms())
         inputs = [Input(answer, answer.command) for answer in answers]
-        effects = broker.begin(inputs, now, commit=self._commit, durable=self._durable)
+        effects = core.begin(inputs, now, commit=self._commit, durable=self._durable)
         early = effects.prompt.copy()
         for reply in early:
             self._release(reply)
         self._release_held()
-        broker.go_on(now, effects)
+        core.go_on(now, effects)
         self.watch.see(effects.writes, wall)
         is_busy = bool(answers or effects.writes or effects.replies or effects.prompt)
         self._check_after(is_busy, (wall, self._commit, self._durable, self._jobs_done))
@@ -196,15 +206,13 @@ class SimBroker:
 
     def check_invariants(self, *, rows: bool) -> None:
         """What must hold between two steps; with `rows` of every message too."""
-        assert self._opened is not None
-        self._opened.broker.check_invariants()
+        self.core.check_invariants()
         if rows:
             self.shard.check_rows()
 
     def work_disk(self) -> None:
         """Write what is there and, by the flush policy, sync it; then the commit position moves."""
-        assert self._opened is not None
-        writer, disk = self._opened.writer, self._opened.broker.disk
+        writer, disk = self.writer, self.core.disk
         writes, self._unwritten = self._unwritten, []
         writer.keep_free = disk.keep_free
         end = self._end
@@ -219,7 +227,6 @@ class SimBroker:
         disk.is_confined = writer.is_confined
 
     def _finish_checkpoint(self) -> None:
-        assert self._opened is not None
         assert self._job is not None
         job, self._job = self._job, None
         self._next_in = 0  # the end of a job is told by a turn
@@ -229,12 +236,11 @@ class SimBroker:
         except HorologError as error:
             if error.code is not ErrorCode.DISK_FULL:
                 raise
-            self._opened.broker.checkpoints.failed()
+            self.core.checkpoints.failed()
             return
-        self._opened.broker.checkpoints.done(job.checkpoint.position)
+        self.core.checkpoints.done(job.checkpoint.position)
 
     def _make_runs(self) -> None:
-        assert self._opened is not None
         assert self._far_job is not None
         job, self._far_job = self._far_job, None
         self._next_in = 0
@@ -244,14 +250,13 @@ class SimBroker:
         except HorologError as error:
             if error.fatal:
                 raise
-            self._opened.broker.job_failed()
+            self.core.job_failed()
             return
-        self._opened.broker.job_done()
+        self.core.job_done()
 
     def want_checkpoint(self) -> None:
         """Ask for a checkpoint at the next turn."""
-        assert self._opened is not None
-        self._opened.broker.checkpoints.want()
+        self.core.checkpoints.want()
 
     def settle(self, turns: int = 200) -> None:
         """Turns without commands until nothing is under way and nothing is due."""
