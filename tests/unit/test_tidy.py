@@ -40,6 +40,7 @@ FORBIDDEN_DEFS = {"data", "info", "handle", "process", "manager", "utils"}
 MAY_IMPORT = {
     "protocol": set(),
     "storage": set(),
+    "access": set(),
     "log": {"protocol", "storage"},
     "delay": {"protocol", "storage", "log"},
     "lake/core": {"protocol", "storage", "log", "delay"},

@@ -5,7 +5,8 @@ Deterministic: the same state, inputs and times give the same effects.  One step
 1. frames that are committed are applied: their messages become visible, scheduled ones are filed;
 2. parked polls are served, leases of living clients renewed;
 3. commands are decided, in the order they came;
-4. their control records, then the sends, then what is due, and firings of recurring schedules are appended to the log;
+4. appended to the log are pieces of bulk recalls, the control records, the messages of the turn (ends of transactions,
+   adoptions, dead letters, sends), then what is due, and firings of recurring schedules;
 5. a mark, or the start of a checkpoint, if it is time.
 
 Everything answered waits for the commit position but leases and empty polls
