@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from audited import message
 
-from horolog.delay.far.adopted import Adoption, Origin
+from horolog.delay.far.adopted import Adoption, Provenance
 from horolog.delay.far.run_state import decode_run_state
 from horolog.delay.run.reader import RunInfo
 from horolog.delay.state import EntryState
@@ -124,7 +124,7 @@ def test_an_adopted_run_is_cut_as_a_commit_cuts_it(tmp_path, from_row, position,
     row, state, at = np.array([(-1, 0, 0), *settled, (7, 4, 2_600)], np.int64).T
     cut = Cut(1, FAR_MS + from_row * HOUR_MS, 1_000, 2_400, 2_900)
     target = Target(plan_text(plan), str(new))
-    found = _made_anew(target, File(info, Origin(position, 0, 1, 1)), [cut], row, state, at)
+    found = _made_anew(target, File(info, Provenance(position, 0, 1, 1)), [cut], row, state, at)
     assert {name: found[name] for name in expected} == expected
     assert (new / "shard-00" / "runs" / "adopted.x.run").read_bytes() == (
         old / "shard-00" / "runs" / "adopted.x.run"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from horolog.delay.far.adopted import AdoptedRun, Adoption, Origin
+from horolog.delay.far.adopted import AdoptedRun, Adoption, Provenance
 from horolog.delay.far.names import registry_row, state_file
 from horolog.delay.far.run_state import encode_run_state
 from horolog.delay.run.format import run_path
@@ -51,7 +51,7 @@ class File(NamedTuple):
     """A file of an adoption."""
 
     info: RunInfo
-    origin: Origin
+    provenance: Provenance
 
 
 class Missing(NamedTuple):
@@ -66,12 +66,12 @@ def look_for(plan: LogPlan, adoptions: Sequence[Adoption]) -> tuple[list[File], 
     storage = files_of(plan.root)
     there, missing = [], []
     for adoption in adoptions:
-        for info, origin in adoption.runs(()):
+        for info, provenance in adoption.runs(()):
             try:
                 Run.open(storage, _RUNS, info.name, plan.log_id).close()
-                there.append(File(info, origin))
+                there.append(File(info, provenance))
             except HorologError as error:
-                missing.append(Missing(File(info, origin), error.message))
+                missing.append(Missing(File(info, provenance), error.message))
     return there, missing
 
 
@@ -91,8 +91,8 @@ def settled_rows(every: DataFrame, files: Sequence[File], others: Sequence[int])
 
 def _of_files(files: Sequence[File], others: Sequence[int]) -> Task:
     starts: dict[int, list[tuple[int, int, int]]] = {}
-    for number, (info, origin) in enumerate(files):
-        starts.setdefault(origin.position, []).append((origin.first_row, info.rows, number))
+    for number, (info, provenance) in enumerate(files):
+        starts.setdefault(provenance.position, []).append((provenance.first_row, info.rows, number))
     tables = {position: np.array(rows, np.int64) for position, rows in starts.items()}
     adopted, others_at = np.array(list(tables), np.int64), np.array(others, np.int64)
 
@@ -194,10 +194,10 @@ def _made_anew(
     path = run_path(_RUNS, info.name)
     copy_file(files_of(plan.root).path(path), target, path, info.size)
     opened = Run.open(target.storage, _RUNS, info.name, plan.log_id)
-    run = AdoptedRun(info, 0, lambda _: opened, file.origin)
+    run = AdoptedRun(info, 0, lambda _: opened, file.provenance)
     left = np.isin(state, _RECALLED)
     for cut in cuts:
-        if cut.begun > file.origin.position:
+        if cut.begun > file.provenance.position:
             before = left & (position < cut.committed)
             _settle_recalled(run, row[before], state[before])
             left &= ~before

@@ -24,7 +24,7 @@ from zlib_ng.zlib_ng import crc32
 from horolog.delay.entry import is_readable, record_crcs
 from horolog.delay.far.adopted import (
     AdoptedRun,
-    Origin,
+    Provenance,
     adopted_name,
     is_adopted_name,
     stamp_of,
@@ -254,7 +254,7 @@ def _check_run(run: Run, claim: FileRow, field: str, topic: int, queues: int) ->
 
 def _bad_rows(run: Run, rows: npt.NDArray[np.int64], queues: int) -> npt.NDArray[np.int64]:
     """Those of these rows that could not be handed over."""
-    shown = AdoptedRun(run.info, 0, lambda name: run, Origin(0, 0, queues, 0))
+    shown = AdoptedRun(run.info, 0, lambda name: run, Provenance(0, 0, queues, 0))
     entries = run.entries(rows)
     records = run.records(entries)
     good = is_readable(entries) & (entries["origin"] == 0)

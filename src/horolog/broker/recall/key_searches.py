@@ -62,7 +62,7 @@ class KeySearches:
             names = [
                 name
                 for name, run in self._shard.delay.far.runs.items()
-                if isinstance(run, AdoptedRun) and run.origin.topic == topic and run.waiting > 0
+                if isinstance(run, AdoptedRun) and run.provenance.topic == topic and run.waiting > 0
             ]
             if not names or not command.key:
                 return []

@@ -94,11 +94,14 @@ class Adoption(NamedTuple):
             del fields["fingerprint"]
         return {**fields, "files": [file._asdict() for file in self.files]}
 
-    def runs(self, without: Collection[str]) -> Iterator[tuple[RunInfo, Origin]]:
+    def runs(self, without: Collection[str]) -> Iterator[tuple[RunInfo, Provenance]]:
         """The files as runs, but those of these names; not opened: a commit has looked at them."""
         for file in self.files:
             if file.name not in without:
-                yield file.as_run, Origin(self.position, file.first_row, self.queues, self.topic)
+                yield (
+                    file.as_run,
+                    Provenance(self.position, file.first_row, self.queues, self.topic),
+                )
 
     @staticmethod
     def of(position: int, fields: dict[str, Any]) -> Adoption:
@@ -107,8 +110,14 @@ class Adoption(NamedTuple):
         return Adoption(position, **{**fields, "files": files})
 
 
-class Origin(NamedTuple):
-    """Where an adopted run's rows come from."""
+class Provenance(NamedTuple):
+    """What an ADOPT record says of all rows of a run; with it each row has its origin.
+
+    position   log position of the record
+    first_row  the row in the adoption of the run's first row
+    queues     how many the topic had
+    topic      its number
+    """
 
     position: int
     first_row: int
@@ -116,35 +125,35 @@ class Origin(NamedTuple):
     topic: int
 
     @staticmethod
-    def of(row: dict[str, Any]) -> Origin | None:
+    def of(row: dict[str, Any]) -> Provenance | None:
         """From a run's row in the registry of a checkpoint; None if it is none of these."""
         if "position" not in row:
             return None
-        return Origin(*(row[name] for name in Origin._fields))
+        return Provenance(*(row[name] for name in Provenance._fields))
 
 
 class AdoptedRun(FarRun):
     """A run in use whose rows are shown with the origins that its adoption gave them."""
 
     def __init__(
-        self, info: RunInfo, source_id: int, open_run: Callable[[str], Run], origin: Origin
+        self, info: RunInfo, source_id: int, open_run: Callable[[str], Run], provenance: Provenance
     ) -> None:
         super().__init__(info, source_id, LEVEL, open_run)
-        self.origin = origin
+        self.provenance = provenance
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
         """ENTRY rows with their real origins; one that is damaged keeps a wrong sum."""
         entries = self.file.entries(rows)
         good = is_readable(entries)
-        entries["origin"] = self.origin.position
-        entries["row"] += np.uint32(self.origin.first_row)
+        entries["origin"] = self.provenance.position
+        entries["row"] += np.uint32(self.provenance.first_row)
         sums = entry_sums(entries)
         entries["sum"] = np.where(good, sums, ~sums)
         return entries
 
     def crc_origins(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """What the CRCs of these entries' records are started from: as in the file."""
-        rows = entries["row"] - np.uint32(self.origin.first_row)
+        rows = entries["row"] - np.uint32(self.provenance.first_row)
         return np.zeros(len(entries), np.uint64), rows
 
     def agree(
@@ -168,17 +177,17 @@ class AdoptedRun(FarRun):
         same = heads["kind"] == Kind.SCHEDULED
         for name in ("size", "due_ms", "topic", "key"):
             same &= heads[name] == entries[name][rows]
-        same &= (queues >= 0) & (queues < self.origin.queues)
+        same &= (queues >= 0) & (queues < self.provenance.queues)
         good[rows] = same
         return good
 
     def waiting_by_topic(self) -> dict[int, int]:
         """Topic id → what waits; there is one topic, so the file need not be opened."""
-        return {self.origin.topic: self.waiting} if self.waiting > 0 else {}
+        return {self.provenance.topic: self.waiting} if self.waiting > 0 else {}
 
     def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
         """(hours, counts) of what waits, ascending; of a single hour without opening the file."""
-        if topic not in (None, self.origin.topic) or self.waiting <= 0:
+        if topic not in (None, self.provenance.topic) or self.waiting <= 0:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         first, last = self.info.first_ms // HOUR_MS, self.info.last_ms // HOUR_MS
         if first < last:
@@ -194,9 +203,9 @@ class AdoptedRun(FarRun):
         """Row of each origin, −1 where it is none of this run's; the place of a row follows from its number."""
         del due_ms  # not needed, so a damaged row is found too
         found = np.full(len(origin), -1, np.int64)
-        mine = np.flatnonzero(origin == np.uint64(self.origin.position))
+        mine = np.flatnonzero(origin == np.uint64(self.provenance.position))
         if len(mine) and origin_rows is not None:
-            first_row = self.origin.first_row
+            first_row = self.provenance.first_row
             found[mine] = rows_within(origin_rows[mine], first_row, self.info.rows)
         return found
 

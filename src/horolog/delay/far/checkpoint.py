@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import Damaged
-from horolog.delay.far.adopted import AdoptedRun, Origin
+from horolog.delay.far.adopted import AdoptedRun, Provenance
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.names import damaged_buffer, damaged_run, registry_row, state_file
 from horolog.delay.far.run import FarRun
@@ -139,10 +139,10 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
 
 
 def _run_of(far: FarStore, info: RunInfo, row: dict[str, Any]) -> FarRun:
-    source_id, origin = far.take_source_id(), Origin.of(row)
-    if origin is None:
+    source_id, provenance = far.take_source_id(), Provenance.of(row)
+    if provenance is None:
         return FarRun(info, source_id, row["level"], far.open_run)
-    return AdoptedRun(info, source_id, far.open_run, origin)
+    return AdoptedRun(info, source_id, far.open_run, provenance)
 
 
 def _state_path(far: FarStore, run: FarRun) -> str:

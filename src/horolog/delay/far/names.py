@@ -20,7 +20,7 @@ def state_file(name: str, version: int) -> str:
 
 def registry_row(run: FarRun) -> dict[str, Any]:
     """A run in the registry of a checkpoint."""
-    adopted = run.origin._asdict() if isinstance(run, AdoptedRun) else {}
+    adopted = run.provenance._asdict() if isinstance(run, AdoptedRun) else {}
     return {
         **adopted,
         "name": run.info.name,

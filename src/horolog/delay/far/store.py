@@ -215,13 +215,13 @@ class FarStore:
         """Forget a run; its file goes when no kept checkpoint names it."""
         run = self.runs.pop(name)
         if isinstance(run, AdoptedRun):
-            self.finished[name] = run.origin.position
+            self.finished[name] = run.provenance.position
         self._opened.drop(name)
 
     def adopt(self, adoption: Adoption) -> None:
         """Take over the files of a committed adoption, but for `missing` ones."""
-        for info, origin in adoption.runs({each.file.name for each in self.missing}):
-            self.take_in(AdoptedRun(info, self.take_source_id(), self.open_run, origin))
+        for info, provenance in adoption.runs({each.file.name for each in self.missing}):
+            self.take_in(AdoptedRun(info, self.take_source_id(), self.open_run, provenance))
             self.compaction.moved(info.first_ms)
         self._asked = None
 
@@ -250,7 +250,7 @@ class FarStore:
             and not run.states.in_flight
             and run.journal is None
             and run.counts.limit_ms + HOUR_KEEP_MS <= now_ms
-            and not (isinstance(run, AdoptedRun) and run.origin.position >= position)
+            and not (isinstance(run, AdoptedRun) and run.provenance.position >= position)
         ]
         source_ids = [self.runs[name].source_id for name in gone]
         for name in gone:

@@ -203,7 +203,9 @@ def _runs(lake: Lake, host: TierHost, offload: Offload) -> list[FrozenView]:
         bits = np.packbits(gone, bitorder="little").tobytes() if bool(gone.any()) else b""
         path = f"{host.delay.far.directory}/{run.info.name}.run"
         origin = (
-            (run.origin.position, run.origin.first_row) if isinstance(run, AdoptedRun) else None
+            (run.provenance.position, run.provenance.first_row)
+            if isinstance(run, AdoptedRun)
+            else None
         )
         found.append(FrozenView(path, first, stop, bits, origin))
     return found
