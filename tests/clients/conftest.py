@@ -9,7 +9,7 @@ import pytest
 from access_files import access_file
 from conformance_table import runs_of
 
-from horolog.server.tls import _self_signed
+from horolog.server.tls import self_signed
 from horolog.testing.broker import BrokerProcess
 
 ACCESS = """
@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of 127.0.0.1, beside its key; clients that look at it are told to trust it."""
     path = tmp_path_factory.mktemp("tls") / "broker.crt"
-    chain, key = _self_signed("127.0.0.1")
+    chain, key = self_signed("127.0.0.1")
     path.write_bytes(chain)
     path.with_suffix(".key").write_bytes(key)
     return path

@@ -9,7 +9,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import CreateTopic, MessageType, Receive, SendMessages, TopicType
 from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.testing.disk import Killed
-from horolog.testing.sim_backoff import BY_LIST, BY_POWER, LEASE_MS, _receive
+from horolog.testing.sim_backoff import BY_LIST, BY_POWER, LEASE_MS, receive_of
 from horolog.testing.sim_broker import DIRECTORY, Answer
 from horolog.testing.sim_checks import History, PromiseBroken
 from horolog.testing.sim_clients import TOPICS
@@ -144,7 +144,7 @@ def committed() -> Simulation:
         sim._ask(*sim.back_offs.turn(TOPICS, sim.clock.wall_ms(), sim.clock.monotonic_ms())[0])
         sim.broker.settle()
         sim._collect()
-    sim._ask(commit, Answer(_receive(BY_LIST)))
+    sim._ask(commit, Answer(receive_of(BY_LIST)))
     sim.broker.settle()
     assert all(answer.done for answer in sim.answers)
     return sim
@@ -160,7 +160,7 @@ def test_a_lease_that_a_kill_kept_from_its_consumer_is_an_attempt(committed) -> 
         committed._collect()
     committed._crash()
     committed.clock.advance(LEASE_MS)
-    committed._ask(Answer(_receive(BY_LIST)))
+    committed._ask(Answer(receive_of(BY_LIST)))
     committed.broker.settle()
     (received,) = committed.answers
     assert {each.attempt for each in received.result.messages} == {2}
@@ -176,7 +176,7 @@ def test_a_load_that_was_killed_after_its_answer_is_still_promised(committed) ->
 
 
 def test_a_lease_that_lasts_longer_after_a_start_is_noticed(committed) -> None:
-    committed._ask(Answer(_receive(BY_POWER)))
+    committed._ask(Answer(receive_of(BY_POWER)))
     committed.broker.settle()
     committed._collect()
     rows = committed.back_offs._rows.values()

@@ -152,9 +152,9 @@ def test_a_manifest_cannot_lead_out_of_the_directory(tmp_path: Path) -> None:
     for path in ("../meta", "/etc/meta", "a//b", "."):
         content["files"] = [{"path": path, "bytes": 1, "crc32": 0, "number": 1}]
         fields = {name: content[name] for name in content if name != "crc32"}
-        from horolog.backup.manifest import _sum
+        from horolog.backup.manifest import crc_of
 
-        (tmp_path / "manifest.json").write_bytes(orjson.dumps({**fields, "crc32": _sum(fields)}))
+        (tmp_path / "manifest.json").write_bytes(orjson.dumps({**fields, "crc32": crc_of(fields)}))
         with pytest.raises(HorologError, match="leads out of the directory"):
             read_manifest(Disk(tmp_path), "BACKUP")
 

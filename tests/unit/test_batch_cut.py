@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.limits import MESSAGES_PER_SEND_MAX
-from horolog.protocol.remoting.batch import ITEM_MIN, _cut_each, _cut_even, cut
+from horolog.protocol.remoting.batch import ITEM_MIN, cut, cut_each, cut_even
 
 
 def item(body: bytes, text: bytes, flag: int = 0) -> bytes:
@@ -24,7 +24,7 @@ def shown(body: bytes) -> object:
 
 
 def shown_each(body: bytes) -> object:
-    flags, bodies, texts, fault = _cut_each(body)
+    flags, bodies, texts, fault = cut_each(body)
     return flags, bodies, texts, fault and fault.message
 
 
@@ -54,13 +54,13 @@ def test_a_batch_is_cut_the_same_way(
 
 def test_even_batches_are_cut_with_one_call_and_others_are_not() -> None:
     even = [item(b"%03d" % n, b"k%03d" % n, n) for n in range(40)]
-    found = _cut_even(b"".join(even))
+    found = cut_even(b"".join(even))
     assert found is not None
     assert list(found.bodies) == [b"%03d" % n for n in range(40)]
-    assert _cut_even(b"".join([*even[:20], item(b"0123", b"k01"), *even[20:]])) is None
-    assert _cut_even(even[0]) is None  # one
-    assert _cut_even(bytes(ITEM_MIN) * 3) is None
-    assert _cut_even(even[0] * (MESSAGES_PER_SEND_MAX + 1)) is None
+    assert cut_even(b"".join([*even[:20], item(b"0123", b"k01"), *even[20:]])) is None
+    assert cut_even(even[0]) is None  # one
+    assert cut_even(bytes(ITEM_MIN) * 3) is None
+    assert cut_even(even[0] * (MESSAGES_PER_SEND_MAX + 1)) is None
 
 
 @pytest.mark.parametrize("size", [-1, 0, 22, 1 << 31])

@@ -15,7 +15,7 @@ import pytest
 from horolog import __version__
 from horolog.cli.checkup.answers import Answers
 from horolog.cli.checkup.check import State, is_well
-from horolog.cli.checkup.local_process import LocalProcess, _address
+from horolog.cli.checkup.local_process import LocalProcess, address_of
 from horolog.cli.checkup.running import examine
 from horolog.cli.checkup.stopped import check_stopped
 from horolog.server.open_broker import open_engine
@@ -206,4 +206,4 @@ def test_a_broker_that_knows_no_overview() -> None:
 )
 def test_addresses_as_the_kernel_writes_them(text: str, address: str) -> None:
     """On a little-endian machine, as every one that CI has."""
-    assert _address(text) == ip_address(address)
+    assert address_of(text) == ip_address(address)

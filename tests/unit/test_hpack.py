@@ -13,9 +13,9 @@ from horolog.protocol.http2.hpack import (
     STATIC,
     TABLE_BYTES,
     Decoder,
-    _encode_integer,
-    _integer,
+    decode_integer,
     encode,
+    encode_integer,
 )
 
 DATE_21 = (b"date", b"Mon, 21 Oct 2013 20:13:21 GMT")
@@ -105,8 +105,8 @@ def size_of(decoder: Decoder) -> int:
     ("value", "prefix_bits", "raw"), [(10, 5, "0a"), (1337, 5, "1f9a0a"), (42, 8, "2a")]
 )
 def test_an_integer_of_the_rfc(value, prefix_bits, raw) -> None:
-    assert _encode_integer(value, prefix_bits, 0).hex() == raw
-    assert _integer(bytes.fromhex(raw), 0, prefix_bits) == (value, len(raw) // 2)
+    assert encode_integer(value, prefix_bits, 0).hex() == raw
+    assert decode_integer(bytes.fromhex(raw), 0, prefix_bits) == (value, len(raw) // 2)
 
 
 @pytest.mark.parametrize(("block", "field", "size"), SINGLE)

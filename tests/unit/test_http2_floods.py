@@ -25,7 +25,7 @@ from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, Type, frame
 
 SMALL = Limits(resets_burst=50, frames_burst=50, resets_per_second=10, frames_per_second=10)
 # A literal of 3 000 bytes that goes into the table, and eight fields of a byte that mean the same again.
-BOMB = b"".join((b"\x40\x01a", hpack._encode_integer(3_000, 7, 0), b"v" * 3_000, b"\xbe" * 8))
+BOMB = b"".join((b"\x40\x01a", hpack.encode_integer(3_000, 7, 0), b"v" * 3_000, b"\xbe" * 8))
 FLOODS = {
     "rapid reset": lambda i: headers(2 * i + 1) + frame(Type.RST_STREAM, 0, 2 * i + 1, bytes(4)),
     "streams that we must reset": lambda i: headers(2 * i + 1, hpack.encode(MALFORMED)),

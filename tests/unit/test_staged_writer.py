@@ -9,7 +9,7 @@ from horolog.delay.entry import ENTRY, record_crcs
 from horolog.delay.run import writer as run_writer
 from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
-from horolog.spark.staged_runs import _StagedWriter
+from horolog.spark.staged_runs import StagedWriter
 from horolog.storage.disk import Disk, DiskFile
 
 ROWS = 500
@@ -23,7 +23,7 @@ def often(monkeypatch) -> None:
 
 
 def write(tmp_path, rows: int = ROWS) -> None:
-    writer = _StagedWriter(Disk(tmp_path), "a", 7, rows)
+    writer = StagedWriter(Disk(tmp_path), "a", 7, rows)
     try:
         for first in range(0, rows, 50):
             entries = np.zeros(50, ENTRY)

@@ -120,6 +120,15 @@ def test_core_is_pure() -> None:
             assert not found, f"{path} imports {found}"
 
 
+def test_nobody_outside_imports_private_names() -> None:
+    """What is worth a test of its own has a name that says so, and a docstring."""
+    for path in OURS:
+        for node in statements(tree(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("horolog"):
+                private = {each.name for each in node.names if each.name.startswith("_")}
+                assert private <= {"__version__"}, f"{path} imports {private}"
+
+
 def test_imports_go_one_way() -> None:
     for part, allowed in MAY_IMPORT.items():
         for path in (SRC / part).rglob("*.py"):

@@ -23,7 +23,7 @@ from horolog.server.call import Call
 from horolog.server.door import Door, Intake
 from horolog.server.http2_link import Http2Link
 from horolog.server.ports import bind
-from horolog.server.tls import Certificate, _self_signed
+from horolog.server.tls import Certificate, self_signed
 
 DEADLINE_S = 20
 GREETING = frames.PREFACE + frames.settings({})
@@ -67,7 +67,7 @@ def with_door(
 
 def files(place: Path, name: str) -> tuple[Path, Path, str]:
     """A certificate and its key as files, and its text."""
-    certificate, key = _self_signed(name)
+    certificate, key = self_signed(name)
     paths = place / f"{name}.crt", place / f"{name}.key"
     paths[0].write_bytes(certificate)
     paths[1].write_bytes(key)

@@ -118,11 +118,12 @@ def encode_manifest(manifest: Manifest) -> bytes:
     }
     if not manifest.damaged:
         del fields["damaged"]
-    fields["crc32"] = _sum(fields)
+    fields["crc32"] = crc_of(fields)
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-def _sum(fields: dict[str, Any]) -> int:
+def crc_of(fields: dict[str, Any]) -> int:
+    """What a manifest with these fields has as `crc32`."""
     return crc32(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS))
 
 
@@ -136,7 +137,7 @@ def decode_manifest(content: bytes, field: str) -> Manifest:
         version = int(fields["format"])
         if version == FORMAT:
             expected = int(fields.pop("crc32"))
-            if expected != _sum(fields):
+            if expected != crc_of(fields):
                 raise ValueError("its check sum is wrong")
             del fields["format"]
             files = [_stored_file(file) for file in fields.pop("files")]

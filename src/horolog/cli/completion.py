@@ -67,7 +67,7 @@ def names(kind: str, url: str, incomplete: str) -> list[str]:
 
     listed: list[dict[str, Any]] = []
     with suppress(HorologError, UnreachableError):
-        page = {"limit": _NAMES_MAX, "after": _before(incomplete)}
+        page = {"limit": _NAMES_MAX, "after": before(incomplete)}
         listed = AdminClient(url, timeout_s=TIMEOUT_S).get(f"/v1/{kind}", page)[kind]
     found = [str(row["name" if kind == "topics" else "group"]) for row in listed]
     return [
@@ -77,12 +77,12 @@ def names(kind: str, url: str, incomplete: str) -> list[str]:
     ]
 
 
-def _before(incomplete: str) -> str:
+def before(incomplete: str) -> str:
     """What sorts directly before all names with this beginning, to begin a page there."""
     if not incomplete:
         return ""
     if incomplete[-1] <= "-":
-        return _before(incomplete[:-1])  # there is no letter before it
+        return before(incomplete[:-1])  # there is no letter before it
     return f"{incomplete[:-1]}{chr(ord(incomplete[-1]) - 1)}|"
 
 

@@ -167,7 +167,7 @@ def _writer(files: Sequence[File], target: Target, cuts: Sequence[Cut]) -> Task:
         def finish() -> None:
             number, pieces = parts.popitem()
             columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
-            run = _made_anew(target, files[number], cuts, *columns)
+            run = made_anew(target, files[number], cuts, *columns)
             written.append({"file": number, **run})
 
         for (number,), columns in groups_of(batches, ["file"], ["row", "state", "position"]):
@@ -181,7 +181,7 @@ def _writer(files: Sequence[File], target: Target, cuts: Sequence[Cut]) -> Task:
     return write
 
 
-def _made_anew(
+def made_anew(
     target: Target,
     file: File,
     cuts: Sequence[Cut],

@@ -150,7 +150,7 @@ def _new_context() -> ssl.SSLContext:
 
 
 def _load_own(context: ssl.SSLContext, host: str) -> None:
-    certificate, key = _self_signed(host)
+    certificate, key = self_signed(host)
     # The ssl module reads files only; this one needs no disk, which may be full or read-only.
     with os.fdopen(os.memfd_create("own.pem"), "wb") as chain:
         chain.write(key + certificate)
@@ -158,7 +158,7 @@ def _load_own(context: ssl.SSLContext, host: str) -> None:
         context.load_cert_chain(f"/proc/self/fd/{chain.fileno()}")
 
 
-def _self_signed(host: str) -> tuple[bytes, bytes]:
+def self_signed(host: str) -> tuple[bytes, bytes]:
     """Certificate and private key, as PEM."""
     # Large, and needed only where no certificate is configured.
     from cryptography import x509

@@ -109,7 +109,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], rows_per_file: int) -> Iterator
         yield pa.Table.from_batches(waiting)
 
 
-class _StagedWriter(RunWriter):
+class StagedWriter(RunWriter):
     """Syncs on the way while the next rows are encoded: else a task waits for the disk 6 % of its time."""
 
     def __init__(self, storage: Disk, name: str, log_id: int, rows: int) -> None:
@@ -176,7 +176,7 @@ class _TaskRuns:
         target = task.transaction.target
         n = len(due)
         queue = task.partition * 7919  # so that small partitions do not all begin with queue 0
-        writer = _StagedWriter(Disk(self._folder.path), name, target.log_id, n)
+        writer = StagedWriter(Disk(self._folder.path), name, target.log_id, n)
         try:
             for at in range(0, n, _STEP_ROWS):
                 rows = slice(at, min(n, at + _STEP_ROWS))

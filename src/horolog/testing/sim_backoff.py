@@ -129,7 +129,7 @@ class BackOffs(Actor):
             return [self._send()], f"send to {TOPIC}"
         if roll < 0.5 or not held:
             group = self._random.choice([BY_LIST, BY_POWER])
-            return [Answer(_receive(group))], f"{group} receives"
+            return [Answer(receive_of(group))], f"{group} receives"
         place = self._random.choice(held)
         row = self._rows[place]
         handle, row.handle = row.handle, ""
@@ -282,10 +282,10 @@ class BackOffs(Actor):
         return max(0, max(ends, default=0) - self._clock.monotonic_ms())
 
     def _receive_all(self, group: str) -> None:
-        found = self._broker.ask(_receive(group))
+        found = self._broker.ask(receive_of(group))
         self._received(group, found)
         while len(found.messages) == _ROOM:
-            found = self._broker.ask(_receive(group))
+            found = self._broker.ask(receive_of(group))
             self._received(group, found)
 
     def _check_letters(self, group: str, *, lost_allowed: bool) -> None:
@@ -315,7 +315,8 @@ def _make(name: str) -> CreateTopic | PutGroup:
     return PutGroup(name, GroupSettings(retry_max=ATTEMPTS - 1, backoff=_BACKOFF[name]))
 
 
-def _receive(group: str) -> Receive:
+def receive_of(group: str) -> Receive:
+    """A receive of one of the groups, which gives messages up."""
     return Receive(group, TOPIC, -1, "*", _ROOM, LEASE_MS, False, 0, group, gives_up=True)
 
 

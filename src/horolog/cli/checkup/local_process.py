@@ -88,11 +88,11 @@ def _listeners() -> Iterator[Listener]:
                 words = line.split()
                 if words[3] == _LISTENS:
                     address, _, port = words[1].partition(":")
-                    yield Listener(_address(address), int(port, 16), words[9])
+                    yield Listener(address_of(address), int(port, 16), words[9])
 
 
-def _address(text: str) -> _Address:
-    """The kernel writes 32-bit words in the machine's own order."""
+def address_of(text: str) -> _Address:
+    """An address as /proc has it: in 32-bit words, each in the machine's own order."""
     words = bytes.fromhex(text)
     packed = struct.pack(f"={len(words) // 4}I", *struct.unpack(f">{len(words) // 4}I", words))
     address = ip_address(packed)

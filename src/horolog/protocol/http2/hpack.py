@@ -48,7 +48,7 @@ LOWERED = b"\x20"
 _INTEGER_MAX = 1 << 28  # no index, length or size of ours is larger
 
 
-def _integer(block: bytes, at: int, prefix_bits: int) -> tuple[int, int]:
+def decode_integer(block: bytes, at: int, prefix_bits: int) -> tuple[int, int]:
     """An integer whose first bits lie in block[at], and the place after it (§5.1)."""
     limit = (1 << prefix_bits) - 1
     found = block[at] & limit
@@ -69,7 +69,7 @@ def _integer(block: bytes, at: int, prefix_bits: int) -> tuple[int, int]:
 
 def _string(block: bytes, at: int) -> tuple[bytes, int]:
     """A string, Huffman-coded or plain, and the place after it (§5.2)."""
-    length, start = _integer(block, at, 7)
+    length, start = decode_integer(block, at, 7)
     end = start + length
     if end > len(block):
         raise HpackFault("a header string is cut short")
@@ -107,7 +107,7 @@ class Decoder:
         while at < end:
             first = block[at]
             if first >= 0x80:
-                index, at = _integer(block, at, 7)
+                index, at = decode_integer(block, at, 7)
                 field = self._entry(index)
             elif first >= 0x40:
                 name, at = self._name(block, at, 6)
@@ -117,7 +117,7 @@ class Decoder:
             elif first >= 0x20:
                 if fields or left != self._list_bytes_max:
                     raise HpackFault("a change of the table's size stands after a field")
-                size, at = _integer(block, at, 5)
+                size, at = decode_integer(block, at, 5)
                 self._resize(size)
                 continue
             else:
@@ -130,7 +130,7 @@ class Decoder:
         return fields if left >= 0 else None
 
     def _name(self, block: bytes, at: int, prefix_bits: int) -> tuple[bytes, int]:
-        index, after = _integer(block, at, prefix_bits)
+        index, after = decode_integer(block, at, prefix_bits)
         return (self._entry(index)[0], after) if index else _string(block, after)
 
     def _entry(self, index: int) -> Field:
@@ -168,7 +168,8 @@ _INDEX_OF_FIELD = {field: index for index, field in reversed(list(enumerate(STAT
 _INDEX_OF_NAME = {field[0]: index for index, field in reversed(list(enumerate(STATIC, 1)))}
 
 
-def _encode_integer(value: int, prefix_bits: int, first: int) -> bytes:
+def encode_integer(value: int, prefix_bits: int, first: int) -> bytes:
+    """The inverse of `decode_integer`; `first` has the bits of the first byte before the prefix."""
     limit = (1 << prefix_bits) - 1
     if value < limit:
         return bytes((first | value,))
@@ -187,11 +188,11 @@ def encode(fields: Iterable[Field]) -> bytes:
     for field in fields:
         name, value = field
         if field in _INDEX_OF_FIELD:
-            out.append(_encode_integer(_INDEX_OF_FIELD[field], 7, 0x80))
+            out.append(encode_integer(_INDEX_OF_FIELD[field], 7, 0x80))
             continue
         index = _INDEX_OF_NAME.get(name, 0)
-        out.append(_encode_integer(index, 4, 0x00))
+        out.append(encode_integer(index, 4, 0x00))
         if not index:
-            out += [_encode_integer(len(name), 7, 0x00), name]
-        out += [_encode_integer(len(value), 7, 0x00), value]
+            out += [encode_integer(len(name), 7, 0x00), name]
+        out += [encode_integer(len(value), 7, 0x00), value]
     return b"".join(out)

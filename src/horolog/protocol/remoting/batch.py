@@ -58,7 +58,7 @@ class Rows(NamedTuple):
 
 def cut(body: bytes) -> Items:
     """The messages up to the first one that cannot be cut out."""
-    return _cut_even(body) or _cut_each(body)
+    return cut_even(body) or cut_each(body)
 
 
 def form_of(body: bytes) -> Form | None:
@@ -93,8 +93,8 @@ def rows_of(batches: Sequence[bytes], form: Form) -> Rows | None:
     return Rows(flags, raw[:, _ITEM.size : tail], raw[:, text_at:])
 
 
-def _cut_even(body: bytes) -> Items | None:
-    """The same with one call, if all messages have bodies of one size and properties of one size."""
+def cut_even(body: bytes) -> Items | None:
+    """`cut` with one call, if all messages have bodies of one size and properties of one size."""
     form = form_of(body)
     if form is None:
         return None
@@ -116,7 +116,8 @@ def _even(body_size: int, stored_size: int) -> struct.Struct:
     return struct.Struct(f"{_ITEM.format}{body_size}s{_TAIL.format[1:]}{stored_size}s")
 
 
-def _cut_each(body: bytes) -> Items:
+def cut_each(body: bytes) -> Items:
+    """`cut` of any body, one message after another."""
     flags: list[int] = []
     bodies: list[bytes] = []
     texts: list[bytes] = []
