@@ -12,11 +12,7 @@ from horolog.delay.damage import Damaged, quarantine_problem, quarantined_key
 from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.run_access import unreadable_key
 from horolog.errors import ErrorCode, HorologError
-from horolog.log.checkpoint import (
-    Checkpoint,
-    acked_runs,
-    held_leases,
-)
+from horolog.log.checkpoint import Checkpoint, acked_runs, held_leases
 from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
 from horolog.log.control_records import NO_HOLDER, Holder
 from horolog.ready.leases import Lease
@@ -40,6 +36,33 @@ def restore(
     """
     registry = checkpoint.registry
     _restore_names(shard, registry)
+    damaged = _restore_queues(shard, checkpoint)
+    for row in registry["hours"]:
+        bad = shard.delay.restore_hour(row, aside)
+        damaged += [bad] if bad else []
+    damaged += far_checkpoint.restore(
+        shard.delay.far,
+        registry.get("far", {}),
+        checkpoint.columns["far_settled"],
+        tolerant=tolerant,
+    )
+    _restore_consumers(shard, checkpoint, wall_ms, mono_ms)
+    for appended_ms, position in registry.get("appended", []):
+        shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
+    shard.lanes.restore(registry.get("lanes", []))  # an older horolog knew none
+    shard.halves.restore(registry, checkpoint.columns)
+    shard.handed_over = registry["handed_over"]
+    shard.recalled = registry["recalled"]
+    shard.expired = registry.get("expired", 0)  # an older horolog knew none
+    shard.store_ms = checkpoint.store_ms
+    shard.checkpoint_position = checkpoint.position
+    retention.restore(shard, checkpoint)
+    _restore_problems(shard, registry, wall_ms)
+    return damaged
+
+
+def _restore_queues(shard: Shard, checkpoint: Checkpoint) -> list[Damaged]:
+    """Consume queues, and the next offset of each; gives those whose files cannot be used."""
     damaged = []
     firsts = retention.firsts_of(checkpoint)
     # Most of many queues may be empty: what has no directory is not looked for one by one.
@@ -54,42 +77,6 @@ def restore(
             why = f"consume queue {queue_id} of topic {topic.name} {why}"
             damaged.append(Damaged("queues", name, (name,), why))
         topic.tails[queue_id] = length
-    for row in registry["hours"]:
-        bad = shard.delay.restore_hour(row, aside)
-        damaged += [bad] if bad else []
-    damaged += far_checkpoint.restore(
-        shard.delay.far,
-        registry.get("far", {}),
-        checkpoint.columns["far_settled"],
-        tolerant=tolerant,
-    )
-    for group, topic_id, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
-        progress = shard.ready.of(group, topic_id, queue)
-        progress.floor, progress.next = floor, next_offset
-    for group, topic_id, queue, first, stop in acked_runs(checkpoint):
-        shard.ready.of(group, topic_id, queue).acked.add(first, stop)
-    held = held_leases(checkpoint)
-    for row in checkpoint.columns["leases"].tolist():
-        group, topic_id, queue, attempt, grant, offset, granted_ms, duration_ms = row
-        holder = held.get((group, topic_id, queue, offset), NO_HOLDER)
-        lease = restored_lease(attempt, grant, granted_ms, duration_ms, holder, wall_ms, mono_ms)
-        shard.ready.restore_lease(group, topic_id, queue, offset, lease)
-    for appended_ms, position in registry.get("appended", []):
-        shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
-    shard.lanes.restore(registry.get("lanes", []))  # an older horolog knew none
-    shard.halves.restore(registry, checkpoint.columns)
-    shard.handed_over = registry["handed_over"]
-    shard.recalled = registry["recalled"]
-    shard.expired = registry.get("expired", 0)  # an older horolog knew none
-    shard.store_ms = checkpoint.store_ms
-    shard.checkpoint_position = checkpoint.position
-    retention.restore(shard, checkpoint)
-    shard.problems.restore(registry.get("problems", {}), shard.storage.exists, wall_ms)
-    for run in shard.delay.far.runs.values():
-        shard.problems.remove(unreadable_key(run.info.name))  # it has been opened
-    for source in (*shard.delay.hours.values(), *shard.delay.far.sources()):
-        if source.quarantined and not shard.problems.has(quarantined_key(source)):
-            shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it
     return damaged
 
 
@@ -120,6 +107,30 @@ def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
     shard.schedules.last = max(registry.get("last_schedule", 0), shard.schedules.last)
     shard.adoptions.update(registry.get("adoptions", []))
     shard.fingerprints.update(registry.get("fingerprints", {}))
+
+
+def _restore_consumers(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int) -> None:
+    """Progress of groups, what they have acknowledged above their floors, and live leases."""
+    for group, topic_id, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
+        progress = shard.ready.of(group, topic_id, queue)
+        progress.floor, progress.next = floor, next_offset
+    for group, topic_id, queue, first, stop in acked_runs(checkpoint):
+        shard.ready.of(group, topic_id, queue).acked.add(first, stop)
+    held = held_leases(checkpoint)
+    for row in checkpoint.columns["leases"].tolist():
+        group, topic_id, queue, attempt, grant, offset, granted_ms, duration_ms = row
+        holder = held.get((group, topic_id, queue, offset), NO_HOLDER)
+        lease = restored_lease(attempt, grant, granted_ms, duration_ms, holder, wall_ms, mono_ms)
+        shard.ready.restore_lease(group, topic_id, queue, offset, lease)
+
+
+def _restore_problems(shard: Shard, registry: dict[str, Any], wall_ms: int) -> None:
+    shard.problems.restore(registry.get("problems", {}), shard.storage.exists, wall_ms)
+    for run in shard.delay.far.runs.values():
+        shard.problems.remove(unreadable_key(run.info.name))  # it has been opened
+    for source in (*shard.delay.hours.values(), *shard.delay.far.sources()):
+        if source.quarantined and not shard.problems.has(quarantined_key(source)):
+            shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it
 
 
 def restored_lease(
