@@ -135,16 +135,7 @@ async def open_engine(
             # A broker that was killed while its clock was moved was further than it had written down.
             now.step_wall(max(0, opened.broker.shard.store_ms - now.wall_ms()))
         engine = Engine(opened, storage, now, flush)
-        engine.backups = Backups(
-            engine, Source(storage, data_dir, SHARD, meta.log_id, meta.segment_bytes)
-        )
-        engine.offloads = Offloads(engine, opened.broker.shard.tier, data_dir)
-        engine.adoptions = Adoptions(
-            engine,
-            Place(storage, SHARD, meta.log_id),
-            data_dir,
-            meta.segment_bytes,
-        )
+        _add_makers(engine, Source(storage, data_dir, SHARD, meta.log_id, meta.segment_bytes))
         if note is not None:
             engine.on_close(note.end)
         engine.on_close(lock.release)
@@ -155,6 +146,14 @@ async def open_engine(
         lock.release()
         raise
     return engine
+
+
+def _add_makers(engine: Engine, source: Source) -> None:
+    """What makes, or takes over, files of a data directory: backups, offloads, adoptions."""
+    engine.backups = Backups(engine, source)
+    engine.offloads = Offloads(engine, engine.broker.shard.tier, source.data_dir)
+    place = Place(source.storage, source.shard, source.log_id)
+    engine.adoptions = Adoptions(engine, place, source.data_dir, source.segment_bytes)
 
 
 def _how_it_ended(storage: Storage, note: CrashNote | None) -> list[str]:
