@@ -1,7 +1,7 @@
 """The wheel: a calendar queue whose pages are the seconds of the hours, with the coming ten seconds loaded.
 
 A calendar queue (R. Brown, 1988) puts an event on the page of its time without a search, and sorts a page only when its
-time comes.  Here a page is one second of a source on disk (`delay.source`); the wheel keeps those of the window
+time comes.  Here a page is one second of a store on disk; the wheel keeps those of the window
 in memory, each a `Slot` sorted by (due time, origin).
 
     It is 10:00:00.  A is due at 10:00:07.5, B at 10:00:09, C at 10:00:07.1, D at 13:30:00; nothing else waits.
@@ -80,7 +80,7 @@ class Taken(NamedTuple):
 _NOTHING = Taken(*(np.empty(0, np.int64) for _ in Taken._fields))
 
 
-class Source(Protocol):
+class Store(Protocol):
     """Where scheduled messages rest (`delay.store.DelayStore`)."""
 
     def next_waiting(self, second: int) -> int | None:
@@ -93,10 +93,10 @@ class Source(Protocol):
 
 
 class Wheel:
-    """The loaded window over a source."""
+    """The loaded window over a store."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._slots: dict[int, Slot] = {}
         self._order: list[int] = []  # heap of the seconds in _slots
         self._loading: Load | None = None
@@ -142,7 +142,7 @@ class Wheel:
                 if second is None or second > target:
                     self.loaded_until = max(self.loaded_until, target + 1)
                     return True
-                self._loading = self._source.open_span(second, target + 1, limit)
+                self._loading = self._store.open_span(second, target + 1, limit)
                 self.loaded_until = self._loading.stop
                 self._slot(second).loading = True
             assert self._loading.second < self.loaded_until, self.loaded_until
@@ -154,7 +154,7 @@ class Wheel:
 
     def _next_waiting(self) -> int | None:
         """The next second to load; never one that is loaded, whatever a damaged source says: its rows would be twice."""
-        second = self._source.next_waiting(self.loaded_until)
+        second = self._store.next_waiting(self.loaded_until)
         return None if second is None else max(second, self.loaded_until)
 
     def _finish(self, load: Load) -> None:
