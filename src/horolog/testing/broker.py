@@ -61,13 +61,13 @@ def _remove(directory: str) -> None:
 class BrokerProcess:
     """One `horolog serve`.  Make it, `start()` it (or enter it), and `close()` it (or leave it).
 
-    data_dir   kept; None: a temporary directory that `close` removes
-    clock      "simulated" (time moves only by `advance`) or "system"
-    flush      as `horolog serve --flush`
-    arguments  further flags of `horolog serve`
-    command    what is run instead of this installation's `horolog`
-    environment  added to the process's environment
-    ports      0: free ones, which a restart keeps, so that clients find the broker again
+    data_dir               kept; None: a temporary directory that `close` removes
+    clock                  "simulated" (time moves only by `advance`) or "system"
+    flush                  as `horolog serve --flush`
+    grpc_port, admin_port  0: free ones, which a restart keeps, so that clients find the broker again
+    arguments              further flags of `horolog serve`
+    command                what is run instead of this installation's `horolog`
+    environment            added to the process's environment
     """
 
     _popen: ClassVar[type[subprocess.Popen[str]]] = subprocess.Popen  # horolog's own tests fork
