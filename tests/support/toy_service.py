@@ -28,7 +28,6 @@ from horolog.server.http2_link import Http2Link
 
 _ECHOED = ("x-one", "x-two", "x-long", "x-empty")
 _STATUSES = {code.value[0]: code for code in grpc.StatusCode}
-UNKNOWN_STATUS = 99
 
 
 def path(name: str) -> str:

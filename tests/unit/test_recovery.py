@@ -192,7 +192,7 @@ def test_row_6_refuses_a_hole(world) -> None:
 
 def test_row_7_refuses_a_foreign_log(world, make_world) -> None:
     other = make_world()
-    other.broker._meta = other.broker._meta._replace(log_id=1)
+    other.broker.meta = other.broker.meta._replace(log_id=1)
     other.broker.open()
     fill(other)
     content = other.disk.open(LOG).read(0, 65_536)

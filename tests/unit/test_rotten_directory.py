@@ -122,7 +122,7 @@ def test_what_is_not_hit_is_served_after_a_start_or_a_salvage(killed, seeds) -> 
         except HorologError as error:
             assert error.code is ErrorCode.DAMAGED, (seed, hits)
             assert "horolog salvage" in error.message, (seed, hits, error.message)
-            meta = world.broker._meta
+            meta = world.broker.meta
             found = survey(world.disk, SHARD, meta)
             salvage(world.disk, SHARD, meta, found)
             given_up = len(found.lost)

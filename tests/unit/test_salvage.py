@@ -42,7 +42,7 @@ DEADLINE_S = 60.0
 
 
 def meta_of(world) -> ShardMeta:
-    return world.broker._meta
+    return world.broker.meta
 
 
 def send(world, ids: list[str], *, in_ms: int = 0, topic: str = "t") -> None:
@@ -291,7 +291,7 @@ def test_a_place_below_the_checkpoint_is_a_problem_until_its_bytes_are_removed(s
 def test_a_segment_of_another_log_is_not_given_up(world, make_world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     other = make_world()
-    other.broker._meta = other.broker._meta._replace(log_id=1)
+    other.broker.meta = other.broker.meta._replace(log_id=1)
     other.broker.open()
     content = other.disk.open(LOG).read(0, 65_536)
     world.disk.open(LOG).write(0, content)

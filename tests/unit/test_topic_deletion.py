@@ -207,8 +207,8 @@ def test_files_go_when_no_checkpoint_needs_them(tmp_path, make_world) -> None:
     world.reopen()
     checkpoint()
     assert checkpoint() == ["00002-00000"]
-    meta = {"format": 1, "log_id": f"{broker._meta.log_id:016x}", "shards": 1}
-    meta |= {"clock": "simulated", "segment_bytes": broker._meta.segment_bytes}
+    meta = {"format": 1, "log_id": f"{broker.meta.log_id:016x}", "shards": 1}
+    meta |= {"clock": "simulated", "segment_bytes": broker.meta.segment_bytes}
     (tmp_path / "meta").write_bytes(orjson.dumps(meta))
     verdict = verify_directory(Disk(tmp_path, read_only=True))
     assert verdict.findings.kept == []

@@ -160,7 +160,7 @@ class VerifiedSimulation(Simulation):
             crash(power_cut=power_cut)
             hook, self.disk.on_effect = self.disk.on_effect, None
             room, self.disk.capacity_bytes = self.disk.capacity_bytes, None
-            meta = self.broker._meta
+            meta = self.broker.meta
             fields = {
                 "format": 1,
                 "log_id": f"{meta.log_id:016x}",
@@ -176,10 +176,6 @@ class VerifiedSimulation(Simulation):
             self.verified += 1
 
         self.disk.crash = crash_and_verify  # type: ignore[method-assign]
-
-    def _drain(self) -> None:
-        """What was delivered is the simulator's own subject."""
-        self.disk.crash(power_cut=False)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ class SimBroker:
         self._disk = disk
         self._clock = clock
         self._flush = flush
-        self._meta = ShardMeta(0x5EED5EED5EED5EED, 0, segment_bytes)
+        self.meta = ShardMeta(0x5EED5EED5EED5EED, 0, segment_bytes)  # what the directory is
         self.settings = Settings(
             turn_bytes=8_192,
             reserve_bytes=4_096,
@@ -61,7 +61,7 @@ class SimBroker:
             calendar=Zones(),
         )  # of the next life
         self.watch = HandOverWatch()
-        self.place = Place(disk, DIRECTORY, self._meta.log_id)
+        self.place = Place(disk, DIRECTORY, self.meta.log_id)
         self.lives = 0
         self.reports: list[str] = []
         self.problems: list[str] = []  # problems, as the log of the process would have them
@@ -72,11 +72,6 @@ class SimBroker:
         self.rows_share = 0.1  # of steps after which every message is looked at
 
     @property
-    def meta(self) -> ShardMeta:
-        """What the directory is."""
-        return self._meta
-
-    @property
     def clock(self) -> SimulatedClock:
         """What it is told."""
         return self._clock
@@ -84,7 +79,7 @@ class SimBroker:
     def twin(self, disk: Storage) -> SimBroker:
         """Another one that can be opened on a copy of the disk; its clock begins where this one is."""
         clock = SimulatedClock(self._clock.wall_ms())
-        made = SimBroker(Random(0), disk, clock, "sync", self._meta.segment_bytes)
+        made = SimBroker(Random(0), disk, clock, "sync", self.meta.segment_bytes)
         made.settings = self.settings
         return made
 
@@ -94,7 +89,7 @@ class SimBroker:
         opened = open_shard(
             self._disk,
             DIRECTORY,
-            self._meta,
+            self.meta,
             self.settings,
             wall_ms=self._clock.wall_ms(),
             mono_ms=self._clock.monotonic_ms(),
@@ -115,7 +110,7 @@ class SimBroker:
         self.watch.new_life(opened.broker.shard.log.last_frame, self._head_at)
 
     def _head_at(self, position: int) -> bytes:
-        reader = SegmentReader(self._disk, f"{DIRECTORY}/log", self._meta.segment_bytes)
+        reader = SegmentReader(self._disk, f"{DIRECTORY}/log", self.meta.segment_bytes)
         try:
             return reader.bytes_at(position, 16)
         except HorologError:
