@@ -7,7 +7,6 @@ sent a half message to it, may be asked what became of a transaction of that top
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import PRODUCER_TOPICS_MAX
@@ -27,6 +26,7 @@ from horolog.protocol.transaction_commands import (
     TransactionCheck,
 )
 from horolog.server.call import Call
+from horolog.server.grpc_clients import Stream
 from horolog.server.running import GrpcEngine
 
 _RESOLUTIONS = {
@@ -35,49 +35,39 @@ _RESOLUTIONS = {
 }
 
 
-class Listener(Protocol):
-    """A producer that can be told something."""
-
-    client_id: str
-
-    def tell(self, command: pb.TelemetryCommand) -> bool:
-        """False if it is gone, or takes nothing."""
-        ...
-
-
 class GrpcProducers:
     """Producers with an open Telemetry stream, by topic; those of a topic are asked in turn."""
 
     def __init__(self) -> None:
         self.on_came: Callable[[str], None] = lambda _: None
-        self._of_topic: dict[str, dict[Listener, None]] = {}
-        self._topics: dict[Listener, set[str]] = {}
-        self._listeners: dict[str, Listener] = {}  # by client id
+        self._of_topic: dict[str, dict[Stream, None]] = {}
+        self._topics: dict[Stream, set[str]] = {}
+        self._streams: dict[str, Stream] = {}  # by client id
 
-    def join(self, listener: Listener, topics: Iterable[str]) -> None:
+    def join(self, stream: Stream, topics: Iterable[str]) -> None:
         """A producer publishes to these topics; what it has said before holds on."""
-        known = self._topics.setdefault(listener, set())
-        self._listeners[listener.client_id] = listener
+        known = self._topics.setdefault(stream, set())
+        self._streams[stream.client_id] = stream
         for topic in topics:
             if topic not in known and len(known) < PRODUCER_TOPICS_MAX:
                 known.add(topic)
-                self._of_topic.setdefault(topic, {})[listener] = None
+                self._of_topic.setdefault(topic, {})[stream] = None
                 self.on_came(topic)
 
     def produces(self, client_id: str, topic: str) -> None:
         """A client has sent a half message: its settings may not name the topic yet."""
-        listener = self._listeners.get(client_id)
-        if listener is not None:
-            self.join(listener, (topic,))
+        stream = self._streams.get(client_id)
+        if stream is not None:
+            self.join(stream, (topic,))
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, stream: Stream) -> None:
         """Its stream has ended."""
-        for topic in self._topics.pop(listener, ()):
-            del self._of_topic[topic][listener]
+        for topic in self._topics.pop(stream, ()):
+            del self._of_topic[topic][stream]
             if not self._of_topic[topic]:
                 del self._of_topic[topic]
-        if self._listeners.get(listener.client_id) is listener:
-            del self._listeners[listener.client_id]
+        if self._streams.get(stream.client_id) is stream:
+            del self._streams[stream.client_id]
 
     def has(self, due: CheckDue) -> bool:
         """Whether somebody publishes to a topic."""
@@ -85,11 +75,11 @@ class GrpcProducers:
 
     def ask(self, check: TransactionCheck) -> bool:
         """Ask one of them what became of a transaction."""
-        listeners = self._of_topic.get(check.group, {})
-        for listener in list(listeners):
-            del listeners[listener]
-            listeners[listener] = None  # the last one from here on
-            if listener.tell(check_command(check)):
+        streams = self._of_topic.get(check.group, {})
+        for stream in list(streams):
+            del streams[stream]
+            streams[stream] = None  # the last one from here on
+            if stream.tell(check_command(check)):
                 return True
         return False
 
