@@ -51,6 +51,16 @@ class RecallByKey:
     key: str
 
 
+def worth_telling(results: list[Recalled]) -> list[Recalled]:
+    """Results of a recall by key, without the former due times of what was rescheduled or sent again."""
+    known = {each.message_id for each in results if each.status is not RecallStatus.NOT_FOUND}
+    return [
+        each
+        for each in results
+        if each.status is not RecallStatus.NOT_FOUND or each.message_id not in known
+    ]
+
+
 @dataclass(slots=True, frozen=True)
 class RecallMany:
     """Cancel all messages of a topic that wait and are due in [from_ms, to_ms); gives `RecalledMany`.

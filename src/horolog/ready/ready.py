@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from horolog.limits import (
-    INVISIBLE_MAX_MS,
-    LEASES_MAX,
-    REDELIVERY_MIN_MS,
-)
+from horolog.limits import INVISIBLE_MAX_MS, LEASES_MAX
 from horolog.log.consume_queue import ConsumeQueue
 from horolog.ready.chosen import Ask, Chosen
 from horolog.ready.deadlines import Deadlines
@@ -311,8 +307,3 @@ class Ready:
         for group, topic in self.polls.groups():
             watched, first = self.polls.watched(group, topic), self._first_end(group, topic)
             assert watched == first, (group, topic, watched, first)
-
-
-def lease_duration(invisible_ms: int) -> int:
-    """A change of invisible time to (nearly) zero waits a moment, so that a broken client does not spin."""
-    return max(invisible_ms, REDELIVERY_MIN_MS)

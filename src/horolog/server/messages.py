@@ -13,7 +13,6 @@ from collections.abc import Awaitable
 from dataclasses import astuple, replace
 from typing import Any, Protocol
 
-from horolog.broker.recall.recalls import worth_telling
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import (
@@ -38,6 +37,7 @@ from horolog.protocol.history_commands import (
     ShowMessage,
     TopicsKnown,
 )
+from horolog.protocol.recall_commands import worth_telling
 from horolog.protocol.tier_commands import DescribeTier, LookElsewhere, TierView
 from horolog.server.running import OffloadMaker, TierReader
 

@@ -19,13 +19,12 @@ from horolog.protocol.commands import (
     ChangeInvisible,
 )
 from horolog.protocol.retry_commands import ForwardToDeadLetters
-from horolog.protocol.rocketmq.lease_time import check_invisible
+from horolog.protocol.rocketmq.lease_time import check_invisible, lease_duration
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
 from horolog.ready.pop_receipt import decode_pop, is_pop, resolved
 from horolog.ready.progress import QueueProgress
-from horolog.ready.ready import lease_duration
 from horolog.ready.receipt import (
     Receipt,
     decode_receipts,

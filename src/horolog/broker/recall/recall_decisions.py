@@ -13,7 +13,7 @@ from horolog.broker.recall.bulk_recalls import BulkRecalls
 from horolog.broker.recall.endings import Endings
 from horolog.broker.recall.histories import Histories
 from horolog.broker.recall.key_searches import KeySearches
-from horolog.broker.recall.recalls import cancelled, recall, with_key, worth_telling
+from horolog.broker.recall.recalls import cancelled, recall, with_key
 from horolog.broker.recall.reschedules import reschedule
 from horolog.broker.shard import Shard
 from horolog.errors import HorologError
@@ -27,6 +27,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.history_commands import ShowMessage
 from horolog.protocol.move_commands import DescribeBulk, MoveMany
+from horolog.protocol.recall_commands import worth_telling
 from horolog.protocol.tier_commands import LookElsewhere, RecallRows
 
 

@@ -181,13 +181,3 @@ def applied(end: int, settled: list[Settled]) -> Applied:
     refs = np.concatenate([each.refs for each in settled])
     lanes = np.concatenate([each.lanes for each in settled])
     return Applied(end, [], None, [Settled(refs, EntryState.RECALLED, lanes)])
-
-
-def worth_telling(results: list[Recalled]) -> list[Recalled]:
-    """Results of a recall by key, without the former due times of what was rescheduled or sent again."""
-    known = {each.message_id for each in results if each.status is not RecallStatus.NOT_FOUND}
-    return [
-        each
-        for each in results
-        if each.status is not RecallStatus.NOT_FOUND or each.message_id not in known
-    ]

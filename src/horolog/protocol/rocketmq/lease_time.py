@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from horolog.errors import ErrorCode, refused
-from horolog.limits import INVISIBLE_MAX_MS
+from horolog.limits import INVISIBLE_MAX_MS, REDELIVERY_MIN_MS
 
 
 def check_invisible(invisible_ms: int, least_ms: int) -> int:
@@ -21,3 +21,8 @@ def check_invisible(invisible_ms: int, least_ms: int) -> int:
         f"{least_ms} to {INVISIBLE_MAX_MS} ms",
         code=ErrorCode.ILLEGAL_INVISIBLE_TIME,
     )
+
+
+def lease_duration(invisible_ms: int) -> int:
+    """A change of invisible time to (nearly) zero waits a moment, so that a broken client does not spin."""
+    return max(invisible_ms, REDELIVERY_MIN_MS)

@@ -23,9 +23,9 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
 from horolog.protocol.remoting.pop import counts_of, fields_of, handles_of_batch, popped
 from horolog.protocol.remoting.request import DONE, Answer, content, flag, integer, text
+from horolog.protocol.rocketmq.lease_time import lease_duration
 from horolog.protocol.rocketmq.names import check_attempt_id, check_group_name
 from horolog.ready.pop_receipt import decode_pop, encode_pop
-from horolog.ready.ready import lease_duration
 from horolog.ready.receipt import decode_receipt
 from horolog.server.given_back import give_back
 from horolog.server.remoting.family import Handler
