@@ -25,15 +25,24 @@ class Settled(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """What a frame changes when it is committed; `end` is the log position after it."""
+    """What a frame changes when it is committed; made as it is appended, or by a replay, and given to `Shard.apply`.
+
+    end      log position after the frame
+    units    of messages that become visible: topic, queue id, UNIT rows in the order of their queue offsets
+    unfiled  scheduled messages, which the delay store is to file
+    settled  scheduled messages that were filed before, and wait no longer
+    keyed    rows of the key index
+    adopted  files that become part of the far store
+    step     of the tier
+    """
 
     end: int
     units: list[tuple[Topic, int, npt.NDArray[Any]]]
     unfiled: Unfiled | None
     settled: list[Settled]
-    keyed: KeyColumns | None = None  # rows of the key index
-    adopted: Adoption | None = None  # files that become part of the far store
-    step: Step | None = None  # of the tier
+    keyed: KeyColumns | None = None
+    adopted: Adoption | None = None
+    step: Step | None = None
 
     @property
     def asks_what_waits(self) -> bool:

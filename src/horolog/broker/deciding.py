@@ -22,4 +22,7 @@ LATER = object()
 WAIT = object()
 """What it gives for a command that has to be asked for again in a later turn."""
 
-Handler = Callable[[Input, Any, Now, Effects], object]  # (item, its command, …)
+Handler = Callable[[Input, Any, Now, Effects], object]
+"""Decides one kind of command: called with the input, its command, the time, and the effects of the turn, to which it
+may add; gives the result, or LATER or WAIT.  A HorologError that it raises is the answer.
+"""
