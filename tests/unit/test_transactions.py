@@ -147,6 +147,20 @@ def test_half_messages_of_one_id_and_different_bodies_are_two_transactions(world
     assert take_all(world) == ["m", "m"]
 
 
+def test_the_newest_transaction_of_an_id_is_the_newest_after_a_start(world, broker) -> None:
+    (first,) = begin(broker, half("m", body=b"one"))
+    (second,) = begin(broker, half("m", body=b"two"))
+    broker.ask(EndTransaction(second, COMMIT))
+    checkpoint(world)
+    world.reopen()
+    assert begin(broker, half("m", body=b"two")) == [second]
+    broker.ask(EndTransaction(first, ROLLBACK))
+    checkpoint(world)
+    world.reopen()
+    assert begin(broker, half("m", body=b"two")) == [second]
+    assert not broker.shard.halves.open
+
+
 def test_a_message_that_was_due_before_its_commit_comes_at_once(world, broker) -> None:
     (position,) = begin(broker, half("m", world.clock.wall_ms() + 5_000))
     world.clock.advance(60_000)

@@ -107,7 +107,7 @@ class OpenHalves:
     def _put(self, half: Half) -> None:
         assert half.position not in self.open, half.position
         self.open[half.position] = half
-        self._by_key[half.key] = half.position
+        self._by_key[half.key] = max(half.position, self._by_key.get(half.key, -1))
         self._of_topic[half.topic] += 1
         self.bytes += half.size
         heappush(self._looks, (half.next_ms, half.position))
@@ -237,7 +237,7 @@ class OpenHalves:
         self.last_number = registry.get("last_half", -1)
         for position, key, number, begun_ms, queue, outcome in columns["halves_over"].tolist():
             self.over[position] = Over(key, number, queue, begun_ms, HalfOutcome(outcome))
-            self._by_key[key] = position
+            self._by_key[key] = max(position, self._by_key.get(key, -1))  # they come by their ends
         for row in columns["halves"].tolist():
             position, key, number, begun_ms, check_ms, topic, group, size, queue, checks = row
             name = registry["half_groups"][group]
