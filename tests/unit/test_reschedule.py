@@ -36,9 +36,9 @@ def broker(world):
     return world.broker
 
 
-def made(message_id: str, due_ms: int = 0, **more):
+def made(message_id: str, due_ms: int = 0, body: bytes = b"body", **more):
     kind = MessageType.DELAY if due_ms else MessageType.NORMAL
-    return encode(topic="t", body=b"body", message_id=message_id, type=kind, due_ms=due_ms, **more)
+    return encode(topic="t", body=body, message_id=message_id, type=kind, due_ms=due_ms, **more)
 
 
 def send(world, message_id: str, due_in: int, **more) -> int:
@@ -186,6 +186,24 @@ def test_all_copies_go_on_as_one(world, broker) -> None:
     assert moved.copies == broker.ask(CountPending()).total
     pass_time(world, 60_000)
     assert [name for name, at in take(world) if at == due + 9_000] == ["m"]
+
+
+@pytest.mark.parametrize("now", [False, True])
+@pytest.mark.parametrize("old", [5_000, FAR])
+def test_two_messages_of_one_id_and_due_time_both_go_on(world, broker, old, now) -> None:
+    """Of producers in containers of one address and process id; a retry goes on as one with the first send."""
+    due = world.clock.wall_ms() + old
+    for body in (b"one", b"other", b"one"):
+        broker.ask(SendMessages("t", [made("m", due, body=body)]))
+        world.clock.advance(130_000 if old == FAR else 0)  # what comes again later is no repeat
+    copies = broker.ask(CountPending()).total
+    assert copies == (3 if old == FAR else 2)
+    moved = broker.ask(Reschedule("t", "m", due, due + 9_000, now=now))
+    assert moved.copies == copies
+    world.reopen(power_cut=True)
+    assert broker.ask(CountPending()).total == (0 if now else 2)
+    pass_time(world, due + 9_000 - world.clock.wall_ms())
+    assert sorted(stored.body for stored, _ in consume(world)) == [b"one", b"other"]
 
 
 def test_refusals_change_nothing(world, broker) -> None:

@@ -99,7 +99,8 @@ class RescheduleStatus(StrEnum):
 class Reschedule:
     """Let a scheduled message be due at `new_due_ms` instead; gives `Rescheduled`.
 
-    All waiting copies of (topic, message id, due time) go on as one.  A time that has come makes it visible.
+    All waiting copies of (topic, message id, due time) with one body go on as one; those of another body are another
+    message, which goes on beside it.  A time that has come makes it visible.
     With `now` it is handed over now, by the clock of the step that decides it, and `new_due_ms` is 0.
     """
 

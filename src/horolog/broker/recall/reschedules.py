@@ -2,8 +2,9 @@
 
 If copies wait in the tier an OFFLOAD record between the two recalls them there.
 
-So no crash can take the one without the other.  The copy is a message like any: its own origin, its own handle;
-id, queue, body and born time stay.  What `recalls` says about truth holds here too.
+So no crash can take the one without the other.  Messages of different bodies with one id and one due time are a frame
+each, for all go on.  The copy is a message like any: its own origin, its own handle; id, queue, body and born time
+stay.  What `recalls` says about truth holds here too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from horolog.broker.applied import Settled
 from horolog.broker.columns import queue_ids
@@ -52,18 +54,29 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     if not len(refs) and not len(there):
         why = "is quarantined" if bool(waiting.any()) else why_not_found(shard, copies)
         return _refused(copies, RescheduleStatus.NOT_FOUND, why)
-    record = bytes(records[0]) if len(refs) else _verified(shard, command, copies)
-    made = moved_record(record, new_due_ms, wall_ms, {})
-    origins = origins_of(entries["origin"], entries["row"])
+    rows_of = _by_body(records)
+    found = [bytes(records[rows[0]]) for rows in rows_of if len(rows)]
+    made = [
+        moved_record(record, new_due_ms, wall_ms, {})
+        for record in found or [_verified(shard, command, copies)]
+    ]
     lanes = lanes_of(records)
-    control = encode_recall(copies.topic.id, copies.key, copies.due_ms, origins, lanes, moved=True)
     step = shard.tier.recalled(there, moved=True) if len(there) else None
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
-    controls = [control]
-    if step is not None:
-        controls.append(encode_offload(*step))
-    settled = Settled(refs, EntryState.MOVED, lanes)
-    origin, queue_id, offset = append_copies(shard, [(controls, made)], settled, step, wall_ms)[0]
+    places = []
+    for rows, copy in zip(rows_of, made, strict=True):
+        origins = origins_of(entries["origin"][rows], entries["row"][rows])
+        controls = [
+            encode_recall(
+                copies.topic.id, copies.key, copies.due_ms, origins, lanes[rows], moved=True
+            )
+        ]
+        if step is not None:
+            controls.append(encode_offload(*step))
+        settled = Settled(refs[rows], EntryState.MOVED, lanes[rows])
+        places += append_copies(shard, [(controls, copy)], settled, step, wall_ms)
+        step = None  # it is part of the first frame
+    origin, queue_id, offset = places[0]
     status, why = RescheduleStatus.RESCHEDULED, f"is due {instant(new_due_ms)}"
     if command.now:
         status, why = RescheduleStatus.HANDED_OVER, "was handed over as it was asked for"
@@ -77,6 +90,18 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
         offset,
         len(refs) + len(there),
     )
+
+
+def _by_body(records: list[memoryview]) -> list[npt.NDArray[np.int64]]:
+    """Rows of the copies of each message, the first one's first; one empty list of none.
+
+    Copies of one body are a send and its retries.  Those of different bodies are different messages, of producers that
+    make the same ids (`send.repeats`): each goes on.
+    """
+    rows: dict[bytes, list[int]] = {}
+    for row, record in enumerate(records):
+        rows.setdefault(layout.decode(bytes(record[HEAD_BYTES:])).body, []).append(row)
+    return [np.array(each, np.int64) for each in rows.values() or [[]]]
 
 
 def _present_ms(shard: Shard, copies: Copies, there: int) -> int | None:
