@@ -206,6 +206,20 @@ def test_two_messages_of_one_id_and_due_time_both_go_on(world, broker, old, now)
     assert sorted(stored.body for stored, _ in consume(world)) == [b"one", b"other"]
 
 
+def test_many_messages_of_one_id_go_on_in_several_frames(world, broker) -> None:
+    due = world.clock.wall_ms() + 5_000
+    bodies = [b"%03d" % n * 50 for n in range(200)]
+    for first in range(0, 200, 20):
+        batch = [made("m", due, body=body) for body in bodies[first : first + 20]]
+        broker.ask(SendMessages("t", batch))
+    before = broker.end
+    assert broker.ask(Reschedule("t", "m", due, due + 9_000)).copies == 200
+    assert broker.end - before > broker.shard.log.frame_bytes_max
+    world.reopen(power_cut=True)
+    pass_time(world, 14_000)
+    assert sorted(stored.body for stored, _ in consume(world)) == bodies
+
+
 def test_refusals_change_nothing(world, broker) -> None:
     due = send(world, "m", 5_000)
     before = broker.shard.log.end

@@ -2,14 +2,15 @@
 
 If copies wait in the tier an OFFLOAD record between the two recalls them there.
 
-So no crash can take the one without the other.  Messages of different bodies with one id and one due time are a frame
-each, for all go on.  The copy is a message like any: its own origin, its own handle; id, queue, body and born time
-stay.  What `recalls` says about truth holds here too.
+So no crash can take the one without the other.  Messages of different bodies with one id and one due time all go on:
+each is such a pair, and pairs fill a frame, or several.  The copy is a message like any: its own origin, its own
+handle; id, queue, body and born time stay.  What `recalls` says about truth holds here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -63,18 +64,21 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     lanes = lanes_of(records)
     step = shard.tier.recalled(there, moved=True) if len(there) else None
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
-    places = []
+    moves = []
     for rows, copy in zip(rows_of, made, strict=True):
         origins = origins_of(entries["origin"][rows], entries["row"][rows])
-        controls = [
-            encode_recall(
-                copies.topic.id, copies.key, copies.due_ms, origins, lanes[rows], moved=True
-            )
-        ]
-        if step is not None:
-            controls.append(encode_offload(*step))
+        control = encode_recall(
+            copies.topic.id, copies.key, copies.due_ms, origins, lanes[rows], moved=True
+        )
+        moves.append(_Move(rows, [control], copy))
+    if step is not None:
+        moves[0].controls.append(encode_offload(*step))
+    places = []
+    for batch in shard.log.in_frames(moves, _move_bytes):
+        rows = np.concatenate([move.rows for move in batch])
         settled = Settled(refs[rows], EntryState.MOVED, lanes[rows])
-        places += append_copies(shard, [(controls, copy)], settled, step, wall_ms)
+        pairs = [(move.controls, move.copy) for move in batch]
+        places += append_copies(shard, pairs, settled, step, wall_ms)
         step = None  # it is part of the first frame
     origin, queue_id, offset = places[0]
     status, why = RescheduleStatus.RESCHEDULED, f"is due {instant(new_due_ms)}"
@@ -90,6 +94,18 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
         offset,
         len(refs) + len(there),
     )
+
+
+class _Move(NamedTuple):
+    """Copies of one message, and what stands for them in a frame."""
+
+    rows: npt.NDArray[np.int64]
+    controls: list[bytes]
+    copy: bytes
+
+
+def _move_bytes(move: _Move) -> int:
+    return sum(map(len, move.controls)) + len(move.copy)
 
 
 def _by_body(records: list[memoryview]) -> list[npt.NDArray[np.int64]]:
