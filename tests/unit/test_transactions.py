@@ -277,6 +277,28 @@ def test_a_check_waits_for_a_producer(world, broker) -> None:
     assert due_checks(world, 0) == [position]
 
 
+def test_checks_of_large_messages_take_some_turns_and_no_minutes(make_world) -> None:
+    world = make_world(segment_bytes=16 << 20)
+    broker = world.broker
+    broker.open()
+    broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    body = b"x" * (broker.shard.settings.turn_bytes // 3)
+    positions = [begin(broker, half(f"m{i}", body=body))[0] for i in range(7)]
+    assert due_checks(world, 6_000) == positions
+    asked, due, rounds = [], list(positions), 0
+    while due:
+        broker.checks_due.clear()
+        found = broker.ask(CheckTransactions(tuple(due)))
+        asked += [check.position for check in found]
+        broker.settle()
+        due = [each.position for each in broker.checks_due]
+        rounds += 1
+    assert asked == positions, "asked once each, at the same time"
+    assert 1 < rounds < len(positions)
+    assert due_checks(world, 29_999) == []
+    assert due_checks(world, 1) == positions
+
+
 def test_nothing_is_open_for_ever(world, broker) -> None:
     (position,) = begin(broker, half("m"))
     world.clock.advance(TRANSACTION_OPEN_MS)

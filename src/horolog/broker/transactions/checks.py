@@ -13,6 +13,8 @@ So a start goes on counting where the one before it was, and a transaction is ne
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from horolog.broker.effects import Effects, Now
@@ -90,7 +92,7 @@ class Checks:
         found: list[TransactionCheck] = []
         rows = []
         size = 0
-        for position in command.positions[:CHECKED_AT_ONCE]:
+        for row, position in enumerate(command.positions[:CHECKED_AT_ONCE]):
             half = shard.halves.open.get(position)
             if half is None or self._is_hopeless(half, now):
                 continue
@@ -101,7 +103,8 @@ class Checks:
                 continue
             size += len(record)
             if found and size > shard.settings.turn_bytes:
-                break  # the others come again
+                self._tell_again(command.positions[row:], now)
+                break
             checks = half.checks + 1
             next_ms = now.wall_ms + self._pause_ms(checks)
             shard.halves.checked(position, next_ms, checks)
@@ -113,6 +116,14 @@ class Checks:
             self._records.append(encode_half_checks(np.array(rows, HALF_CHECKED)))
             self._shard.counters.half_checks += len(rows)
         return found
+
+    def _tell_again(self, positions: Iterable[int], now: Now) -> None:
+        """There is a producer for these, and no room in this turn: the next one tells of them."""
+        halves = self._shard.halves
+        for position in positions:
+            half = halves.open.get(position)
+            if half is not None:
+                halves.look_at(half, now.wall_ms)
 
     def _pause_ms(self, checks: int) -> int:
         pause_ms = self._shard.settings.transactions.check_ms
