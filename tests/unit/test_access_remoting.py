@@ -93,6 +93,22 @@ def test_checks_count_only_for_those_who_may_send(tmp_path: Path) -> None:
             assert claims.pushed == []
 
 
+def test_checks_are_for_those_who_may_send_as_the_access_file_says_now(tmp_path: Path) -> None:
+    """Also of a connection of which nothing was heard since the file was read again."""
+    guard = Guard(access_file(tmp_path))
+    due = CheckDue(0, "orders", "pg")
+    with remoting_door(tmp_path, guard=guard) as door, door.client() as producer:
+        claim_group(producer, "app", "")
+        assert door.within(lambda: door.front.producers.has(due))
+        for changed in (('"orders" = "PUB|SUB"', '"orders" = "SUB"'), ("app-secret", "new-secret")):
+            access_file(tmp_path, ACCESS.replace(*changed))
+            guard.reload()
+            assert not door.within(lambda: door.front.producers.has(due)), changed
+        access_file(tmp_path)
+        guard.reload()
+        assert door.within(lambda: door.front.producers.has(due))
+
+
 def claim_group(client: RemotingClient, who: str, secret: str) -> None:
     group = {"groupName": "pg"}
     body = orjson.dumps({"clientID": who, "producerDataSet": [group], "consumerDataSet": []})

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from access_files import ACCESS, access_file, grpc_headers
 from google.protobuf.duration_pb2 import Duration
 from grpc_door import HEADERS, Door, message, sending, with_door
 
+from horolog.access.guard import Guard
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.transaction_commands import CheckDue
+from horolog.protocol.transaction_commands import CheckDue, TransactionCheck
 from horolog.server.grpc_unary import SERVICE
 
 TRANSACTION = {"message_type": pb.TRANSACTION}
@@ -40,8 +42,8 @@ async def received(door: Door, topic: str = "transaction") -> list[pb.Message]:
 class Producer:
     """A Telemetry stream of a producer, and what it is told."""
 
-    def __init__(self, door: Door, client_id: str, *topics: str) -> None:
-        self.headers = [("x-mq-client-id", client_id), *HEADERS[1:]]
+    def __init__(self, door: Door, client_id: str, *topics: str, headers: Any = None) -> None:
+        self.headers = headers or [("x-mq-client-id", client_id), *HEADERS[1:]]
         stream = door.channel.stream_stream(
             f"/{SERVICE}/Telemetry",
             request_serializer=pb.TelemetryCommand.SerializeToString,
@@ -180,3 +182,40 @@ def test_who_sent_the_half_message_is_asked_and_then_whoever_comes(tmp_path: Pat
         second.call.cancel()
 
     with_door(tmp_path, story)
+
+
+def test_nobody_is_asked_of_a_4x_group_that_has_the_name_of_his_topic(tmp_path: Path) -> None:
+    """Who may send to a topic, whatever its name, would be shown half messages of every other one."""
+
+    async def story(door: Door) -> None:
+        producer = Producer(door, "p1", "normal")
+        await producer.begin()
+        assert door.front.producers.has(CheckDue(0, "normal", "normal"))
+        check = TransactionCheck(0, 0, "transaction", "normal", b"", 1)
+        assert not door.front.producers.has(CheckDue(0, check.topic, check.group))
+        assert not door.front.producers.ask(check)
+        producer.call.cancel()
+
+    with_door(tmp_path, story)
+
+
+def test_who_may_send_no_more_is_asked_no_more(tmp_path: Path) -> None:
+    """Its stream stays open when the access file changes, and it would see half messages and use up their checks."""
+    guard = Guard(access_file(tmp_path))
+    due = CheckDue(0, "orders", "orders")
+
+    async def story(door: Door) -> None:
+        producer = Producer(door, "", "orders", headers=grpc_headers("app"))
+        await producer.begin()
+        assert door.front.producers.has(due)
+        for changed in (('"orders" = "PUB|SUB"', '"orders" = "SUB"'), ("app-secret", "new-secret")):
+            access_file(tmp_path, ACCESS.replace(*changed))
+            guard.reload()
+            assert not door.front.producers.has(due), changed
+            assert not door.front.producers.ask(TransactionCheck(0, 0, "orders", "orders", b"", 1))
+        access_file(tmp_path)
+        guard.reload()
+        assert door.front.producers.has(due)
+        producer.call.cancel()
+
+    with_door(tmp_path, story, guard=guard)

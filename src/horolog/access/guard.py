@@ -63,6 +63,11 @@ class Guard:
     def __len__(self) -> int:
         return len(self._identities)
 
+    def known_now(self, identity: Identity) -> Identity | None:
+        """Somebody who signed before, with the rights of now; None if its key is gone, or has another secret."""
+        found = self._identities.get(identity.access_key)
+        return found if found is not None and found.secret == identity.secret else None
+
     # --- gRPC -------------------------------------------------------------------------------------
 
     def of_headers(self, authorization: bytes, date_time: bytes, address: str) -> Identity:

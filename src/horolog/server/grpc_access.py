@@ -11,6 +11,7 @@ from typing import Any
 
 from horolog.access.guard import Guard
 from horolog.access.rules import ADMIN, Need, Right, group, topic
+from horolog.errors import HorologError
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.quick_acks import QuickAck
 from horolog.protocol.grpc.quick_sends import QuickSend
@@ -98,6 +99,14 @@ class GrpcAccess:
     def check_settings(self, call: Call, settings: pb.Settings) -> None:
         """The same of what a client says on its Telemetry stream that it will do."""
         self._check(call, _of_settings(settings))
+
+    def may_publish(self, call: Call, name: str) -> bool:
+        """Whether who makes a call may send to a topic, with the access file as it is now."""
+        try:
+            self._check(call, (topic(name, _PUB),))
+        except HorologError:
+            return False
+        return True
 
     def _check(self, call: Call, needs: Needs) -> None:
         fields = call.head.fields

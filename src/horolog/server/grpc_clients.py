@@ -136,6 +136,10 @@ class Stream(Protocol):
         """Its connection."""
         ...
 
+    def may_publish(self, topic: str) -> bool:
+        """Whether it may send to a topic, as the access file says now."""
+        ...
+
     def tell(self, command: pb.TelemetryCommand) -> bool:
         """Ask the client for something; False if it is gone, or takes nothing."""
         ...

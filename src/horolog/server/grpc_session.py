@@ -103,6 +103,10 @@ class Conversation:
         if self._call.is_open:
             self._call.say(answer.SerializeToString())
 
+    def may_publish(self, topic: str) -> bool:
+        """Whether who opened the stream may send to a topic, as the access file says now."""
+        return self._sessions.may_publish(self._call, topic)
+
     def tell(self, command: pb.TelemetryCommand) -> bool:
         """Ask the client for something; False if it is gone, or does not take what it is told."""
         if not self._call.takes_more:
@@ -150,6 +154,10 @@ class SessionCalls:
         """UNAUTHORIZED or FORBIDDEN, unless the client may do what it says that it will."""
         if self._access is not None:
             self._access.check_settings(call, settings)
+
+    def may_publish(self, call: Call, topic: str) -> bool:
+        """Whether who makes a call may send to a topic."""
+        return self._access is None or self._access.may_publish(call, topic)
 
     def settle(
         self, client_id: str, settings: pb.Settings, language: str

@@ -1,7 +1,8 @@
 """Transactions of 5.x clients: half messages, their ends, and producers that are asked over their Telemetry streams.
 
 A 5.x producer has no group: RocketMQ takes the topic for it.  Whoever publishes to a topic, as its settings say, or has
-sent a half message to it, may be asked what became of a transaction of that topic.
+sent a half message to it, may be asked what became of a transaction of that topic, as long as it may send there.  Of the
+transactions of a 4.x group nobody is asked here, also not who publishes to a topic of the group's name.
 """
 
 from __future__ import annotations
@@ -70,16 +71,20 @@ class GrpcProducers:
             del self._streams[stream.client_id]
 
     def has(self, due: CheckDue) -> bool:
-        """Whether somebody publishes to a topic."""
-        return due.group in self._of_topic
+        """Whether somebody publishes to a topic, and may."""
+        return any(stream.may_publish(due.topic) for stream in self._asked(due))
+
+    def _asked(self, due: CheckDue | TransactionCheck) -> dict[Stream, None]:
+        """Those who are asked of a transaction: none, if it is of a 4.x group."""
+        return self._of_topic.get(due.topic, {}) if due.group == due.topic else {}
 
     def ask(self, check: TransactionCheck) -> bool:
         """Ask one of them what became of a transaction."""
-        streams = self._of_topic.get(check.group, {})
+        streams = self._asked(check)
         for stream in list(streams):
             del streams[stream]
             streams[stream] = None  # the last one from here on
-            if stream.tell(check_command(check)):
+            if stream.may_publish(check.topic) and stream.tell(check_command(check)):
                 return True
         return False
 

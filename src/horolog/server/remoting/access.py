@@ -182,7 +182,7 @@ class RemotingAccess:
             return _NOBODY
         unsent = _SIGNED_UNSENT if is_route and _ALIBABAS in frame.fields else None
         identity = self._guard.of_fields(frame.fields, frame.body, link.address, unsent)
-        link.identity = identity
+        link.identity, link.guard = identity, self._guard
         needs_of = NEEDS.get(frame.code)
         if is_route and frame.fields.get("topic") in self._open_routes:
             return identity

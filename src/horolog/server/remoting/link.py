@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from horolog.access.guard import Guard
 from horolog.access.rules import Identity, Right, topic
 from horolog.errors import HorologError
 from horolog.limits import (
@@ -80,6 +81,7 @@ class RemotingLink(Link):
     parked              requests that wait for something to happen
     language, version   what the peer says of itself, in its last request
     identity            who has signed its last request; None where nobody has to
+    guard               who knows what it may do now: the access file may have changed since
     """
 
     def __init__(self, door: Links, service: Service) -> None:
@@ -100,6 +102,7 @@ class RemotingLink(Link):
         self._serializer = Serializer.JSON
         self.parked = 0
         self.identity: Identity | None = None
+        self.guard: Guard | None = None
         self.language = OTHER
         self.version = 0
 
@@ -288,7 +291,10 @@ class RemotingLink(Link):
 
     def may_publish(self, name: str) -> bool:
         """Whether whoever speaks here may send to a topic, and so know what was sent to it."""
-        return self.identity is None or self.identity.has((topic(name, Right.PUB),))
+        if self.identity is None or self.guard is None:
+            return True
+        identity = self.guard.known_now(self.identity)
+        return identity is not None and identity.has((topic(name, Right.PUB),))
 
     def take_output(self) -> bytes:
         """Everything that is to be written now."""
