@@ -256,16 +256,6 @@ def place(world) -> tuple[int, int, int]:
     return shard.ready.groups.ids["g"], shard.topics.by_name["t"].id, 0
 
 
-def test_what_is_held_is_taken_by_the_filter_that_comes_for_it(world, broker) -> None:
-    send(world, "a1 a2 a3")
-    found = take(world, 1)
-    assert not take(world)
-    ack(world, found["a1"])
-    assert not take(world, filter_expression="other"), "held, and not wanted"
-    world.reopen()
-    assert not take(world)
-
-
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_leases_block_after_a_restart_until_their_time_is_over(
     world, broker, with_checkpoint

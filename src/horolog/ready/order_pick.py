@@ -106,6 +106,7 @@ class _Pick:
         """Choose of the groups that can go on, in the order of the queue."""
         order, refused = self._order, 0
         going: list[tuple[int, int, int]] = []  # heap of (next member, its place, group)
+        had: list[int] = []  # groups that have had their turn, and begin before it now
         while not self._is_full and refused < _REFUSED_MAX and not self.chosen.unreadable:
             able = order.first_able()
             if able is not None and (not going or able < going[0][0]):
@@ -113,6 +114,8 @@ class _Pick:
                 if group not in self._begun:
                     self._begun.add(group)
                     heappush(going, (able, 0, group))
+                else:
+                    had.append(group)
                 continue
             if not going:
                 break
@@ -126,6 +129,8 @@ class _Pick:
                 self._taken[group] = True
         for _, place, group in going:
             self._stop(group, place)
+        for group in had:
+            order.offer(group)
 
     def _stop(self, group: int, place: int) -> None:
         """A group gets no further than that place of its members: what is leased from there on is taken back."""
