@@ -279,6 +279,16 @@ def test_rules_that_never_fire_or_overtake_themselves() -> None:
     check(Rule("0,1 0 * * *", jitter_ms=59_999))
 
 
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/New_York"])
+@pytest.mark.parametrize("rule", [Rule("0 * * * *"), Rule(every_ms=HOUR_MS)])
+def test_the_last_day_of_the_year_9999_has_no_firings(rule: Rule, zone: str) -> None:
+    """East of Greenwich its local times are of a year that nothing can say."""
+    rule = rule._replace(zone=zone, start_ms=parse_time_ms("9999-12-31T00:00:00Z") - HOUR_MS)
+    assert len(firings(rule, 0, 10)) == 1
+    with pytest.raises(HorologError, match="never fires"):
+        check(rule._replace(start_ms=rule.start_ms + DAY_MS))
+
+
 def test_jitter_is_the_same_whenever_it_is_worked_out() -> None:
     rule = Rule(every_ms=HOUR_MS, jitter_ms=5 * MINUTE_MS)
     dues = [due_of("s", rule, n * HOUR_MS) - n * HOUR_MS for n in range(500)]

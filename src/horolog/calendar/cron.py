@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from horolog.calendar.zones import (
+    LAST_MS,
     change_after,
     count_of,
     local_of,
@@ -31,7 +32,6 @@ from horolog.calendar.zones import (
 from horolog.errors import refused
 from horolog.limits import CRON_MAX, SECOND_MS
 from horolog.protocol.schedules import Gap, Overlap, Rule
-from horolog.units import TIME_MAX_MS
 
 
 def after(rule: Rule, at_ms: int) -> int | None:
@@ -47,7 +47,7 @@ def after(rule: Rule, at_ms: int) -> int | None:
     while True:
         offset = offset_ms(of, at_ms)
         next_ms = _next_local(rule.cron, local_ms)
-        if next_ms is None or next_ms - offset > TIME_MAX_MS:
+        if next_ms is None or next_ms - offset > LAST_MS:
             return None
         found = next_ms - offset
         change = change_after(of, at_ms, found)

@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from horolog.calendar import cron
-from horolog.calendar.zones import asked_zone, count_of, local_of, offset_ms, zone
+from horolog.calendar.zones import LAST_MS, asked_zone, count_of, local_of, offset_ms, zone
 from horolog.errors import refused
 from horolog.limits import DAY_MS, SCHEDULE_INTERVAL_MIN_MS, SCHEDULE_JITTER_MAX_MS, SECOND_MS
 from horolog.protocol.schedules import (
@@ -33,6 +33,8 @@ class Zones:
 
     def after(self, rule: Rule, cursor: Cursor) -> Cursor | None:
         """The first nominal time after that; None if there is none."""
+        if max(cursor.at_ms, rule.start_ms) > LAST_MS:
+            return None
         if rule.every_ms:
             at_ms = interval_after(rule, cursor)
         else:
@@ -41,7 +43,7 @@ class Zones:
             if found is None:
                 return None
             at_ms = found
-        if at_ms > (rule.end_ms or TIME_MAX_MS):
+        if at_ms > min(rule.end_ms or LAST_MS, LAST_MS):
             return None
         local_ms = at_ms + offset_ms(zone(rule.zone), at_ms)
         return Cursor(at_ms, local_of(local_ms).isoformat())
