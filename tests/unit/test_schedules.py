@@ -188,6 +188,30 @@ def test_the_clock_steps_back_and_nothing_fires_again(world) -> None:
     assert times(world) == [start + HOUR_MS, start + 2 * HOUR_MS]
 
 
+@pytest.mark.parametrize("missed", [Missed.LATEST, Missed.SKIP])
+def test_a_clock_that_was_ahead_by_days_is_told_of(world, missed: Missed) -> None:
+    start = world.clock.wall_ms()
+    create(world, HOURLY._replace(missed=missed))
+    advance(world, HOUR_MS)
+    world.clock.step_wall(30 * DAY_MS)
+    world.broker.settle()
+    assert find(world).problem == ""
+    world.clock.step_wall(-30 * DAY_MS)
+    world.reopen()
+    fired = times(world)
+    assert fired[:2] == [start + HOUR_MS, start + 2 * HOUR_MS], "planned, and due by that clock"
+    assert "create it again" in find(world).problem
+    (listed,) = world.broker.ask(ListSchedules())
+    assert listed.problem == find(world).problem
+    advance(world, 5 * HOUR_MS)
+    assert times(world) == []
+    world.broker.ask(RemoveSchedule("s"))
+    create(world, HOURLY)
+    advance(world, HOUR_MS)
+    assert times(world) == [start + 7 * HOUR_MS]
+    assert find(world).problem == ""
+
+
 def test_count_and_end(world) -> None:
     start = world.clock.wall_ms()
     create(world, HOURLY._replace(times=2))

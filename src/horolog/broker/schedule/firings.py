@@ -105,6 +105,11 @@ def still_ahead(
     return before, planned[at:]
 
 
+def is_beyond(cursor: Cursor, wall_ms: int) -> bool:
+    """Whether a firing is further ahead than any is planned: the clock was ahead by days then, and has stepped back."""
+    return cursor.at_ms > wall_ms + 2 * PLAN_AHEAD_MS
+
+
 def last_until(calendar: Calendar, rule: Rule, cursor: Cursor, wall_ms: int) -> Cursor:
     """The last nominal time up to now; there is one after the cursor.
 

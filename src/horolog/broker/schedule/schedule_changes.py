@@ -16,7 +16,7 @@ from horolog.broker.effects import Effects, Now
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.recalls import find_copies
 from horolog.broker.schedule import rows
-from horolog.broker.schedule.firings import message, message_id_of, still_ahead
+from horolog.broker.schedule.firings import is_beyond, message, message_id_of, still_ahead
 from horolog.broker.schedule.planning import Planner
 from horolog.broker.schedule.registry import Schedule, new_schedule
 from horolog.broker.shard import Shard
@@ -50,7 +50,7 @@ from horolog.protocol.schedules import (
     State,
 )
 from horolog.protocol.send_commands import MessageType
-from horolog.units import TIME_MAX_MS, counted
+from horolog.units import TIME_MAX_MS, counted, format_time_ms
 
 
 class ScheduleChanges:
@@ -265,9 +265,14 @@ class ScheduleChanges:
 
 
 def _seen(schedule: Schedule, now: Now) -> ScheduleView:
-    """A view without the firings that are due."""
+    """A view without the firings that are due, and with a word about a clock that was wrong."""
     _, ahead = still_ahead(schedule.before, schedule.planned, now.wall_ms)
-    return schedule.view()._replace(planned=ahead)
+    view = schedule.view()._replace(planned=ahead)
+    if view.problem or view.state is not State.ACTIVE or not is_beyond(view.cursor, now.wall_ms):
+        return view
+    at = format_time_ms(view.cursor.at_ms)
+    why = f"clock: it was ahead, and the firing of {at} is planned; before that none is"
+    return view._replace(problem=f"{why}.  Remove the schedule and create it again")
 
 
 def _never_again(made: Schedule, fired: int) -> HorologError:
