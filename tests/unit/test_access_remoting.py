@@ -304,6 +304,30 @@ def test_half_messages_are_shown_to_who_may_send_to_their_topic(door: RemotingDo
         assert not nosy.pushed
 
 
+def test_who_may_not_send_to_a_topic_ends_none_of_its_transactions(door: RemotingDoor) -> None:
+    """Old clients name no topic with the end; where half messages lie, and their numbers, can be guessed."""
+    is_half = {"f": "4", "i": "TRAN_MSG\x01true\x02PGROUP\x01pg\x02"}
+    with door.client() as client:
+        sent = ask(client, 310, send("other") | is_half, b"private", who="operator").fields
+        end = {
+            "producerGroup": "pg",
+            "tranStateTableOffset": sent["queueOffset"],
+            "commitLogOffset": str(int(sent["msgId"][-16:], 16)),
+        }
+        for how in ("8", "12", "0"):
+            for named in ({}, {"topic": "other"}):
+                refused = ask(client, 37, end | named | {"commitOrRollback": how})
+                assert refused.code == Status.NO_PERMISSION, (how, named, refused.remark)
+        elsewhere = {**end, "commitLogOffset": "1", "commitOrRollback": "8"}
+        assert ask(client, 37, elsewhere).code == Status.SYSTEM_ERROR
+        commit = end | {"commitOrRollback": "8"}
+        assert ask(client, 37, commit, who="operator").code == Status.SUCCESS
+        sent = ask(client, 310, send("orders") | is_half, b"mine").fields
+        commit |= {"tranStateTableOffset": sent["queueOffset"]}
+        commit |= {"commitLogOffset": str(int(sent["msgId"][-16:], 16))}
+        assert ask(client, 37, commit).code == Status.SUCCESS
+
+
 def test_administration_is_for_administrators(door: RemotingDoor) -> None:
     with door.client() as client:
         asked = {

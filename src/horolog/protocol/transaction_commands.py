@@ -4,6 +4,7 @@ SendHalf             store messages that nobody sees before their transactions a
 EndTransaction       commit one, or roll it back
 CheckTransactions    read half messages whose producers are to be asked, and count that they are
 LookForProducers     producers have come: look again after those that wait for them
+TopicOfTransaction   which topic an open one is of
 """
 
 from __future__ import annotations
@@ -74,6 +75,13 @@ class LookForProducers:
     groups: frozenset[str]
 
 
+@dataclass(slots=True, frozen=True)
+class TopicOfTransaction:
+    """Gives the topic of the half message of an open transaction; "" if there is none at that log position."""
+
+    position: int
+
+
 class CheckDue(NamedTuple):
     """A transaction of which somebody has to be asked what became of it."""
 
@@ -97,4 +105,6 @@ class TransactionCheck(NamedTuple):
     checks: int
 
 
-TransactionCommand = SendHalf | EndTransaction | CheckTransactions | LookForProducers
+TransactionCommand = (
+    SendHalf | EndTransaction | CheckTransactions | LookForProducers | TopicOfTransaction
+)

@@ -18,6 +18,7 @@ from horolog.protocol.transaction_commands import (
     EndTransaction,
     LookForProducers,
     SendHalf,
+    TopicOfTransaction,
 )
 
 
@@ -38,6 +39,7 @@ class Transactions:
             SendHalf: self._send,
             EndTransaction: self._end,
             CheckTransactions: lambda _, command, now, _effects: self._checks.take(command, now),
+            TopicOfTransaction: lambda _, command, _now, _effects: self._topic(command),
             LookForProducers: lambda _, command, now, _effects: self._checks.look_again(
                 command, now
             ),
@@ -52,6 +54,12 @@ class Transactions:
             return WAIT
         self._ends.end(command, now)
         return None
+
+    def _topic(self, command: TopicOfTransaction) -> str:
+        half = self._shard.halves.open.get(command.position)
+        if half is None or half.position >= self._shard.log.commit_position:
+            return ""
+        return self._shard.topics.by_id[half.topic].name
 
     def look(self, now: Now, effects: Effects) -> None:
         """Tell of transactions whose producers are to be asked; give up hopeless ones."""

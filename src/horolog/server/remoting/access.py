@@ -1,7 +1,8 @@
 """What each request of a 4.x client needs, and whether its sender has it.
 
 What stands in no table here only administrators may do: topics and groups, settings, figures, what others consume.
-Messages are read and sent back by log position, so what that needs is known when the message there has been looked at.
+Messages are read and sent back by log position, and old clients end transactions so, so what that needs is known when
+the message there has been looked at.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def _send_short(frame: Frame) -> Needs:
 
 
 def _end(frame: Frame) -> Needs:
-    """Old clients name no topic: position, number and group of their half message must be right."""
-    return _send(frame) if frame.fields.get("topic") else NOBODYS
+    """Old clients name no topic: it is looked up by the position of their half message."""
+    return NOBODYS if names_no_topic(frame) else _send(frame)
 
 
 def _consume(frame: Frame) -> Needs:
@@ -204,6 +205,16 @@ class RemotingAccess:
         except HorologError:
             return False
         return identity is not None
+
+
+def names_no_topic(frame: Frame) -> bool:
+    """Whether it is the end of a transaction, of a client that says its position only."""
+    return frame.code == Code.END_TRANSACTION and not frame.fields.get("topic")
+
+
+def check_half(identity: Identity, name: str) -> None:
+    """FORBIDDEN if a transaction of this topic is not to be ended."""
+    identity.check((topic(name, _PUB),))
 
 
 def check_stored(identity: Identity, layout: bytes) -> None:

@@ -24,11 +24,18 @@ from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import Answer, integer
 from horolog.protocol.remoting.send_reader import Alike
+from horolog.protocol.transaction_commands import TopicOfTransaction
 from horolog.server.connected import ConnectedClient
 from horolog.server.door import Door, Intake
 from horolog.server.ports import bind
 from horolog.server.rates import Rates
-from horolog.server.remoting.access import BY_POSITION, RemotingAccess, check_stored
+from horolog.server.remoting.access import (
+    BY_POSITION,
+    RemotingAccess,
+    check_half,
+    check_stored,
+    names_no_topic,
+)
 from horolog.server.remoting.administration import admin_families
 from horolog.server.remoting.assignments import AssignmentCodes
 from horolog.server.remoting.clients import ClientCodes
@@ -233,6 +240,8 @@ class RemotingFront:
                 identity = self._access.check(request.link, request.frame)
                 if request.frame.code in BY_POSITION and not identity.is_admin:
                     handle = partial(self._after_look, identity, handle)
+                elif names_no_topic(request.frame) and not identity.is_admin:
+                    handle = partial(self._after_look_at_half, identity, handle)
             answer = handle(request)
         except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
             request.fail(error)
@@ -253,9 +262,16 @@ class RemotingFront:
             pass  # told by who handles it
         else:
             check_stored(identity, bytes(layout))
-        answer = handle(request)
-        assert isinstance(answer, Awaitable)
-        return await answer
+        return await _awaited(handle, request)
+
+    async def _after_look_at_half(
+        self, identity: Identity, handle: Handler, request: Request
+    ) -> Answer:
+        """Handle the end of a transaction that is known by its position only, if its topic may be sent to."""
+        position = integer(request.frame, "commitLogOffset")
+        if name := await self.node.engine.submit(TopicOfTransaction(position)):
+            check_half(identity, name)
+        return await _awaited(handle, request)
 
     @staticmethod
     async def _finish(request: Request, pending: Awaitable[Answer]) -> None:
@@ -310,3 +326,9 @@ def _unknown(code: int) -> HorologError:
     known = code in Code.__members__.values()
     what = f"{Code(code).name} ({code})" if known else str(code)
     return refused("code", f"{what} is not supported", code=ErrorCode.NOT_IMPLEMENTED)
+
+
+async def _awaited(handle: Handler, request: Request) -> Answer:
+    answer = handle(request)
+    assert isinstance(answer, Awaitable)
+    return await answer
