@@ -240,13 +240,26 @@ def test_whether_there_is_something(door, client) -> None:
     assert client.done(Code.NOTIFICATION, asked).fields["hasMsg"] == "false"
     send(client, "A2")
     assert client.done(Code.NOTIFICATION, asked).fields["hasMsg"] == "true"
-    assert client.done(Code.POLLING_INFO, asked).fields["pollingNum"] == "0"
     new = asked | {"consumerGroup": "new"}
     assert client.done(Code.NOTIFICATION, new).fields["hasMsg"] == "true"
     door.create("empty")
     empty = client.done(Code.NOTIFICATION, new | {"topic": "empty"})
     assert empty.fields["hasMsg"] == "false"
     client.done(Code.ACK_MESSAGE, of(message))
+
+
+def test_how_many_pops_wait_is_told_of_a_group_and_a_queue(door, client) -> None:
+    def waiting(**fields: Any) -> str:
+        asked = {"consumerGroup": "g", "topic": "orders", "queueId": -1} | fields
+        return client.done(Code.POLLING_INFO, asked).fields["pollingNum"]
+
+    assert waiting() == "0"
+    with door.client() as other:
+        for poller, group in ((client, "g"), (other, "g"), (other, "h")):
+            poller.ask(Code.POP_MESSAGE, popping(consumerGroup=group, pollTime=20_000))
+            poller.done(Code.POLLING_INFO, popping())  # so that it has been heard
+        assert (waiting(), waiting(consumerGroup="h"), waiting(queueId=0)) == ("2", "1", "0")
+    assert waiting(consumerGroup="nobody") == "0"
 
 
 @pytest.mark.parametrize(

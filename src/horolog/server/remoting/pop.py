@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ANSWER_BYTES_MAX, INVISIBLE_MAX_MS, POLL_MAX_MS, RECEIVE_BATCH_MAX
@@ -40,12 +41,19 @@ _ALL = "*"
 _FROM_END = 1  # of the field initMode; 0: from where the queues begin
 
 
+class _Waiting(NamedTuple):
+    """A pop that has no answer yet."""
+
+    ticket: Ticket
+    command: Receive
+
+
 class PopCodes:
     """POP_MESSAGE, ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, NOTIFICATION, POLLING_INFO."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._waiting: dict[RemotingLink, dict[Request, Ticket]] = {}
+        self._waiting: dict[RemotingLink, dict[Request, _Waiting]] = {}
 
     def handlers(self) -> dict[Code, Handler]:
         """Who handles which code."""
@@ -91,7 +99,7 @@ class PopCodes:
                 self._full(request, error)
                 return
         ticket = self._node.engine.ask(command, partial(self._came, request, command))
-        self._waiting.setdefault(request.link, {})[request] = ticket
+        self._waiting.setdefault(request.link, {})[request] = _Waiting(ticket, command)
 
     @staticmethod
     def _full(request: Request, error: HorologError) -> None:
@@ -129,7 +137,7 @@ class PopCodes:
 
     def gone(self, link: RemotingLink) -> None:
         """A connection has ended: nobody waits for its pops."""
-        for ticket in self._waiting.pop(link, {}).values():
+        for ticket, _ in self._waiting.pop(link, {}).values():
             self._node.engine.ask(CancelReceive(ticket), nobody)
 
     # --- leases -----------------------------------------------------------------------------------
@@ -200,6 +208,10 @@ class PopCodes:
         return Answer(fields={"hasMsg": "true" if has else "false", "pollingFull": "false"})
 
     def polling(self, request: Request) -> Answer:
-        """How many pops of a connection wait."""
-        waiting = sum(map(len, self._waiting.values()))
+        """How many pops of a group wait for a queue of a topic, or (−1) for any of its queues."""
+        frame = request.frame
+        group, topic = check_group_name(text(frame, "consumerGroup")), text(frame, "topic")
+        place = group, topic, integer(frame, "queueId", -1, low=-1, high=_I32)
+        commands = [each.command for of in self._waiting.values() for each in of.values()]
+        waiting = sum((each.group, each.topic, each.queue_id) == place for each in commands)
         return Answer(fields={"pollingNum": str(waiting)})
