@@ -16,6 +16,7 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.transaction_commands import CheckDue
+from horolog.server.remoting import link as link_module
 
 HALF = {"UNIQ_KEY": "A1", "TRAN_MSG": "true", "PGROUP": "pg"}
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
@@ -139,6 +140,16 @@ def test_a_check_waits_for_a_producer_of_the_group(door, client) -> None:
     group = {"groupName": "pg"}
     client.done(Code.HEART_BEAT, body={"clientID": "c1", "producerDataSet": [group]})
     assert client.push().fields["transactionId"] == half.fields["transactionId"]
+
+
+def test_a_producer_that_reads_nothing_is_not_asked_and_nothing_is_counted(
+    door, client, monkeypatch
+) -> None:
+    begin(client)
+    due = CheckDue(0, "orders", "pg")
+    assert door.within(lambda: door.front.producers.has(due))
+    monkeypatch.setattr(link_module, "UNTAKEN_BYTES_MAX", -1)
+    assert not door.within(lambda: door.front.producers.has(due))
 
 
 def test_a_transaction_is_made_with_the_topic_or_in_one_of_any_type(door, client) -> None:

@@ -136,8 +136,8 @@ class Stream(Protocol):
         """Its connection."""
         ...
 
-    def may_publish(self, topic: str) -> bool:
-        """Whether it may send to a topic, as the access file says now."""
+    def may_be_asked(self, topic: str) -> bool:
+        """Whether it takes what it is told, and may send to a topic, as the access file says now."""
         ...
 
     def tell(self, command: pb.TelemetryCommand) -> bool:

@@ -103,9 +103,9 @@ class Conversation:
         if self._call.is_open:
             self._call.say(answer.SerializeToString())
 
-    def may_publish(self, topic: str) -> bool:
-        """Whether who opened the stream may send to a topic, as the access file says now."""
-        return self._sessions.may_publish(self._call, topic)
+    def may_be_asked(self, topic: str) -> bool:
+        """Whether it takes what it is told, and may send to a topic, as the access file says now."""
+        return self._call.takes_more and self._sessions.may_publish(self._call, topic)
 
     def tell(self, command: pb.TelemetryCommand) -> bool:
         """Ask the client for something; False if it is gone, or does not take what it is told."""

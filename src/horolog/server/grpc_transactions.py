@@ -71,8 +71,8 @@ class GrpcProducers:
             del self._streams[stream.client_id]
 
     def has(self, due: CheckDue) -> bool:
-        """Whether somebody publishes to a topic, and may."""
-        return any(stream.may_publish(due.topic) for stream in self._asked(due))
+        """Whether somebody publishes to a topic who may, and takes what it is told."""
+        return any(stream.may_be_asked(due.topic) for stream in self._asked(due))
 
     def _asked(self, due: CheckDue | TransactionCheck) -> dict[Stream, None]:
         """Those who are asked of a transaction: none, if it is of a 4.x group."""
@@ -84,7 +84,7 @@ class GrpcProducers:
         for stream in list(streams):
             del streams[stream]
             streams[stream] = None  # the last one from here on
-            if stream.may_publish(check.topic) and stream.tell(check_command(check)):
+            if stream.may_be_asked(check.topic) and stream.tell(check_command(check)):
                 return True
         return False
 

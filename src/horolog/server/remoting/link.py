@@ -243,9 +243,14 @@ class RemotingLink(Link):
 
     # --- what the broker asks ---------------------------------------------------------------------
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether the client is there, and reads what it is told."""
+        return not self._lost and self.untaken <= UNTAKEN_BYTES_MAX
+
     def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
         """Ask the client for something that it does not answer; False if it does not even take its answers."""
-        if self._lost or self.untaken > UNTAKEN_BYTES_MAX:
+        if not self.takes_more:
             return False
         self._say(self._request(code, fields, body, Flag.ONE_WAY))
         self.owes()
@@ -259,7 +264,7 @@ class RemotingLink(Link):
         The last when it goes, or does not even take its answers.
         """
         answer: asyncio.Future[Frame] = self._door.loop.create_future()
-        if self._lost or self.untaken > UNTAKEN_BYTES_MAX:
+        if not self.takes_more:
             answer.set_exception(ConnectionError("the client has gone, or reads nothing"))
             return answer
         self._say(self._request(code, fields, body, Flag(0)))

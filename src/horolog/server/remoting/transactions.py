@@ -86,11 +86,11 @@ class TransactionCodes:
             del self._senders[group]
 
     def has(self, due: CheckDue) -> bool:
-        """Whether a producer of a group is connected that may send to the topic itself.
+        """Whether a producer of a group is connected that may send to the topic itself, and reads what it is told.
 
         One that only claims to be of the group does not count: checks that reach nobody would end the transaction.
         """
-        return bool(self._links(due))
+        return any(link.takes_more for link in self._links(due))
 
     def _links(self, due: CheckDue | TransactionCheck) -> list[RemotingLink]:
         links = [client.link for client in self._registry.producers(due.group)]
