@@ -228,6 +228,13 @@ class Settings(BaseSettings):
         """`admin_hosts`, one by one."""
         return tuple(_host_names(self.admin_hosts))
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _text_has_no_nul(cls, given: object) -> object:
+        if isinstance(given, str) and "\0" in given:
+            raise ValueError("it has a NUL character")  # no name of a file or a host has one
+        return given
+
     @field_validator("data_dir", "tls_cert", "tls_key", "access", mode="before")
     @classmethod
     def _place_is_not_empty(cls, place: object) -> object:

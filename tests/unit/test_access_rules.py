@@ -74,6 +74,7 @@ def test_a_refusal_names_who_and_what(tmp_path: Path) -> None:
             "identities.a.addresses: 10.0.0.1/8",
         ),
         ('[identities.a]\nsecret_file = "gone"\n', "secret_file: gone cannot be read"),
+        ('[identities.a]\nsecret_file = "a\\u0000"\n', "secret_file: a\0 cannot be read: no text"),
         ('[identities."a/b"]\nsecret = "long-enough"\n', "letters, digits"),
         ("[identities", "is not TOML"),
         (
@@ -102,6 +103,13 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_secret_may_stand_in_a_file_of_its_own(tmp_path: Path) -> None:
     path = access_file(tmp_path, '[identities.a]\nsecret_file = "a.secret"\n')
     (tmp_path / "a.secret").write_text("from-a-file\n")
+    assert read_access(path).identities["a"].secret == b"from-a-file"
+
+
+def test_files_that_begin_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    """As editors on Windows write it; the mark is no part of the secret."""
+    path = access_file(tmp_path, '\ufeff[identities.a]\nsecret_file = "a.secret"\n')
+    (tmp_path / "a.secret").write_bytes(b"\xef\xbb\xbffrom-a-file\r\n")
     assert read_access(path).identities["a"].secret == b"from-a-file"
 
 

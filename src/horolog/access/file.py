@@ -19,6 +19,7 @@ Every complaint names the identity and the key, and none of them says a secret.
 from __future__ import annotations
 
 import tomllib
+from codecs import BOM_UTF8
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,8 +90,8 @@ def _identities(path: Path, table: dict[str, Any]) -> dict[str, Identity]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        # A byte order mark, which editors on Windows write, is none of TOML's.
+        return tomllib.loads(path.read_bytes().removeprefix(BOM_UTF8).decode())
     except OSError as error:
         raise AccessFileError(path, "", f"cannot be read: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -136,8 +137,8 @@ def _secret(path: Path, where: str, fields: dict[str, Any]) -> str:
     if is_irregular(file):
         raise AccessFileError(path, where, f"{name} is not a regular file")
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:  # the latter: no UTF-8, or a name with a NUL
         why = getattr(error, "strerror", None) or "no text"
         raise AccessFileError(path, where, f"{name} cannot be read: {why}") from None
     return _text(path, where, lines[0].strip() if lines else "")
