@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.http2 import frames
@@ -158,6 +159,58 @@ def test_a_key_that_others_can_read_is_told(tmp_path, caplog) -> None:
     assert caplog.messages == [f"{key} can be read by other users of this machine: chmod 600"]
     Certificate(None, None, "127.0.0.1").warn_if_exposed()
     assert len(caplog.messages) == 1
+
+
+def test_what_comes_with_the_good_bye_of_tls_is_heard() -> None:
+    """A client that sends one-way and closes has both in one chunk: what it sent was lost."""
+
+    async def story(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = trusting().wrap_bio(incoming, outgoing)
+
+        async def until_it_works(step: Callable[[], object]) -> object:
+            while True:
+                try:
+                    return step()
+                except ssl.SSLWantReadError:
+                    writer.write(outgoing.read())
+                    if piece := await reader.read(65_536):
+                        incoming.write(piece)
+                    else:
+                        incoming.write_eof()
+
+        await until_it_works(client.do_handshake)
+        client.write(GREETING + frame(Type.PING, 0, 0, b"12345678"))
+        with suppress(ssl.SSLWantReadError):
+            client.unwrap()
+        writer.write(outgoing.read())  # the last of the handshake, the ping and the good-bye
+        heard = b""
+        with suppress(ssl.SSLError):  # nor has the broker anything more to say
+            while piece := await until_it_works(lambda: client.read(65_536)):
+                assert isinstance(piece, bytes)
+                heard += piece
+        assert frame(Type.PING, frames.ACK, 0, b"12345678") in heard
+        writer.close()
+
+    with_door(Certificate(None, None, "127.0.0.1"), story)
+
+
+def test_a_key_with_a_pass_phrase_is_refused_and_nobody_asked_for_it(tmp_path) -> None:
+    """OpenSSL asks on the terminal: on SIGHUP all clients waited for an answer to that."""
+    certificate, key, _ = files(tmp_path, "broker.test")
+    served = Certificate(certificate, key, "127.0.0.1")
+    private = serialization.load_pem_private_key(key.read_bytes(), None)
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    with pytest.raises(HorologError, match="the key has a pass phrase") as caught:
+        served.reload()
+    assert (caught.value.code, caught.value.field) == (ErrorCode.CONFIG, "--tls-cert")
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["certificate", "key"])

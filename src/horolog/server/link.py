@@ -18,7 +18,7 @@ from horolog.limits import UNFINISHED_SMALL
 from horolog.protocol.grpc.translate import Peer
 from horolog.server.connected import Origin
 from horolog.server.shares import Share
-from horolog.server.tls import HANDSHAKE, Certificate, Tls, TlsEnd
+from horolog.server.tls import HANDSHAKE, Certificate, Tls
 
 _log = logging.getLogger("horolog.doors")
 _WRITE_HIGH_BYTES = 4 << 20  # in the transport, before nothing more is read from that peer
@@ -182,20 +182,19 @@ class Link(asyncio.Protocol):
                     self._door.log.warning("no certificate for TLS: %s", error.strerror or error)
                     self._transport.close()
                     return
+        ended = False
         if self._tls is not None:
-            try:
-                data = self._tls.take(data)
-            except TlsEnd:
-                self._transport.write(self._tls.to_write())
-                self._transport.close()
-                return
+            data = self._tls.take(data)
+            ended = self._tls.ended
         if data:
             self._owes = True  # what is said meanwhile is written by `flush`, at the end
             self.hear(data, now_ms)
-            if self.puts_off():
+            if self.puts_off() and not ended:
                 self._owes = False
                 return
         self.flush()
+        if ended:
+            self._transport.close()
 
     def eof_received(self) -> bool:
         """The peer writes nothing more; so does this end."""

@@ -22,22 +22,23 @@ _SIGNED_DAYS = 3_650
 _READ_BYTES = 65_536
 
 
-class TlsEnd(Exception):
-    """The peer has broken, or ended, the TLS connection."""
-
-
 class Tls:
-    """The server's end of one TLS connection: records in, plain bytes out, and the other way round."""
+    """The server's end of one TLS connection: records in, plain bytes out, and the other way round.
+
+    established  whether the handshake is done
+    ended        whether the peer has broken, or ended, the connection: nothing more comes from it
+    """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self.established = False
+        self.established = self.ended = False
         self._early: list[bytes] = []  # said before the handshake was done
 
     def take(self, records: bytes) -> bytes:
-        """Plain bytes of what has come; `to_write` may be owed after it.  TlsEnd if that was the end."""
+        """Plain bytes of what has come, the last ones if `ended`; `to_write` may be owed after it."""
         self._incoming.write(records)
+        found = []
         try:
             if not self.established:
                 self._object.do_handshake()
@@ -45,19 +46,20 @@ class Tls:
                 for plain in self._early:
                     self._object.write(plain)
                 self._early.clear()
-            found = []
             while piece := self._object.read(_READ_BYTES):
                 found.append(piece)
+            self.ended = True  # in due form
         except ssl.SSLWantReadError:
-            return b"".join(found) if self.established else b""
-        except ssl.SSLError as error:
-            raise TlsEnd(str(error)) from None
-        raise TlsEnd("the peer has closed")
+            pass
+        except ssl.SSLError:
+            self.ended = True
+        return b"".join(found)
 
     def give(self, plain: bytes) -> None:
         """Turn plain bytes into records."""
         if self.established:
-            self._object.write(plain)
+            with suppress(ssl.SSLError):  # of a connection that is broken
+                self._object.write(plain)
         else:
             self._early.append(plain)
 
@@ -118,10 +120,15 @@ class Certificate:
     def _load(certificate: Path, key: Path | None) -> ssl.SSLContext:
         context = _new_context()
         try:
-            context.load_cert_chain(certificate, key)
+            context.load_cert_chain(certificate, key, lambda: _no_pass_phrase(certificate, key))
         except (OSError, ssl.SSLError) as error:
             raise _unusable(certificate, key, error.strerror or str(error)) from error
         return context
+
+
+def _no_pass_phrase(certificate: Path, key: Path | None) -> str:
+    """Refuse a key that needs one: OpenSSL would ask for it on the terminal, and the broker stand still meanwhile."""
+    raise _unusable(certificate, key, "the key has a pass phrase; write it without one")
 
 
 def _unusable(certificate: Path, key: Path | None, why: str) -> HorologError:
