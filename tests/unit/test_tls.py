@@ -11,10 +11,13 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.http2 import frames
@@ -152,12 +155,12 @@ def test_a_key_that_others_can_read_is_told(tmp_path, caplog) -> None:
     certificate.chmod(0o644)
     key.chmod(0o600)
     served = Certificate(certificate, key, "127.0.0.1")
-    served.warn_if_exposed()
+    served.warn()
     assert caplog.messages == []
     key.chmod(0o644)
-    served.warn_if_exposed()
+    served.warn()
     assert caplog.messages == [f"{key} can be read by other users of this machine: chmod 600"]
-    Certificate(None, None, "127.0.0.1").warn_if_exposed()
+    Certificate(None, None, "127.0.0.1").warn()
     assert len(caplog.messages) == 1
 
 
@@ -239,6 +242,38 @@ def test_it_is_known_when_the_certificate_of_files_ends(tmp_path) -> None:
         served.reload()
     assert served.ends_s is not None
     assert Certificate(None, None, "127.0.0.1").ends_s is None
+
+
+def test_a_certificate_that_is_not_valid_now_is_told(tmp_path, caplog) -> None:
+    """At a start, when it is read again, and by `horolog config check`; it is used all the same."""
+    certificate, key, _ = files(tmp_path, "broker.test")
+    key.chmod(0o600)
+    served = Certificate(certificate, key, "127.0.0.1")
+    served.warn()
+    assert caplog.messages == []
+    ends_s = served.ends_s
+    assert ends_s is not None
+    assert "ended on 20" in served.invalidity(ends_s)
+    assert served.invalidity(ends_s - 1) == served.invalidity(ends_s - 3_649 * 86_400) == ""
+    assert f"the certificate of {certificate} begins on 20" in served.invalidity(0)
+    assert Certificate(None, None, "127.0.0.1").invalidity(0) == ""
+    ended = datetime.now(UTC) - timedelta(days=1)
+    private = serialization.load_pem_private_key(key.read_bytes(), None)
+    assert isinstance(private, EllipticCurvePrivateKey)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker.test")])
+    certificate.write_bytes(
+        x509.CertificateBuilder(name, name, private.public_key(), 1)
+        .not_valid_before(ended - timedelta(days=1))
+        .not_valid_after(ended)
+        .sign(private, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    assert served.reload()
+    served.warn()
+    assert caplog.messages == [
+        f"the certificate of {certificate} ended on {ended:%Y-%m-%d};"
+        " clients that check it do not connect"
+    ]
 
 
 def test_files_that_cannot_be_used_name_the_flag(tmp_path) -> None:

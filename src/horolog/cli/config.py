@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,11 +55,13 @@ def check(
     from horolog.server.tls import Certificate
 
     settings = load({}, config_file=file, environment={})
-    Certificate(settings.tls_cert, settings.tls_key, settings.host)
+    certificate = Certificate(settings.tls_cert, settings.tls_key, settings.host)
     if settings.access is not None:
         read_access(settings.access)
     changed = _changed(settings)
     warnings = exposures(settings.host, guarded=settings.access is not None, flush=settings.flush)
+    if why := certificate.invalidity(time.time()):
+        warnings.append(why)
     if as_json:
         print_json({"file": str(file), "settings": changed, "warnings": warnings})
         return

@@ -132,7 +132,7 @@ class GrpcFront:
     def reload(self) -> None:
         """Read the certificate's files again, if there are any; the old one stays if they cannot be used."""
         if self._certificate is not None and self._certificate.reload():
-            self._certificate.warn_if_exposed()
+            self._certificate.warn()
             _log.info("certificate read again")
 
     async def stop(self, grace_s: float = 0.5) -> None:

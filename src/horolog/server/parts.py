@@ -117,7 +117,7 @@ def _make_doors(
     from horolog.server.transaction_checks import TransactionChecks
 
     certificate = Certificate(settings.tls_cert, settings.tls_key, settings.host)
-    certificate.warn_if_exposed()
+    certificate.warn()
     intake = Intake(room_for(settings.connections), share=settings.address_share)
     made: GrpcEngine = AutoCreate(engine) if settings.auto_create_topics else engine
     grpc = GrpcFront(

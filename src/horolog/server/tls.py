@@ -6,8 +6,10 @@ signed by itself: the RocketMQ clients that insist on TLS do not check it.
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
+import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -17,6 +19,7 @@ from horolog.access.exposed import warn_if_exposed
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.places import is_irregular
 
+_log = logging.getLogger("horolog.doors")
 HANDSHAKE = 0x16  # first byte of a TLS connection
 _SIGNED_DAYS = 3_650
 _READ_BYTES = 65_536
@@ -81,10 +84,25 @@ class Certificate:
         self._files = (certificate, key)
         self._host = host
         self._made: ssl.SSLContext | None = None
-        self.ends_s: float | None = None  # epoch; of the file's certificate, if there is one
+        self._valid_s: tuple[float, float] | None = None
         if certificate is not None:
             self._made = self._load(certificate, key)
-            self.ends_s = _end_of(certificate)
+            self._valid_s = _validity(certificate)
+
+    @property
+    def ends_s(self) -> float | None:
+        """When the file's certificate ends, epoch; None if there is none."""
+        return None if self._valid_s is None else self._valid_s[1]
+
+    def invalidity(self, now_s: float) -> str:
+        """Why clients that check the file's certificate do not connect now; "" if its time is no reason."""
+        if self._valid_s is None:
+            return ""
+        begins_s, ends_s = self._valid_s
+        if begins_s <= now_s < ends_s:
+            return ""
+        bound = f"ended on {_day(ends_s)}" if now_s >= ends_s else f"begins on {_day(begins_s)}"
+        return f"the certificate of {self._files[0]} {bound}; clients that check it do not connect"
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -107,11 +125,13 @@ class Certificate:
             if is_irregular(path):
                 raise _unusable(certificate, key, f"{path} is not a regular file")
         self._made = self._load(certificate, key)
-        self.ends_s = _end_of(certificate)
+        self._valid_s = _validity(certificate)
         return True
 
-    def warn_if_exposed(self) -> None:
-        """Log it if other users of the machine can read the private key."""
+    def warn(self) -> None:
+        """Log it if other users of the machine can read the private key, and if the certificate is not valid now."""
+        if why := self.invalidity(time.time()):
+            _log.warning("%s", why)
         certificate, key = self._files
         if (path := key or certificate) is not None:
             warn_if_exposed(path)
@@ -139,14 +159,18 @@ def _unusable(certificate: Path, key: Path | None, why: str) -> HorologError:
     )
 
 
-def _end_of(certificate: Path) -> float | None:
-    """When the first certificate of a file ends: the server's own.  None: it cannot be told."""
+def _validity(certificate: Path) -> tuple[float, float] | None:
+    """From when until when the first certificate of a file is valid: the server's own.  None: it cannot be told."""
     from cryptography import x509  # large, as below
 
     with suppress(OSError, ValueError):
-        chain = x509.load_pem_x509_certificates(certificate.read_bytes())
-        return chain[0].not_valid_after_utc.timestamp()
+        own = x509.load_pem_x509_certificates(certificate.read_bytes())[0]
+        return own.not_valid_before_utc.timestamp(), own.not_valid_after_utc.timestamp()
     return None
+
+
+def _day(epoch_s: float) -> str:
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%d")
 
 
 def _new_context() -> ssl.SSLContext:
