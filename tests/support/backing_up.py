@@ -24,7 +24,7 @@ async def back_up(engine: Engine, directory: Path, *, full: bool = False) -> Bac
 
 def restore(backup: Path, data_dir: Path, damage: list[str] | None = None) -> Manifest:
     """As `horolog restore`; `damage` takes up what is not as the manifest says, which is accepted then."""
-    manifest, backup_lock = open_backup(backup)
+    manifest, backup_lock = open_backup(backup, accepts_damage=damage is not None)
     lock = lock_target(data_dir)
     source, target = Disk(backup, read_only=True), Disk(data_dir)
     try:

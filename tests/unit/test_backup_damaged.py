@@ -9,8 +9,10 @@ import pytest
 from backing_up import back_up, restore
 from tests.unit.test_backup import pending, ready, run, schedule, take_all
 
+from horolog.backup.manifest import decode_manifest
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
+from horolog.protocol.commands import DescribeBroker
 from horolog.server.loop import Engine
 
 PARTS = [
@@ -102,3 +104,49 @@ def test_a_damaged_backup_is_refused_or_restored_with_what_the_log_has(
         assert sorted([*got, *await take_all(engine)]) == sorted(ids)
 
     run(tmp_path / "data", again)
+
+
+@pytest.mark.parametrize("how", ["missing", "cut", "flipped"])
+def test_files_of_a_backup_without_its_manifest_are_restored_as_they_lie_there(
+    tmp_path, how
+) -> None:
+    """Of two backups, and a third one that did not come to its end."""
+
+    async def story(engine: Engine) -> None:
+        await ready(engine)
+        await schedule(engine, "near", 30)
+        await back_up(engine, tmp_path / "backup")
+        await schedule(engine, "far", 30, in_ms=3 * DAY_MS)
+        await back_up(engine, tmp_path / "backup")
+
+    run(tmp_path / "data", story)
+    manifest = tmp_path / "backup" / "manifest.json"
+    numbers = {file.number for file in decode_manifest(manifest.read_bytes(), "").files}
+    assert numbers == {1, 2}
+    segment = max((tmp_path / "backup" / "000002" / "shard-00" / "log").iterdir())
+    begun = tmp_path / "backup" / "000003" / segment.relative_to(tmp_path / "backup" / "000002")
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes(segment.read_bytes()[:100])
+    (tmp_path / "backup" / "notes").mkdir()
+    harm(manifest, how)
+    with pytest.raises(HorologError, match=r"--accept-damage|no backup"):
+        restore(tmp_path / "backup", tmp_path / "copy")
+    damage: list[str] = []
+    made = restore(tmp_path / "backup", tmp_path / "copy", damage)
+    assert made.number == 2
+    assert damage == ["manifest.json is damaged or missing: all files are as they lie there"]
+
+    async def again(engine: Engine) -> None:
+        waits = sorted(each[1] for each in await pending(engine))
+        assert waits == sorted(f"{name}-{i}" for name in ("near", "far") for i in range(30))
+        assert not (await engine.submit(DescribeBroker())).problems
+
+    run(tmp_path / "copy", again)
+
+
+def test_without_a_completed_backup_nothing_is_found(tmp_path) -> None:
+    (tmp_path / "backup" / "000001").mkdir(parents=True)
+    (tmp_path / "backup" / "000001" / "meta").write_bytes(b"{}")
+    with pytest.raises(HorologError) as refused:
+        restore(tmp_path / "backup", tmp_path / "copy", [])
+    assert refused.value.code is ErrorCode.NOT_FOUND

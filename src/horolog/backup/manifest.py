@@ -42,6 +42,7 @@ from horolog.storage.api import Storage, read_file, replace_file
 MANIFEST_NAME = "manifest.json"
 MISSING, SHORT, UNREADABLE = "missing", "short", "unreadable"
 FORMAT = 1
+UNCHECKED = -1  # in the place of a CRC: nobody says what it must be
 
 
 class StoredFile(NamedTuple):
@@ -95,6 +96,11 @@ class Manifest(NamedTuple):
     def complete(self) -> bool:
         """Whether there is a backup, not only the beginning of a first one."""
         return self.number > 0
+
+    @property
+    def is_found(self) -> bool:
+        """Whether it was made from the files that lie there (`found`), and no backup has written it."""
+        return any(file.crc32 == UNCHECKED for file in self.files)
 
     @property
     def bytes(self) -> int:

@@ -5,7 +5,7 @@ refused by `horolog serve`: a restore that is interrupted is never taken for a d
 removes what it has written.
 
 Where no other backup is left, damage can be accepted: what is there is copied as it is, and a start does with it what it
-does with a disk that rots.
+does with a disk that rots.  If it is the manifest that is damaged, the files are taken as they lie there (`found`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from horolog.backup.copying import (
     directories_above,
     sync_tree,
 )
-from horolog.backup.manifest import MANIFEST_NAME, Manifest, StoredFile, read_manifest
+from horolog.backup.found import found_manifest
+from horolog.backup.manifest import (
+    MANIFEST_NAME,
+    UNCHECKED,
+    Manifest,
+    StoredFile,
+    read_manifest,
+)
 from horolog.backup.pieces import read_pieces, write_pieces
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import BACKUP_DAMAGE_MAX
@@ -37,13 +44,20 @@ DATA_DIR = "--data-dir"
 META = "meta"
 
 
-def open_backup(directory: Path) -> tuple[Manifest, DirectoryLock | None]:
+def open_backup(
+    directory: Path, *, accepts_damage: bool = False
+) -> tuple[Manifest, DirectoryLock | None]:
     """The manifest of a complete backup, and the lock that keeps a new one from replacing it.
 
     NOT_FOUND if there is none; DAMAGED, VERSION_UNSUPPORTED as `read_manifest`; DIRECTORY_IN_USE while a backup
     is made.  A directory that cannot be written to, a read-only medium, has no lock.
+
+    accepts_damage  make one of the files that lie there if it is damaged or missing
     """
-    if not (directory / MANIFEST_NAME).is_file():
+    found = None
+    if accepts_damage and directory.is_dir():
+        found = found_manifest(directory)
+    if found is None and not (directory / MANIFEST_NAME).is_file():
         raise refused(BACKUP, f"there is no backup in {directory}", code=ErrorCode.NOT_FOUND)
     lock = None
     try:
@@ -53,7 +67,7 @@ def open_backup(directory: Path) -> tuple[Manifest, DirectoryLock | None]:
             why = error.message.removeprefix(f"{DATA_DIR}: ")
             raise refused(BACKUP, why, code=error.code) from error
     try:
-        manifest = read_manifest(Disk(directory, read_only=True), BACKUP)
+        manifest = _manifest_of(directory, found)
         if manifest is None or not manifest.complete:
             raise refused(
                 BACKUP, f"no backup into {directory} has been completed", code=ErrorCode.NOT_FOUND
@@ -63,6 +77,19 @@ def open_backup(directory: Path) -> tuple[Manifest, DirectoryLock | None]:
             lock.release()
         raise
     return manifest, lock
+
+
+def _manifest_of(directory: Path, found: Manifest | None) -> Manifest | None:
+    """What a backup directory says it holds; `found` if that is damaged or missing."""
+    try:
+        return read_manifest(Disk(directory, read_only=True), BACKUP) or found
+    except HorologError as error:
+        if error.code is not ErrorCode.DAMAGED:
+            raise
+        if found is None:
+            why = f"{error.message.removeprefix(f'{BACKUP}: ')}; --accept-damage takes the files as they lie there"
+            raise refused(BACKUP, why, code=error.code) from error
+        return found
 
 
 def lock_target(directory: Path) -> DirectoryLock:
@@ -110,6 +137,8 @@ class Restore:
         meta = next((file for file in files if file.path == META), None)
         if meta is None:
             raise refused(BACKUP, f"the manifest names no {META}", code=ErrorCode.DAMAGED)
+        if self._manifest.is_found:
+            self._damaged(f"{MANIFEST_NAME} is damaged or missing: all files are as they lie there")
         others = [file for file in files if file is not meta]
         try:
             replace_file(self._target, "", RESTORING, b"")
@@ -168,7 +197,7 @@ class Restore:
         return source
 
     def _check(self, file: StoredFile, crc: int) -> None:
-        if crc != file.crc32:
+        if crc != file.crc32 != UNCHECKED:
             self._damaged(
                 f"{file.place} is damaged: its CRC is {crc:08x}, the manifest says {file.crc32:08x}"
             )
@@ -187,7 +216,7 @@ class Restore:
         source.close()
         content = read_file(self._source, file.place)
         self._check(file, crc32(content))
-        is_whole = len(self.damage) == known
+        is_whole = len(self.damage) == known and file.crc32 != UNCHECKED
         if is_whole and int(orjson.loads(content)["log_id"], 16) != self._manifest.log_id:
             raise refused(BACKUP, f"{file.place} belongs to another log", code=ErrorCode.DAMAGED)
         self._progress.files_done += 1

@@ -42,7 +42,7 @@ def restore(
 
     backup = Path(local_place(backup, "BACKUP"))
     data_dir = Path(local_place(data_dir, "--data-dir"))
-    manifest, backup_lock = open_backup(backup)
+    manifest, backup_lock = open_backup(backup, accepts_damage=accept_damage)
     try:
         lock = lock_target(data_dir)
         try:
