@@ -24,7 +24,6 @@ from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
     FILES_RESERVE_MAX,
-    FILES_RESERVE_MIN,
     HOUR_MS,
     MIB,
     QUEUE_FILES_OPEN_MAX,
@@ -58,14 +57,14 @@ from horolog.testing.disk import FaultyDisk
 
 
 @contextmanager
-def all_taken() -> Iterator[None]:
-    """Every descriptor below the soft limit is in use."""
+def all_taken() -> Iterator[int]:
+    """Every descriptor below the soft limit is in use; gives how many were free."""
     taken = []
     try:
         with suppress(OSError):
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))
-        yield
+        yield len(taken)
     finally:
         for fd in taken:
             os.close(fd)
@@ -91,7 +90,7 @@ def test_what_must_be_opened_can_be_when_connections_have_taken_all() -> None:
     reserve = Reserve()
     in_use = len(os.listdir("/dev/fd"))
     soft = reserve.keep(16)
-    assert soft <= in_use + 16 + FILES_RESERVE_MIN
+    assert soft <= in_use + 16 + reserve_of(hard_limit())
     with all_taken():
         with pytest.raises(OSError, match="Too many open files"):
             os.open(os.devnull, os.O_RDONLY)
@@ -104,6 +103,24 @@ def test_what_must_be_opened_can_be_when_connections_have_taken_all() -> None:
         os.close(first)
     reserve.give_up()
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard_limit()
+
+
+@pytest.mark.usefixtures("_limits")
+def test_files_of_the_broker_leave_connections_their_room() -> None:
+    """Hundreds of queues, and few connections: there were more files than the soft limit, and every connection was reset."""
+    reserve = Reserve()
+    reserve.keep(16)
+    own = [
+        reserve.opened(lambda: os.open(os.devnull, os.O_RDONLY))
+        for _ in range(reserve_of(hard_limit()) * 3 // 4)
+    ]
+    try:
+        with all_taken() as connections:
+            assert connections >= 16
+    finally:
+        for fd in own:
+            os.close(fd)
+        reserve.give_up()
 
 
 def test_a_hard_limit_that_was_lowered_later_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

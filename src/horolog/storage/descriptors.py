@@ -92,12 +92,14 @@ class Reserve:
     def keep(self, connections: int) -> int:
         """From here on connections get at most about `connections` descriptors; gives the soft limit.
 
-        It is lower where the hard limit demands it: the reserve is kept in any case.
+        It is lower where the hard limit demands it: the reserve is kept in any case.  What the broker's own files may take
+        comes on top: a soft limit below what they have open leaves no room for any connection.
         """
         hard = hard_limit()
         in_use = len(os.listdir("/dev/fd"))
         with self._lock:
-            self._soft = min(hard - reserve_of(hard), in_use + FILES_RESERVE_MIN + connections)
+            kept = reserve_of(hard)
+            self._soft = min(hard - kept, in_use + kept + connections)
             self._set_limit(self._soft)
             return self._soft
 

@@ -28,14 +28,16 @@ class Listener(NamedTuple):
 class LocalProcess(NamedTuple):
     """What the kernel says of it.
 
-    files_max  its limit on open files
+    files_max  its limit on open files: the soft one, which a broker sets itself
     open_ports (address, port) that others than this machine can reach
+    files_hard what that may be raised to; 0: not known
     """
 
     pid: int
     files: int
     files_max: int
     open_ports: list[tuple[str, int]]
+    files_hard: int = 0
 
 
 def listening_on(host: str, port: int) -> LocalProcess | None:
@@ -56,13 +58,15 @@ def listening_on(host: str, port: int) -> LocalProcess | None:
 
 def _describe(pid: int, listeners: list[Listener]) -> LocalProcess | None:
     limits = (_PROC / str(pid) / "limits").read_text()
-    found = re.search(r"^Max open files +(\d+|unlimited)", limits, re.MULTILINE)
-    files_max = int(found[1]) if found and found[1].isdigit() else 0
+    found = re.search(r"^Max open files +(\S+) +(\S+)", limits, re.MULTILINE)
+    files_max, files_hard = (
+        int(limit) if limit.isdigit() else 0 for limit in (found.groups() if found else ("", ""))
+    )
     files = len(os.listdir(_PROC / str(pid) / "fd"))
     reachable = sorted(
         (str(each.address), each.port) for each in listeners if not each.address.is_loopback
     )
-    return LocalProcess(pid, files, files_max, reachable)
+    return LocalProcess(pid, files, files_max, reachable, files_hard)
 
 
 def _pids() -> Iterator[int]:

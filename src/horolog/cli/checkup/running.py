@@ -13,6 +13,7 @@ from horolog.cli.checkup.check import Check, State
 from horolog.cli.progress import size_text
 from horolog.errors import HorologError
 from horolog.limits import CONNECTIONS_MAX, DAY_MS, HOUR_MS, MIB, MINUTE_MS, SECOND_MS
+from horolog.storage.descriptors import reserve_of
 from horolog.units import counted
 
 # By an operator's clock messages are handed over this much early or late
@@ -177,7 +178,8 @@ def _files(answers: Answers) -> list[Check]:
     if process.files * 100 > process.files_max * FILES_SHARE:
         do = "raise the limit (LimitNOFILE= of the unit, ulimit -n) and start again: more connections are refused"
         return [Check("files", State.WARNING, seen, do)]
-    if process.files_max < CONNECTIONS_MAX:
+    most = process.files_hard or process.files_max
+    if most - reserve_of(most) < CONNECTIONS_MAX:
         do = f"raise it (LimitNOFILE=, ulimit -n) for the {CONNECTIONS_MAX:,} connections of the default setting"
         return [Check("files", State.NOTE, seen, do)]
     return [Check("files", State.OK, seen)]
