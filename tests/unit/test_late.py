@@ -157,12 +157,21 @@ def test_nor_is_a_half_message_with_one(world) -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "after_ms"), [("later", 0), ("drop", 0), ("drop", 1 << 40), ("hand-over", 5)]
+    ("late", "after_ms", "field"),
+    [
+        ("later", 0, "late"),
+        ("drop", 0, "late_after_ms"),
+        ("drop", 999, "late_after_ms"),
+        ("drop", 1 << 40, "late_after_ms"),
+        ("hand-over", 5, "late_after_ms"),
+    ],
 )
-def test_settings_that_cannot_be_kept_are_refused(world, late: str, after_ms: int) -> None:
+def test_settings_that_cannot_be_kept_are_refused(
+    world, late: str, after_ms: int, field: str
+) -> None:
     with pytest.raises(HorologError) as refused:
         make(world, TopicSettings(late=late, late_after_ms=after_ms))
-    assert (refused.value.code, refused.value.field) == (ErrorCode.BAD_REQUEST, "late")
+    assert (refused.value.code, refused.value.field) == (ErrorCode.BAD_REQUEST, field)
 
 
 def test_a_policy_as_text() -> None:

@@ -53,14 +53,16 @@ def late_topic(topic: str) -> str:
     return LATE_PREFIX + topic
 
 
-def policy_of(action: str, after_ms: int, field: str = "late") -> LatePolicy:
-    """A policy, or BAD_REQUEST that names the field."""
+def policy_of(
+    action: str, after_ms: int, field: str = "late", after_field: str = "late_after_ms"
+) -> LatePolicy:
+    """A policy, or BAD_REQUEST that names the field, of the action or of the time."""
     if action not in set(Late):
         raise refused(field, f"{action!r:.40}; hand-over, dead-letter or drop is needed")
     known = Late(action)
     if known is Late.HAND_OVER:
         if after_ms:
-            raise refused(field, "hand-over is for every lateness: it takes no time")
+            raise refused(after_field, "hand-over is for every lateness: it takes no time")
         return LatePolicy()
     if not LATE_AFTER_MIN_MS <= after_ms <= LATE_AFTER_MAX_MS:
         limit = f"{LATE_AFTER_MIN_MS} to {LATE_AFTER_MAX_MS} ms"
@@ -69,7 +71,7 @@ def policy_of(action: str, after_ms: int, field: str = "late") -> LatePolicy:
             if after_ms
             else f"{known} needs a time after which it does"
         )
-        raise refused(field, f"{said}; {limit} is allowed", limit)
+        raise refused(after_field, f"{said}; {limit} is allowed", limit)
     return LatePolicy(known, after_ms)
 
 
@@ -81,7 +83,7 @@ def parse_policy(text: str, field: str = PROPERTY) -> LatePolicy:
     except HorologError as error:
         why = error.message.removeprefix(f"{field}: ")
         raise refused(field, why) from None
-    return policy_of(action, after_ms, field)
+    return policy_of(action, after_ms, field, field)
 
 
 def check_has_room(topic: str, policy: LatePolicy, field: str) -> None:
