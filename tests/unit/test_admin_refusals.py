@@ -277,7 +277,7 @@ def test_a_field_is_what_the_request_calls_it(tmp_path: Path) -> None:
             "POST",
             "/v1/topics",
             {"name": "t", "late": "drop"},
-            "late: drop needs a time after which it does; ",
+            "late_after_ms: drop needs a time after which it does; ",
         ),
     ],
 )
