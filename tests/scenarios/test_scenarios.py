@@ -11,12 +11,7 @@ from scenario_doors import sides
 
 pytestmark = pytest.mark.process
 FILES = sorted(Path(__file__).parent.glob("*.txt"))
-SLOW = {
-    "backup",
-    "crash",
-    "lake",
-    "late",
-}  # they start brokers again, or load Delta: more than five seconds each
+SLOW = {"lake"}  # it loads Delta: more than five seconds
 RUNS = [
     pytest.param(
         path,
