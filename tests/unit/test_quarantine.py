@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import orjson
 import pytest
+from cut_worlds import HOUR, SEGMENT, cut_world, damage_state
 from worlds import checkpoint, killed_at, names, send, view
 
 from horolog.delay.entry import ENTRY, ENTRY_BYTES
-from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.log import consume_queue
 from horolog.log.frame import HEADER_BYTES
@@ -31,9 +31,6 @@ from horolog.protocol.rocketmq import layout, properties
 from horolog.storage.api import replace_file
 from horolog.verify.directory import verify_directory
 
-HOUR = 3_600_000
-SEGMENT = 65_536
-
 
 def take(world, group: str = "g") -> list[str]:
     got = []
@@ -42,45 +39,6 @@ def take(world, group: str = "g") -> list[str]:
     ).messages:
         got += [properties.decode(layout.decode(m.layout).properties)["UNIQ_KEY"] for m in messages]
     return got
-
-
-def cut_world(make_world, *, checkpoints: int = 2, buffer_bytes: int = 65_536):
-    """Old messages of two hours and far ones whose log is gone, young ones of the same hours whose log is there."""
-    world = make_world()
-    world.broker.settings = world.broker.settings._replace(
-        retention_bytes=2 * SEGMENT, dedup_ms=0, far=FarSettings(buffer_bytes=buffer_bytes)
-    )
-    world.broker.open()
-    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
-    now = world.clock.wall_ms()
-    world.due = now + 5 * HOUR
-    world.later = now + 10 * HOUR
-    world.far = now + 50 * HOUR
-    for name in ("due", "later", "far"):
-        send(world, f"old-{name}", 10, due_ms=getattr(world, name))
-    for i in range(5):
-        send(world, f"filler{i}-", 60)
-        checkpoint(world)
-    for name in ("due", "later", "far"):
-        send(world, f"young-{name}", 5, due_ms=getattr(world, name))
-    world.broker.ask(Recall("t", "young-due0", world.due))
-    for _ in range(checkpoints):
-        send(world, "tail", 1)
-        checkpoint(world)
-    assert view(world).log_start > SEGMENT
-    assert view(world).pending == 44
-    return world
-
-
-def hour_dir(world, due_ms: int) -> str:
-    return f"shard-00/hours/{due_ms // HOUR:010d}"
-
-
-def damage_state(world, due_ms: int, versions: slice = slice(None)) -> None:
-    place = hour_dir(world, due_ms)
-    states = [name for name in world.disk.list(place) if name.startswith("state.")]
-    for name in states[versions]:
-        world.disk.flip(f"{place}/{name}", 100, 1)
 
 
 def test_row_8_when_only_the_newest_checkpoint_names_what_is_bad(make_world) -> None:
@@ -430,8 +388,7 @@ def test_bad_files_and_a_rotten_frame_below_the_checkpoint_cost_what_they_hold(
         (queue,) = names(world, "queues")
         world.disk.open(f"shard-00/queues/{queue}/{0:020d}.cq").truncate(100)
     elif rotten == "state":
-        (state,) = [n for n in world.disk.list(f"shard-00/hours/{hour}") if n.startswith("state.")]
-        world.disk.flip(f"shard-00/hours/{hour}/{state}", 100, 1)
+        damage_state(world, due)
     else:
         world.disk.open(f"shard-00/hours/{hour}/delay.log").truncate(2_000)
     world.disk.crash(power_cut=False)

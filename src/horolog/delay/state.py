@@ -117,6 +117,20 @@ class HourState:
     by_topic: dict[int, int]
     states: npt.NDArray[np.uint8]
 
+    def disagreements(self) -> list[tuple[str, int, int]]:
+        """Which counts of the header and the tables are not those of the states: (what, they say, states say)."""
+        counts = np.bincount(self.states, minlength=len(EntryState))
+        waiting = int(counts[EntryState.WAITING])
+        recalled = sum(int(counts[each]) for each in RECALLED_STATES)
+        counted = [
+            ("handed over", self.handed_over, int(counts[EntryState.HANDED_OVER])),
+            ("recalled", self.recalled, recalled),
+            ("waiting by topic", sum(self.by_topic.values()), waiting),
+            ("waiting by second", int(self.heads["waiting"].sum()), waiting),
+            ("filed by second", int(self.heads["filed"].sum()), self.count),
+        ]
+        return [(what, says, has) for what, says, has in counted if says != has]
+
 
 def state_name(version: int) -> str:
     """File name of one version."""

@@ -191,6 +191,11 @@ class Tier(Protocol):
         """Drop what nothing speaks of any more: neither the log from there on, nor what waits."""
         ...
 
+    @property
+    def state_header_bytes(self) -> int:
+        """Length of the header of a state file; its last 8 bytes are the CRC-32 of what follows it, and its own."""
+        ...
+
     def state_file(self) -> tuple[str, bytes] | None:
         """Name under `runs` and content of the next state file, if one is needed; `registry` speaks of it."""
         ...

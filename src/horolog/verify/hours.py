@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.delay.state import (
-    RECALLED_STATES,
     SECONDS,
     EntryState,
     HourState,
@@ -39,24 +38,10 @@ def read_state(reading: Reading, directory: str, row: dict[str, Any]) -> HourSta
                 path, 0, f"is of hour, entries, bytes {has}; the checkpoint names another"
             )
             return None
-        _check_counts(reading, path, state)
+        for what, says, counted in state.disagreements():
+            reading.findings.add(path, 0, f"{what}: says {says}, its states say {counted}")
         return state
     return None
-
-
-def _check_counts(reading: Reading, path: str, state: HourState) -> None:
-    """The header of a state file, and its tables, against its states."""
-    counts = np.bincount(state.states, minlength=len(EntryState))
-    counted = {
-        "handed over": (state.handed_over, int(counts[EntryState.HANDED_OVER])),
-        "recalled": (state.recalled, int(sum(counts[each] for each in RECALLED_STATES))),
-        "waiting by topic": (sum(state.by_topic.values()), int(counts[EntryState.WAITING])),
-        "waiting by second": (int(state.heads["waiting"].sum()), int(counts[EntryState.WAITING])),
-        "filed by second": (int(state.heads["filed"].sum()), state.count),
-    }
-    for what, (says, has) in counted.items():
-        if says != has:
-            reading.findings.add(path, 0, f"{what}: says {says}, its states say {has}")
 
 
 class HourCheck:

@@ -6,7 +6,7 @@ sweeping, log_tail        what an open removes because nothing names it; the log
 replay                    what frames of the log change
 salvage, after_salvage    a damaged log is made whole without what is lost; how a replay goes on after that;
 salvaged_meta             and what `meta` must say, by the log
-repair, quarantine        what is damaged: rebuilt from the log, or set aside
+repair, quarantine        what is damaged: rebuilt from the log, or set aside; `flipped_states` are put right before
 checkpoints, snapshot     when one is taken, what is in it; `checkpoint_life` is its table
 consumers_copy            what groups have taken, held for a checkpoint until it is written
 checkpoint_job, restore   one is made durable; a shard is put into the state of one

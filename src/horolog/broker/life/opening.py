@@ -16,6 +16,7 @@ from horolog.broker.consume.queued import unreadable_key
 from horolog.broker.life import quarantine, retention
 from horolog.broker.life.after_salvage import given_up_before
 from horolog.broker.life.facts import Facts, ShardMeta, gather, why_not_reached
+from horolog.broker.life.flipped_states import repair_states
 from horolog.broker.life.log_tail import cut_log, secure_log
 from horolog.broker.life.repair import repair
 from horolog.broker.life.replay import Replay, index_frame
@@ -236,9 +237,11 @@ class _Opening:
         assert used is not None
         if row.action is Action.QUARANTINE:
             shard.close()
+            repairs = repair_states(self._storage, self._directory, used, shard.delay.far.tier)
             tolerated = self._restored(used, tolerant=True)
             assert tolerated.shard is not None
             shard = tolerated.shard
+            shard.delay.repairs += repairs
             self._set_aside(tolerated.damaged, used.position)
             shard.delay.cut()
             start = retention.start_of(used) or 0

@@ -184,6 +184,14 @@ class RowStates:
             gone |= bits_between(self._going, first, stop)
         return ~gone
 
+    def count_waiting(self) -> int:
+        """Count what waits by what is committed row by row: as many as `waiting` says."""
+        settled = self.gone_between(0, self.limit)
+        handed_over = np.zeros(self.limit, np.bool_)
+        handed_over[: self.cursor] = True
+        handed_over[self.passed_rows()] = False
+        return self.limit - int(np.count_nonzero(settled | handed_over))
+
     def passed_rows(self) -> Rows:
         """Rows below the cursor that wait by what is committed: also those whose hand-over is in flight."""
         rows = self.passed | self._handing

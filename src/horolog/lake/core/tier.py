@@ -14,7 +14,7 @@ from horolog.errors import HorologError, refused
 from horolog.lake.core import decisions, recalls, steps
 from horolog.lake.core.held import Lake, restore_lake
 from horolog.lake.core.stages import Stage
-from horolog.lake.core.state_file import NAME
+from horolog.lake.core.state_file import HEADER_BYTES, NAME
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
 from horolog.protocol.tier_commands import TierQuestion, TierStep
 from horolog.storage.api import Storage
@@ -25,6 +25,7 @@ class LakeTier(Lake):
 
     name = NAME
     problem = ""
+    state_header_bytes = HEADER_BYTES
 
     def holds(self, topic: int, due_ms: int, position: int) -> bool:
         """Whether a message of that origin, which is not here, waits there."""

@@ -1,0 +1,72 @@
+"""Finding the one bit that has flipped in a content whose CRC-32 is known.
+
+A CRC is linear: content and sum differ from what they were by a pattern that depends only on where the bit lies, and
+no two places within 2³² − 1 bits have the same one.  So the pattern is taken back byte by byte, from the end of the
+content, until it is that of a bit in the last byte: that many bytes before the end the bit has flipped.
+
+Other damage has the pattern of some bit with the chance of the content's bits in 2³².  Whoever puts a bit right looks
+whether the result agrees with itself.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from zlib_ng.zlib_ng import crc32
+
+_U32 = struct.Struct("<I")
+_SUMS = struct.Struct("<II")
+_STEP = [crc32(bytes([byte])) ^ crc32(b"\0") for byte in range(256)]  # a pattern, one byte on
+_BY_TOP = {step >> 24: byte for byte, step in enumerate(_STEP)}  # the top bytes of these all differ
+_BIT_OF = {_STEP[1 << bit]: bit for bit in range(8)}  # patterns of the bits of the last byte
+
+
+def flipped_bit(content: bytes, crc: int) -> tuple[int, int] | None:
+    """(byte, bit) of `content` that has flipped since it had this CRC-32; None if it is not that.
+
+    (len(content) + n, bit) if the bit is one of byte n of the sum itself, which is stored little-endian.
+    Takes about 0.2 µs a byte.
+    """
+    pattern = crc32(content) ^ crc
+    if pattern.bit_count() == 1:
+        at = pattern.bit_length() - 1
+        return len(content) + at // 8, at % 8
+    for byte in range(len(content) - 1, -1, -1):
+        bit = _BIT_OF.get(pattern)
+        if bit is not None:
+            return byte, bit
+        before = _BY_TOP[pattern >> 24]
+        pattern = ((pattern ^ _STEP[before]) << 8 & 0xFFFFFFFF) | before
+    return None
+
+
+def is_intact(content: bytes, header_bytes: int) -> bool:
+    """Whether the sums of a file of a header and a body are right; the header ends with the body's CRC-32 and its own."""
+    if len(content) < header_bytes:
+        return False
+    sums: tuple[int, int] = _SUMS.unpack_from(content, header_bytes - _SUMS.size)
+    return sums == (crc32(content[header_bytes:]), crc32(content[: header_bytes - 4]))
+
+
+def flipped_back(content: bytes, header_bytes: int) -> bytes | None:
+    """Such a file with a flipped bit put right in its header, its body, or both; None if it cannot be."""
+    if len(content) < header_bytes:
+        return None
+    head, body = content[: header_bytes - 4], content[header_bytes:]
+    head_and_sum = _put_right(head, content[header_bytes - 4 : header_bytes])
+    if head_and_sum is None:
+        return None
+    body_and_sum = _put_right(body, head_and_sum[-8:-4])
+    return head_and_sum + body_and_sum[:-4] if body_and_sum is not None else None
+
+
+def _put_right(part: bytes, stored: bytes) -> bytes | None:
+    """A part and its sum, of which at most one bit is not as it was; None if it is more."""
+    whole, crc = bytearray(part + stored), _U32.unpack(stored)[0]
+    if crc32(part) != crc:
+        found = flipped_bit(part, crc)
+        if found is None:
+            return None
+        byte, bit = found
+        whole[byte] ^= 1 << bit
+    return bytes(whole)
