@@ -236,7 +236,7 @@ async def move_in_lake(engine: Engine, offload_id: int, row: Row, new_due_ms: in
             name,
             row.due_ms,
             new_due_ms,
-            elsewhere=Elsewhere(found, (offload_id,), row.record),
+            elsewhere=Elsewhere(found, (offload_id,), (row.record,)),
         )
     )
     assert answer.copies == 1, answer

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from offloads import begin, exported, hour_after, open_world, pending, schedule
-from worlds import changes_of, checkpoint, killed_at
+from worlds import changes_of, checkpoint, killed_at, made
 
 from horolog.broker.recall import bulk_recalls
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core import recalls as lake_recalls
 from horolog.lake.core.gone import GONE, GoneRows
 from horolog.limits import DAY_MS, HOUR_MS
+from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
     FindMessages,
     MessageState,
@@ -25,6 +26,7 @@ from horolog.protocol.commands import (
     Reschedule,
     SendMessages,
 )
+from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.tier_commands import (
     CommitOffload,
@@ -54,7 +56,7 @@ def move(row, new_due_ms: int, record: bytes | None = None) -> Reschedule:
     place = TierRow(1, row.position, row.row, row.due_ms)
     topic = "tu"[int(row.message_id[1:]) % 2]
     content = row.record if record is None else record
-    found = Elsewhere((place,), (1,), content)
+    found = Elsewhere((place,), (1,), (content,))
     return Reschedule(topic, row.message_id, row.due_ms, new_due_ms, elsewhere=found)
 
 
@@ -82,9 +84,11 @@ def visible(world, topic: str) -> list[str]:
     return found
 
 
-def id_of(message) -> str:
-    from horolog.protocol.rocketmq import layout, properties
+def body_of(stored: bytes) -> bytes:
+    return layout.decode(stored).body
 
+
+def id_of(message) -> str:
     return properties.decode(layout.decode(message.layout).properties)[properties.UNIQ_KEY]
 
 
@@ -118,7 +122,7 @@ def test_copies_here_and_in_the_lake_go_on_as_one(make_world) -> None:
     row = offloaded(world)["m2"]
     world.clock.advance(2 * HOUR_MS)
     copy = encode(
-        topic="t", body=b"again", message_id="m2", type=MessageType.DELAY, due_ms=row.due_ms
+        topic="t", body=b"x" * 40, message_id="m2", type=MessageType.DELAY, due_ms=row.due_ms
     )
     assert not world.broker.ask(SendMessages("t", [copy])).refused
     before = pending(world)
@@ -128,6 +132,54 @@ def test_copies_here_and_in_the_lake_go_on_as_one(make_world) -> None:
     world.reopen()
     assert pending(world) == 60
     assert world.broker.ask(DescribeTier(ALL_MS)).waiting == 49
+
+
+def test_messages_of_one_id_and_different_bodies_all_go_on(make_world) -> None:
+    """P2: two in the lake, and one that is here, of producers that make the same ids; killed at every change."""
+    for after in range(100):
+        world = open_world(make_world)
+        due_ms = world.clock.wall_ms() + 33 * DAY_MS
+        for body in (b"one", b"two", b"one"):
+            world.broker.ask(SendMessages("t", [made("m", due_ms, body=body)]))
+            world.clock.advance(world.broker.settings.dedup_ms + 1)
+        view = begin(world, hour_after(world, 48 * HOUR_MS))
+        rows = frozen_messages(world.broker.place, view)
+        world.broker.ask(CommitOffload(view.offload_id, len(rows), "lake"))
+        world.clock.advance(2 * HOUR_MS)
+        world.broker.ask(SendMessages("t", [made("m", due_ms, body=b"three")]))
+        checkpoint(world)
+        places = tuple(TierRow(1, row.position, row.row, row.due_ms) for row in rows)
+        found = Elsewhere(places, (1,), tuple(row.record for row in rows))
+        new_ms = world.clock.wall_ms() + HOUR_MS
+        with killed_at(world.disk, after) as life:
+            done = world.broker.ask(Reschedule("t", "m", due_ms, new_ms, elsewhere=found))
+        world.reopen(power_cut=after % 2 == 0)
+        gone = world.broker.ask(ListRecalled(1))
+        left = {body_of(row.record[HEAD_BYTES:]) for row in rows if row.origin not in gone}
+        here = world.broker.ask(FindMessages("t", message_id="m"))
+        waits = [body_of(each.layout) for each in here if each.state is MessageState.PENDING]
+        assert sorted([*waits, *left]) == [b"one", b"three", b"two"]
+        if not life.killed:
+            assert (done.copies, left) == (4, set())
+            assert after > 1
+            return
+    raise AssertionError("it never came to the end")
+
+
+def test_messages_of_one_id_that_fit_no_frame_are_not_moved(make_world) -> None:
+    world = open_world(make_world)
+    due_ms = world.clock.wall_ms() + 33 * DAY_MS
+    for body in (b"1" * 40_000, b"2" * 40_000):
+        world.broker.ask(SendMessages("t", [made("m", due_ms, body=body)]))
+    view = begin(world, hour_after(world, 48 * HOUR_MS))
+    rows = frozen_messages(world.broker.place, view)
+    world.broker.ask(CommitOffload(view.offload_id, len(rows), "lake"))
+    places = tuple(TierRow(1, row.position, row.row, row.due_ms) for row in rows)
+    found = Elsewhere(places, (1,), tuple(row.record for row in rows))
+    with pytest.raises(HorologError, match="at most 65536 can be moved from there at once"):
+        world.broker.ask(Reschedule("t", "m", due_ms, due_ms + 1, elsewhere=found))
+    assert world.broker.ask(DescribeTier(ALL_MS)).waiting == 2
+    assert pending(world) == 2
 
 
 def test_another_record_is_not_put_in_its_place(make_world) -> None:

@@ -94,13 +94,13 @@ class TierPlace(NamedTuple):
 class Elsewhere(NamedTuple):
     """What was found of one message where a tier has it.
 
-    looked  offloads that were searched
-    record  of one of the rows, as it stands there; only a reschedule needs it
+    looked   offloads that were searched
+    records  of each of the rows, as they stand there; only a reschedule needs them
     """
 
     rows: tuple[TierRow, ...]
     looked: tuple[int, ...] = ()
-    record: bytes = b""
+    records: tuple[bytes, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

@@ -277,12 +277,13 @@ class LakeJobs:
         message_id, due_ms = one.message_id, one.due_ms
         there = [h for h in view.hours if (h.hour, h.topic) == (due_ms // HOUR_MS, one.topic)]
         offload_ids = tuple(hour.offload_id for hour in there)
-        rows = tuple(
-            TierRow(offload_id, row.position, row.row, due_ms)
+        named = [
+            (TierRow(offload_id, row.position, row.row, due_ms), row.record)
             for offload_id in offload_ids
             for row in self._tables[offload_id]
             if (row.message_id, row.due_ms) == (message_id, due_ms)
-        )
+        ]
+        rows = tuple(row for row, _ in named)
         topic = self._broker.shard.topics.by_id[one.topic].name
         command: Recall | Reschedule
         if self._random.random() < 0.5:
@@ -292,7 +293,7 @@ class LakeJobs:
             while new in self._history.sends[message_id]["dues"]:
                 new += 1
             self._history.reschedule_asked(message_id, new)
-            found = Elsewhere(rows, offload_ids, one.record if rows else b"")
+            found = Elsewhere(rows, offload_ids, tuple(record for _, record in named))
             command = Reschedule(topic, message_id, due_ms, new, elsewhere=found)
         answer = Answer(command)
         answer.notes["ids"] = {message_id}

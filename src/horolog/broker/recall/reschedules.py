@@ -3,14 +3,16 @@
 If copies wait in the tier an OFFLOAD record between the two recalls them there.
 
 So no crash can take the one without the other.  Messages of different bodies with one id and one due time all go on:
-each is such a pair, and pairs fill a frame, or several.  The copy is a message like any: its own origin, its own
-handle; id, queue, body and born time stay.  What `recalls` says about truth holds here too.
+each is such a pair, and pairs fill a frame, or several; those with copies in the tier are in one, as its record is one.
+The copy is a message like any: its own origin, its own handle; id, queue, body and born time stay.  What `recalls` says
+about truth holds here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -55,31 +57,28 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     if not len(refs) and not len(there):
         why = "is quarantined" if bool(waiting.any()) else why_not_found(shard, copies)
         return _refused(copies, RescheduleStatus.NOT_FOUND, why)
-    rows_of = _by_body(records)
-    found = [bytes(records[rows[0]]) for rows in rows_of if len(rows)]
-    made = [
-        moved_record(record, new_due_ms, wall_ms, {})
-        for record in found or [_verified(shard, command, copies)]
-    ]
-    lanes = lanes_of(records)
     step = shard.tier.recalled(there, moved=True) if len(there) else None
-    shard.delay.mark_inflight(refs, EntryState.RECALLING)
-    moves = []
-    for rows, copy in zip(rows_of, made, strict=True):
+    in_tier = _in_tier(shard, command, copies, there)
+    lanes = lanes_of(records)
+    moves: list[_Move] = []
+    together: list[_Move] = []  # those with copies in the tier go in the frame of its one step
+    for rows, of_tier, record in _by_body(records, in_tier):
         origins = origins_of(entries["origin"][rows], entries["row"][rows])
         control = encode_recall(
             copies.topic.id, copies.key, copies.due_ms, origins, lanes[rows], moved=True
         )
-        moves.append(_Move(rows, [control], copy))
+        move = _Move(rows, [control], moved_record(record, new_due_ms, wall_ms, {}))
+        (together if len(of_tier) else moves).append(move)
     if step is not None:
-        moves[0].controls.append(encode_offload(*step))
+        together[0].controls.append(encode_offload(*step))
+        _check_fits(shard, copies, together)
+    shard.delay.mark_inflight(refs, EntryState.RECALLING)
     places = []
-    for batch in shard.log.in_frames(moves, _move_bytes):
+    for batch in chain([together] if together else [], shard.log.in_frames(moves, _move_bytes)):
         rows = np.concatenate([move.rows for move in batch])
         settled = Settled(refs[rows], EntryState.MOVED, lanes[rows])
         pairs = [(move.controls, move.copy) for move in batch]
-        places += append_copies(shard, pairs, settled, step, wall_ms)
-        step = None  # it is part of the first frame
+        places += append_copies(shard, pairs, settled, step if batch is together else None, wall_ms)
     origin, queue_id, offset = places[0]
     status, why = RescheduleStatus.RESCHEDULED, f"is due {instant(new_due_ms)}"
     if command.now:
@@ -108,16 +107,34 @@ def _move_bytes(move: _Move) -> int:
     return sum(map(len, move.controls)) + len(move.copy)
 
 
-def _by_body(records: list[memoryview]) -> list[npt.NDArray[np.int64]]:
-    """Rows of the copies of each message, the first one's first; one empty list of none.
+def _check_fits(shard: Shard, copies: Copies, together: Sequence[_Move]) -> None:
+    """IN_TIER if messages of one id that the tier has are too long for the one frame that they need."""
+    size, most = sum(map(_move_bytes, together)), shard.log.segment_bytes // 4
+    if size > most:
+        raise refused(
+            "deliver_at",
+            f"messages {copies.message_id} in the {shard.tier.name} have {size} bytes together; "
+            f"at most {most} can be moved from there at once",
+            f"{most} bytes",
+            code=ErrorCode.IN_TIER,
+        )
+
+
+def _by_body(
+    here: Sequence[memoryview], there: Sequence[bytes]
+) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bytes]]:
+    """Sort by message: its rows here, its rows in the tier, and the record of the first one.
 
     Copies of one body are a send and its retries.  Those of different bodies are different messages, of producers that
     make the same ids (`send.repeats`): each goes on.
     """
-    rows: dict[bytes, list[int]] = {}
+    rows: dict[bytes, list[int]] = {}  # those of the tier follow those that are here
+    records = [*map(bytes, here), *there]
     for row, record in enumerate(records):
-        rows.setdefault(layout.decode(bytes(record[HEAD_BYTES:])).body, []).append(row)
-    return [np.array(each, np.int64) for each in rows.values() or [[]]]
+        rows.setdefault(layout.decode(record[HEAD_BYTES:]).body, []).append(row)
+    found = [np.array(each, np.int64) for each in rows.values()]
+    n = len(here)
+    return [(each[each < n], each[each >= n] - n, records[each[0]]) for each in found]
 
 
 def _present_ms(shard: Shard, copies: Copies, there: int) -> int | None:
@@ -136,9 +153,20 @@ def _changed(copies: Copies, present_ms: int) -> Rescheduled:
     return Rescheduled(status, why, copies.message_id, present_ms)
 
 
-def _verified(shard: Shard, command: Reschedule, copies: Copies) -> bytes:
-    """The record that the tier has, if it is that message's; else IN_TIER, for it is not what it was."""
-    record = b"" if command.elsewhere is None else command.elsewhere.record
+def _in_tier(
+    shard: Shard, command: Reschedule, copies: Copies, there: npt.NDArray[Any]
+) -> list[bytes]:
+    """Records that the tier has of these rows, which wait; IN_TIER if one is not that message's any more."""
+    if command.elsewhere is None or not len(there):
+        return []
+    rows, records = command.elsewhere.rows, command.elsewhere.records
+    record_of = {row[:3]: record for row, record in zip(rows, records, strict=True)}
+    named = zip(*(there[name].tolist() for name in ("number", "position", "row")), strict=True)
+    return [_verified(shard, copies, record_of[each]) for each in named]
+
+
+def _verified(shard: Shard, copies: Copies, record: bytes) -> bytes:
+    """A record that the tier has, if it is that message's; else IN_TIER, for it is not what it was."""
     key = int(np.frombuffer(record, HEAD, 1)["key"][0]) if len(record) > HEAD_BYTES else 0
     if key != copies.key or not properties.holds(
         layout.properties_of(memoryview(record)[HEAD_BYTES:]),

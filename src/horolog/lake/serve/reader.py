@@ -66,13 +66,14 @@ class LakeMessages:
         self._engine = engine
 
     async def look_for(self, command: Recall | Reschedule) -> Elsewhere:
-        """Rows of one message, and of a reschedule the record of one of them; IN_TIER if a table cannot be read."""
+        """Rows of one message, and for a reschedule their records; IN_TIER if a table cannot be read."""
         places = await self._hours(command.topic, command.due_ms, command.due_ms + 1)
         rows = await in_pool(_find, command, places)
-        record = b""
+        records: list[bytes] = []
         if isinstance(command, Reschedule):
-            record = await in_pool(_record, command, places, rows)
-        return Elsewhere(tuple(rows), tuple(place.offload_id for place in places), record)
+            records = await in_pool(_records, command, places, rows)
+        looked = tuple(place.offload_id for place in places)
+        return Elsewhere(tuple(rows), looked, tuple(records))
 
     async def places(self, command: RecallMany) -> list[TierPlace]:
         """Where messages of a window may wait."""
@@ -160,17 +161,22 @@ def _find(command: Recall | Reschedule, places: Sequence[TierPlace]) -> list[Tie
         ]
 
 
-def _record(command: Reschedule, places: Sequence[TierPlace], rows: Sequence[TierRow]) -> bytes:
-    """The record of the first of these rows; b"" if there are none."""
-    if not rows:
-        return b""
-    offload_id, position, row, due_ms = rows[0]
-    uri = next(place.uri for place in places if place.offload_id == offload_id)
+def _records(
+    command: Reschedule, places: Sequence[TierPlace], rows: Sequence[TierRow]
+) -> list[bytes]:
+    """The record of each of these rows, which stand offload by offload as the places do."""
     with _readable():
         from horolog.lake.table.reading import LakePlace, records_of
 
-        place = LakePlace(command.message_id, due_ms, (position, row))
-        return records_of(uri, offload_id, [place])[0]
+        records = []
+        for uri, offload_id, _, _ in places:
+            wanted = [
+                LakePlace(command.message_id, each.due_ms, (each.position, each.row))
+                for each in rows
+                if each.offload_id == offload_id
+            ]
+            records += records_of(uri, offload_id, wanted)
+        return records
 
 
 def _pieces(
