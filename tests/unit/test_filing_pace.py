@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from horolog.broker import relations
 from horolog.delay.filing import Gathered, Unfiled
 from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
@@ -207,7 +208,7 @@ def test_whatever_comes_between_sends_finds_them_all(world, broker, seed: int) -
             broker.step([])  # they are told
             world.disk.crash(power_cut=True)
             broker.open()
-        broker.shard.check_rows()
+        relations.check_rows(broker.shard)
     assert broker.ask(CountPending("t")).total == len(waiting)
     assert most > 2, "some have waited together"
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from worlds import made
 
+from horolog.broker import relations
 from horolog.broker.applied import Applied
 from horolog.broker.broker import Broker
 from horolog.delay.state import EntryState
@@ -42,7 +43,7 @@ def broker(world) -> Broker:
     world.broker.ask(SendHalf("t", [half]))
     core = world.broker.core
     core.check_invariants()
-    core.shard.check_rows()
+    relations.check_rows(core.shard)
     return core
 
 
@@ -185,7 +186,7 @@ def load_twice(broker: Broker) -> None:
 def test_a_message_out_of_place_is_told_of(broker, broken) -> None:
     broken(broker)
     with pytest.raises(AssertionError):
-        broker.shard.check_rows()
+        relations.check_rows(broker.shard)
 
 
 def test_every_step_of_a_simulated_broker_is_checked(world) -> None:

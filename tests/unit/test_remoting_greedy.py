@@ -25,7 +25,7 @@ from horolog.protocol.remoting.frame_reader import Reader
 from horolog.protocol.remoting.frame_writer import encode
 from horolog.protocol.rocketmq.delays import without
 from horolog.server.remoting.front import RemotingFront
-from horolog.server.remoting.kv import FILE
+from horolog.server.remoting.kv_table import FILE
 from horolog.server.remoting.link import size_of
 from horolog.server.remoting.node import Node
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from horolog.broker import relations
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import Settings
 from horolog.broker.topics import Topics
@@ -336,7 +337,7 @@ def test_idle_files_are_closed_and_opened_again(tmp_path: Path, make_world) -> N
     assert not len(shard.topics.open_queues)
     assert len(queue.read(0, 1)) == 1
     assert shard.log.record(int(queue.read(0, 1)["position"][0]))
-    shard.check_invariants()
+    relations.check_shard(shard)
 
 
 def test_a_queue_in_use_keeps_its_file_open(

@@ -129,7 +129,7 @@ def test_what_is_not_hit_is_served_after_a_start_or_a_salvage(killed, seeds) -> 
             assert given_up, (seed, hits)
             salvages += 1
             world.broker.open()
-        world.broker.shard.check_invariants()
+        world.broker.core.check_invariants()
         world.clock.advance(51 * DAY_MS)
         world.broker.settle(2_000)
         got = set(consumed(world))
@@ -170,7 +170,7 @@ def test_a_directory_in_the_place_of_a_file_costs_no_message(killed) -> None:
         world.disk.make_dir(path)
         world.disk.open(f"{path}/stray", create=True).write(0, b"x")
         world.broker.open()
-        world.broker.shard.check_invariants()
+        world.broker.core.check_invariants()
         world.clock.advance(51 * DAY_MS)
         world.broker.settle(2_000)
         assert set(consumed(world)) == sent, path

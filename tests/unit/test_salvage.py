@@ -350,7 +350,7 @@ def test_any_damaged_frame_can_be_salvaged(world, seed) -> None:
     salvage(world.disk, SHARD, meta_of(world), found)
     for _ in range(2):
         world.reopen()
-        world.broker.shard.check_invariants()
+        world.broker.core.check_invariants()
     for topic in ("t", "u"):
         if topic not in world.broker.shard.topics.by_name:
             world.broker.ask(CreateTopic(topic, TopicType.MIXED, 2))
@@ -360,7 +360,7 @@ def test_any_damaged_frame_can_be_salvaged(world, seed) -> None:
     assert "new" in take_all(world, "after")
     checkpoint(world)
     world.reopen()
-    world.broker.shard.check_invariants()
+    world.broker.core.check_invariants()
 
 
 # --- the command ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from horolog.broker import relations
 from horolog.broker.deciding import Input
 from horolog.broker.decisions import Decisions
 from horolog.broker.effects import Effects, Now
@@ -141,7 +142,7 @@ class Broker:
 
     def check_invariants(self) -> None:
         """Everything that must hold between two steps; AssertionError if something does not."""
-        self.shard.check_invariants()
+        relations.check_shard(self.shard)
         self._decisions.check_invariants()
         self.disk.check_invariants()
         self.checkpoints.check_invariants()

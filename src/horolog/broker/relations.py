@@ -9,21 +9,38 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from horolog.broker.shard import Shard
 from horolog.delay.entry import is_readable
 from horolog.delay.source import refs_of
 from horolog.delay.state import EntryState
 from horolog.limits import ADOPTION_APPS_MAX
 
-if TYPE_CHECKING:
-    from horolog.broker.shard import Shard
-
 _IN_FLIGHT = EntryState.HANDING_OVER | EntryState.RECALLING
 _END_MS = 1 << 62
+
+
+def check_shard(shard: Shard) -> None:
+    """All parts and what holds between them; between two steps.  Costs as much as there are parts.
+
+    What is looked at message by message is `check_rows`.
+    """
+    for part in shard.parts():
+        part.check_invariants()
+    assert all(shard.log.start <= base < shard.log.end for base in shard.full_since_ms)
+    check_positions(shard)
+    check_queues(shard)
+    check_polls(shard)
+    check_tier(shard)
+
+
+def check_rows(shard: Shard) -> None:
+    """What holds for each message that waits or is under way: for small shards, or once in a while."""
+    check_marks(shard)
+    check_window(shard)
 
 
 def check_positions(shard: Shard) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from horolog.broker import relations
 from horolog.broker.applied import Applied, Uncommitted
 from horolog.broker.consume.queued import QueuedMessages
 from horolog.broker.counters import Counters
@@ -181,27 +180,8 @@ class Shard:
         self.log.append(encode_offload(*step), 1, wall_ms)
         self.uncommitted.append(Applied(self.log.end, [], None, [], step=step))
 
-    # --- invariants -----------------------------------------------------------------------------------
-
-    def check_invariants(self) -> None:
-        """All parts and what holds between them; between two steps.  Costs as much as there are parts.
-
-        What is looked at message by message is `check_rows`.
-        """
-        for part in self._parts():
-            part.check_invariants()
-        assert all(self.log.start <= base < self.log.end for base in self.full_since_ms)
-        relations.check_positions(self)
-        relations.check_queues(self)
-        relations.check_polls(self)
-        relations.check_tier(self)
-
-    def check_rows(self) -> None:
-        """What holds for each message that waits or is under way: for small shards, or once in a while."""
-        relations.check_marks(self)
-        relations.check_window(self)
-
-    def _parts(self) -> list[Any]:
+    def parts(self) -> list[Any]:
+        """What can assert of itself what must hold between two steps (`check_invariants`)."""
         far = self.delay.far
         every: list[Any] = [
             self.log,

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from horolog.protocol.commands import FoundMessage, PendingMessage
+from horolog.protocol.pending_commands import FoundMessage, PendingMessage
 
 
 class MessageEvent(StrEnum):

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from random import Random
 from typing import Any
 
+from horolog.broker import relations
 from horolog.broker.adopt.staging import Place
 from horolog.broker.broker import Broker, Input
 from horolog.broker.effects import Now, Reply
@@ -203,7 +204,7 @@ class SimBroker:
         """What must hold between two steps; with `rows` of every message too."""
         self.core.check_invariants()
         if rows:
-            self.shard.check_rows()
+            relations.check_rows(self.shard)
 
     def work_disk(self) -> None:
         """Write what is there and, by the flush policy, sync it; then the commit position moves."""

@@ -1,5 +1,6 @@
 """Recurring schedules: each plans its next firings as ordinary scheduled messages.
 
+    schedule          one of them
     registry          the schedules there are, as the log says
     rows              a schedule as JSON: in its records and in the checkpoint
     firings           which firings are to be planned now, and their messages

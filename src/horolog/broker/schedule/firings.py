@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from horolog.broker.schedule.registry import Schedule
 from horolog.broker.schedule.rows import Progress
+from horolog.broker.schedule.schedule import Schedule
 from horolog.limits import PLAN_AHEAD_MS, PLAN_LEAD_MS, PLANNED_MAX
 from horolog.log.record import KIND_AT, Kind
 from horolog.protocol.rocketmq.message import encode

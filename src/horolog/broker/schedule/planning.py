@@ -20,7 +20,7 @@ import numpy as np
 from horolog.broker.effects import Now
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.schedule.firings import Planned, messages_of, plan
-from horolog.broker.schedule.registry import Schedule
+from horolog.broker.schedule.schedule import Schedule
 from horolog.broker.send.group_queues import draw_queues
 from horolog.broker.send.message_frames import append_messages
 from horolog.broker.shard import Shard

@@ -3,63 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 from horolog.broker.schedule import rows
+from horolog.broker.schedule.schedule import Schedule
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import PLANNED_MAX, SCHEDULES_BYTES_MAX, SCHEDULES_MAX
 from horolog.protocol.rocketmq.message import key_hash
-from horolog.protocol.schedules import Content, Cursor, Firing, Rule, ScheduleView, State
-
-_START = Cursor(0)
-
-
-@dataclass(slots=True)
-class Schedule:
-    """One schedule.
-
-    sequence  of the last message that was ever planned: part of its id, so no two have the same
-    fired     of the last firing: as `sequence`, without those that were recalled by a change or a pause
-    cursor    of the last firing that is planned
-    before    of the last one that is not in `planned` any more
-    used      nominal times after `cursor` that have been planned before, and are not planned again
-    """
-
-    schedule_id: int
-    name: str
-    revision: int
-    state: State
-    rule: Rule
-    content: Content
-    created_ms: int
-    size: int  # bytes of what it says, as JSON
-    says: dict[str, Any]  # rule and content as JSON
-    sequence: int = 0
-    fired: int = 0
-    cursor: Cursor = _START
-    before: Cursor = _START
-    planned: tuple[Firing, ...] = ()
-    used: tuple[int, ...] = ()
-    problem: str = ""  # why it does not go on just now; not logged
-    row: dict[str, Any] = field(default_factory=dict)  # of a checkpoint; replaced, not changed
-
-    def view(self) -> ScheduleView:
-        """As operators see it."""
-        return ScheduleView(
-            self.name,
-            self.revision,
-            self.state,
-            self.rule,
-            self.content,
-            self.created_ms,
-            self.fired,
-            self.cursor,
-            self.planned,
-            self.used,
-            self.problem,
-        )
+from horolog.protocol.schedules import Content, Cursor, Rule, State
 
 
 def new_schedule(

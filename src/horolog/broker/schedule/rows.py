@@ -6,10 +6,11 @@ A SCHEDULE record has both, or only how far it is (a firing is planned), or says
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
+from horolog.broker.schedule.schedule import Schedule
 from horolog.protocol.schedules import (
     Content,
     Cursor,
@@ -20,9 +21,6 @@ from horolog.protocol.schedules import (
     Rule,
     State,
 )
-
-if TYPE_CHECKING:
-    from horolog.broker.schedule.registry import Schedule
 
 _RULE, _CONTENT = Rule(), Content("", b"")
 

@@ -18,7 +18,8 @@ from horolog.broker.recall.recalls import find_copies
 from horolog.broker.schedule import rows
 from horolog.broker.schedule.firings import is_beyond, message, message_id_of, still_ahead
 from horolog.broker.schedule.planning import Planner
-from horolog.broker.schedule.registry import Schedule, new_schedule
+from horolog.broker.schedule.registry import new_schedule
+from horolog.broker.schedule.schedule import Schedule
 from horolog.broker.shard import Shard
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError, refused

@@ -7,7 +7,7 @@ pull, pop, offsets          messages by offset and by lease, what is consumed
 retries, replies            what consumers failed on, what they reply
 clients, registry           heartbeats, and who is there by them
 assignments, locks          who consumes which queue
-routes, kv                  what the name server is asked
+routes, kv, kv_table        what the name server is asked
 access                      who may ask what
 administration              what admin tools ask: `topics`, `groups`, `members`, `presence`, `subscriptions`,
 `figures`, `settings`, `queries`, `resets`, `moved`, `pulled`

@@ -16,7 +16,7 @@ from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX
 from horolog.server.connected import Neighbour
 from horolog.server.loop import Engine
 from horolog.server.message_id import MessageIds
-from horolog.server.remoting.kv import KvTable
+from horolog.server.remoting.kv_table import KvTable
 from horolog.server.remoting.moved import MovedOffsets
 from horolog.server.remoting.pulled import PulledOffsets
 from horolog.server.remoting.registry import Registry

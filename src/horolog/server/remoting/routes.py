@@ -17,7 +17,7 @@ from horolog.protocol.remoting.routes import (
 )
 from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX, check_group
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.kv import ORDER_TOPICS
+from horolog.server.remoting.kv_table import ORDER_TOPICS
 from horolog.server.remoting.node import (
     LANES_TOPIC,
     RETRY_PREFIX,
