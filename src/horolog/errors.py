@@ -163,3 +163,10 @@ class Problem(NamedTuple):
     part: str = ""
     key: str = ""
     until_ms: int = 0
+
+
+class Repair(NamedTuple):
+    """Something that was made whole again, so many times."""
+
+    text: str
+    times: int

@@ -259,7 +259,7 @@ def test_the_figures_of_a_broker_and_its_holes() -> None:
         broker.stop()
         path = next((broker.data_dir / "shard-00" / "log").glob("*.log"))
         content = bytearray(path.read_bytes())
-        content[content.index(b"message 1message 1")] ^= 1
+        content[content.index(b"message 1message 1")] ^= 3
         path.write_bytes(content)
         broker.start()
         taken = json.loads(said(run("receive", "t", "--group", "g", "--max", "32", "--json")))

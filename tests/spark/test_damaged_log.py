@@ -120,7 +120,7 @@ def test_the_audit_reports_damage_and_accuses_nobody(spark, data_dir) -> None:
     path, handed = next(each for each in frames_of(data_dir) if each[1].count > 100)
     damage = hurt(data_dir, "page", 0.2)
     content = bytearray(path.read_bytes())
-    content[handed.base % SEGMENT + HEADER_BYTES + 1_000] ^= 1
+    content[handed.base % SEGMENT + HEADER_BYTES + 1_000] ^= 3
     path.write_bytes(content)
     result = audit(spark, data_dir)
     assert result.damaged == [

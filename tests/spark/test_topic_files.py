@@ -160,7 +160,7 @@ def test_a_changed_byte_is_told(world) -> None:
     segment = next((world.root / "shard-00" / "log").iterdir())
     content = bytearray(segment.read_bytes())
     at = content.index(b"\xda\xa3\x20\xa7") - 4 + 20  # its queue offset
-    content[at] ^= 1
+    content[at] ^= 3
     segment.write_bytes(content)
     with pytest.raises(
         HorologError, match=r"of queue 0 cannot be read: log position \d+ is damaged"

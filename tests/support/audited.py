@@ -332,4 +332,4 @@ class Surgery:
 
     def flip(self, position: int) -> None:
         """One byte is not as it was written."""
-        self._log[position] ^= 0x40
+        self._log[position] ^= 0x41

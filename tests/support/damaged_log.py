@@ -79,7 +79,7 @@ def frames_of(data_dir: Path) -> list[tuple[Path, FrameHeader]]:
 
 
 def hurt(data_dir: Path, how: str, part: float) -> Hurt:
-    """Flip a bit of a body or of a header, or zero a page, so far into the messages that were sent."""
+    """Flip two bits of a body or of a header, or zero a page, so far into the messages that were sent."""
     frames = frames_of(data_dir)
     sent = [each for each in frames if is_sent(each[1])]
     path, header = sent[int(len(sent) * part)]
@@ -94,7 +94,7 @@ def hurt(data_dir: Path, how: str, part: float) -> Hurt:
     if how == "page":
         content[first:stop] = bytes(PAGE)
     else:
-        content[first] ^= 4
+        content[first] ^= 5
     path.write_bytes(content)
     base = header.base - at
     touched = [

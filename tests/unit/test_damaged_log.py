@@ -177,7 +177,7 @@ def test_the_former_copy_of_a_damaged_file_stays_until_it_is_whole_again(
         engine = await open_directory(data_dir)
         try:
             content = bytearray(path.read_bytes())
-            content[header.base % SEGMENT + HEADER_BYTES + 50] ^= 1
+            content[header.base % SEGMENT + HEADER_BYTES + 50] ^= 3
             path.write_bytes(content)
             return [await back_up(engine, backup) for _ in range(2)]
         finally:

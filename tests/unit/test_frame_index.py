@@ -22,7 +22,11 @@ def test_former_frames_are_found_in_a_block_that_was_asked_for_too_early() -> No
             body=body,
         ) + body  # fmt: skip
     index = FrameIndex(
-        SEGMENT, lambda at, length: bytes(content[at : at + length]), LOG_ID, lambda *gap: None
+        SEGMENT,
+        lambda at, length: bytes(content[at : at + length]),
+        LOG_ID,
+        lambda *_: None,
+        lambda *gap: None,
     )
     index.add(bases[2], 0)
     end = len(content)

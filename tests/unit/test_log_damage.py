@@ -66,7 +66,7 @@ def filled(world):
 def test_each_bit_of_a_mid_log_header_flipped(world, bit) -> None:
     filled(world)
     header = frames(world)[2]
-    world.disk.flip(LOG, header.base + bit // 8, bit % 8)
+    world.disk.flip(LOG, header.base + bit // 8, bit % 8, (bit + 3) % 8)
     with pytest.raises(HorologError) as caught:
         world.reopen()
     assert caught.value.code is ErrorCode.DAMAGED
@@ -78,7 +78,7 @@ def test_a_flipped_body_byte_of_any_synced_frame_is_damage(world, which) -> None
     filled(world)
     header = frames(world)[which]
     if header.length:
-        world.disk.flip(LOG, header.base + HEADER_BYTES + header.length // 2, 5)
+        world.disk.flip(LOG, header.base + HEADER_BYTES + header.length // 2, 5, 0)
         with pytest.raises(HorologError) as caught:
             world.reopen()
         assert caught.value.code is ErrorCode.DAMAGED
@@ -305,7 +305,7 @@ def rot_below(world) -> bytes:
     """Flip a bit of a frame below the checkpoint; gives the log as it is then."""
     bad = frames(world)[2]
     before = world.disk.open(LOG).read(0, 65_536)
-    world.disk.flip(LOG, bad.base + HEADER_BYTES + 3, 1)
+    world.disk.flip(LOG, bad.base + HEADER_BYTES + 3, 1, 4)
     rotten: bytes = world.disk.open(LOG).read(0, 65_536)
     assert rotten != before
     return rotten

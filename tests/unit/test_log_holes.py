@@ -68,7 +68,7 @@ def frames(world, path: str = LOG) -> list:
 def flip_body(world, frame: int) -> None:
     """One bit, in the middle of a frame's body."""
     header = frames(world)[frame]
-    world.disk.flip(LOG, header.base + HEADER_BYTES + header.length // 2, 3)
+    world.disk.flip(LOG, header.base + HEADER_BYTES + header.length // 2, 3, 6)
 
 
 def receive(world, group: str = "g", tags: str = "*", n: int = 32):
@@ -178,7 +178,7 @@ def test_a_damaged_header_costs_the_messages_of_its_frame(world, bit) -> None:
     due = world.clock.wall_ms() + 3_600_000
     world.broker.ask(SendMessages("t", [message(i, due_ms=due) for i in range(900, 920)]))
     checkpoint(world)
-    world.disk.flip(LOG, header.base + bit // 8, bit % 8)
+    world.disk.flip(LOG, header.base + bit // 8, bit % 8, (bit + 3) % 8)
     world.reopen()
     assert consume(world) == expected(3)
     assert any("the header of a frame is damaged" in each for each in problems(world))
@@ -195,7 +195,7 @@ def test_a_damaged_header_costs_the_messages_of_its_frame(world, bit) -> None:
 def test_the_search_after_a_damaged_header_is_made_once(world) -> None:
     filled(world)
     flipped = frames(world)[3]
-    world.disk.flip(LOG, flipped.base + 20, 1)
+    world.disk.flip(LOG, flipped.base + 20, 1, 4)
     world.reopen()
     shard = world.broker.shard
     segments = shard.log._segments
@@ -217,7 +217,7 @@ def test_a_gap_at_the_end_of_a_segment_and_frames_in_the_next(make_world) -> Non
     filled(world)
     assert world.broker.shard.log.end > 2 * 16_384
     last = frames(world)[-1]
-    world.disk.flip(LOG, last.base + 4, 1)
+    world.disk.flip(LOG, last.base + 4, 1, 4)
     world.reopen()
     assert len(consume(world)) == N - BATCH
     same_after_a_restart(world, "g")

@@ -28,7 +28,7 @@ def rot(world, message_id: str) -> None:
     """Flip a bit of that message in the log."""
     (log, *_) = (path for path in world.disk.names() if "/log/" in path)
     file = world.disk.open(log)
-    world.disk.flip(log, file.read(0, file.size()).index(b"\x01%b\x02" % message_id.encode()), 1)
+    world.disk.flip(log, file.read(0, file.size()).index(b"\x01%b\x02" % message_id.encode()), 1, 4)
 
 
 def poll(world) -> Answer:

@@ -172,7 +172,7 @@ def test_listing_again_and_again_does_not_repeat_a_problem(make_world) -> None:
     world.disk.flip(f"{hour.directory}/delay.log", int(entries["position"][1]) + 4, 1)
     hour.reread()
     log = min(name for name in world.disk.names() if "/log/" in name)
-    world.disk.flip(log, int(entries["origin"][1]) + 40, 1)
+    world.disk.flip(log, int(entries["origin"][1]) + 40, 1, 4)
     for _ in range(4):
         world.broker.ask(ListPending(due - 1, due + 1_000, "t", 10))
     assert len(view(world).problems) == 1

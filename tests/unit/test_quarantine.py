@@ -319,7 +319,7 @@ def test_row_12_offsets_whose_log_is_damaged_become_holes(make_world) -> None:
     after = log.frame(log.frame(start + HEADER_BYTES).end + HEADER_BYTES)
     queue = f"shard-00/queues/{names(world, 'queues')[0]}"
     world.disk.open(f"{queue}/{world.disk.list(queue)[0]}").truncate(20)
-    world.disk.flip(segment, after.base - start + HEADER_BYTES + 100, 1)
+    world.disk.flip(segment, after.base - start + HEADER_BYTES + 100, 1, 4)
     world.reopen()
     assert "recovery row 12" in world.broker.reports[-1]
     assert "are passed over" in view(world).problems[0]
@@ -383,7 +383,7 @@ def test_bad_files_and_a_rotten_frame_below_the_checkpoint_cost_what_they_hold(
     (hour,) = names(world, "hours")
     (lost,) = world.broker.ask(FindMessages("t", "later7.0"))
     log = "shard-00/log/00000000000000000000.log"
-    world.disk.flip(log, lost.origin + 200, 1)
+    world.disk.flip(log, lost.origin + 200, 1, 4)
     if rotten == "queues":
         (queue,) = names(world, "queues")
         world.disk.open(f"shard-00/queues/{queue}/{0:020d}.cq").truncate(100)

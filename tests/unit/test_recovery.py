@@ -143,7 +143,7 @@ def test_row_4_refuses_damage_and_names_it(world) -> None:
     fill(world, 10, 40)
     world.clock.advance(200)
     world.broker.settle()
-    world.disk.flip(LOG, 300, 3)
+    world.disk.flip(LOG, 300, 3, 6)
     before = world.disk.open(LOG).read(0, 65_536)
     error = refusal(world)
     assert error.code is ErrorCode.DAMAGED
@@ -175,7 +175,7 @@ def test_a_flipped_bit_in_the_last_frame_of_a_checkpoint_is_no_shorter_log(
     (name,) = names(world, "checkpoint")
     found = decode_checkpoint(read_file(world.disk, f"shard-00/checkpoint/{name}"))
     assert found is not None
-    world.disk.flip(LOG, found.last_frame + (20 if part == "header" else 100), 3)
+    world.disk.flip(LOG, found.last_frame + (20 if part == "header" else 100), 3, 6)
     world.reopen()
     assert pending(world) == (40 if stopped else 50)
     assert len(drained(world)) == (40 if stopped else 50)

@@ -311,7 +311,7 @@ def test_a_record_that_is_damaged_repeats_nothing(world, broker) -> None:
     send(world, made("b"))
     broker.want_checkpoint()
     broker.settle()
-    world.disk.flip("shard-00/log/00000000000000000000.log", position + 40, 1)
+    world.disk.flip("shard-00/log/00000000000000000000.log", position + 40, 1, 4)
     world.reopen()
     assert send(world, made("b")).first_due_ms == {0: 0}
     assert send(world, made("a")).first_due_ms == {}

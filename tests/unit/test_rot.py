@@ -284,7 +284,10 @@ def read_all(world, due_of: dict[str, int], lost: set[str], where: str) -> None:
 
 @pytest.mark.parametrize("running", [False, True])
 @pytest.mark.parametrize("place", ["header", "envelope", "body", "anywhere"])
-def test_a_flipped_bit_of_the_log_costs_what_its_frame_shows(logged, place, running) -> None:
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_flipped_bit_of_the_log_costs_nothing_and_two_what_their_frame_shows(
+    logged, count, place, running
+) -> None:
     before, due_of = logged
     random = Random(place)
     frames = [frame for frame in frames_of(before) if frame[3]]
@@ -296,15 +299,15 @@ def test_a_flipped_bit_of_the_log_costs_what_its_frame_shows(logged, place, runn
             "body": random.choice(list(visible.values())) + HEAD_BYTES + 90,
             "anywhere": base + random.randrange(HEADER_BYTES + header.length),
         }[place]
-        bit = random.randrange(8)
+        bits = random.sample(range(8), count)
         world = again(before, 16_384)
         if running:
             world.broker.open()
-        world.disk.flip(path, offset, bit)
+        world.disk.flip(path, offset, *bits)
         if not running:
             world.broker.open()
-        where = f"{path} byte {offset} bit {bit}"
-        read_all(world, due_of, set(visible), where)
+        where = f"{path} byte {offset} bits {bits}"
+        read_all(world, due_of, set() if count == 1 else set(visible), where)
         online = world.broker.ask(DescribeGroup("g", "t"))
         world.disk.crash(power_cut=False)
         world.broker.open()

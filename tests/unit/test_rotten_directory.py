@@ -87,7 +87,7 @@ def rot(disk, random: Random) -> list[str]:
         path = random.choice(files)
         size = len(read_file(disk, path).rstrip(b"\0")) or 1
         hits.append(f"{path} byte {(at := random.randrange(size))}")
-        disk.flip(path, at, random.randrange(8))
+        disk.flip(path, at, *random.sample(range(8), random.choice([1, 2, 2])))
     return hits
 
 

@@ -114,7 +114,7 @@ def test_one_flipped_bit_costs_one_frame(sent, where) -> None:
         send(sent, [f"m{i}"])
     quiet(sent)
     header = frame_with(sent, Kind.MESSAGE, 2)
-    sent.disk.flip(LOG, header.base + (9 if where == "header" else HEADER_BYTES + 100), 3)
+    sent.disk.flip(LOG, header.base + (9 if where == "header" else HEADER_BYTES + 100), 3, 6)
     assert "recovery row 4" in refused(sent).message
     (lost,) = survey(sent.disk, SHARD, meta_of(sent)).lost
     assert (lost.first, lost.stop) == (header.base, header.end)
@@ -134,7 +134,7 @@ def test_what_was_given_up_is_a_problem_until_its_bytes_are_removed(sent) -> Non
     send(sent, ["b"])
     quiet(sent)
     header = frame_with(sent, Kind.MESSAGE)
-    sent.disk.flip(LOG, header.base + 80, 1)
+    sent.disk.flip(LOG, header.base + 80, 1, 4)
     salvaged(sent)
     checkpoint(sent)
     sent.reopen()
@@ -148,7 +148,7 @@ def test_a_topic_whose_record_is_lost_is_made_from_its_messages(world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 4))
     send(world, [f"m{i}" for i in range(8)], in_ms=60_000)
     quiet(world)
-    world.disk.flip(LOG, frame_with(world, Kind.TOPIC).base + 70, 1)
+    world.disk.flip(LOG, frame_with(world, Kind.TOPIC).base + 70, 1, 4)
     salvaged(world)
     assert world.broker.ask(DescribeTopic("t")).type is TopicType.MIXED
     world.clock.advance(60_000)
@@ -163,7 +163,7 @@ def test_a_lost_hand_over_is_done_again(sent) -> None:
     quiet(sent)
     send(sent, ["later"])
     quiet(sent)
-    sent.disk.flip(LOG, frame_with(sent, Kind.HAND_OVER).base + 90, 1)
+    sent.disk.flip(LOG, frame_with(sent, Kind.HAND_OVER).base + 90, 1, 4)
     salvaged(sent)
     sent.broker.settle()
     assert sorted(take_all(sent)) == ["a", "b", "later"]
@@ -174,7 +174,7 @@ def test_a_hand_over_of_what_is_lost_is_still_there(sent) -> None:
     send(sent, ["c"], in_ms=1_000)
     sent.clock.advance(1_000)
     quiet(sent)
-    sent.disk.flip(LOG, frame_with(sent, Kind.SCHEDULED).base + 90, 1)
+    sent.disk.flip(LOG, frame_with(sent, Kind.SCHEDULED).base + 90, 1, 4)
     salvaged(sent)
     sent.broker.settle()
     assert take_all(sent) == ["a", "b", "c"]
@@ -186,7 +186,7 @@ def test_acks_of_what_is_lost_do_not_hide_what_comes(sent) -> None:
     taken = sent.broker.ask(Receive("g", "t", 0, "*", 32, 60_000, False, 0, "c")).messages
     sent.broker.ask(Ack("g", "t", [message.receipt_handle for message in taken]))
     quiet(sent)
-    sent.disk.flip(LOG, frame_with(sent, Kind.MESSAGE).base + 90, 1)
+    sent.disk.flip(LOG, frame_with(sent, Kind.MESSAGE).base + 90, 1, 4)
     salvaged(sent)
     send(sent, ["new"])
     assert take_all(sent, "g") == ["new"]
@@ -197,7 +197,7 @@ def test_a_lost_group_and_its_progress_are_passed_over(sent) -> None:
     send(sent, ["a", "b"])
     take_all(sent, "g")
     quiet(sent)
-    sent.disk.flip(LOG, frame_with(sent, Kind.GROUP).base + 66, 1)
+    sent.disk.flip(LOG, frame_with(sent, Kind.GROUP).base + 66, 1, 4)
     salvaged(sent)
     assert take_all(sent, "g") == ["a", "b"], "at least once"
 
@@ -208,7 +208,7 @@ def test_a_recall_of_what_is_lost_is_passed_over(sent) -> None:
     send(sent, ["b"], in_ms=60_000)
     assert sent.broker.ask(Recall("t", "a", due)).status is RecallStatus.CANCELLED
     quiet(sent)
-    sent.disk.flip(LOG, frame_with(sent, Kind.SCHEDULED).base + 90, 1)
+    sent.disk.flip(LOG, frame_with(sent, Kind.SCHEDULED).base + 90, 1, 4)
     salvaged(sent)
     sent.clock.advance(60_001)
     sent.broker.settle()
@@ -221,7 +221,7 @@ def test_checks_of_a_transaction_after_what_is_lost_are_counted(sent) -> None:
     (position,) = sent.broker.ask(SendHalf("t", [half])).origins
     sent.broker.ask(CheckTransactions((position, position)))  # one record that has it twice
     quiet(sent)
-    sent.disk.flip(LOG, frame_with(sent, Kind.MESSAGE).base + HEADER_BYTES + 100, 3)
+    sent.disk.flip(LOG, frame_with(sent, Kind.MESSAGE).base + HEADER_BYTES + 100, 3, 6)
     assert "recovery row 4" in refused(sent).message
     salvaged(sent)
     assert sent.broker.shard.halves.open[position].checks == 2
@@ -273,7 +273,7 @@ def test_a_place_below_the_checkpoint_is_a_problem_until_its_bytes_are_removed(s
     send(sent, ["b"])
     header = frame_with(sent, Kind.MESSAGE)
     checkpoint(sent)
-    sent.disk.flip(LOG, header.base + 80, 1)
+    sent.disk.flip(LOG, header.base + 80, 1, 4)
     assert salvaged(sent) == [(header.base, header.end)]
     assert [p for p in sent.broker.ask(DescribeBroker()).problems if "given up" in p]
     kept = f"{SHARD}/salvaged/{header.base:020d}.bytes"
@@ -305,7 +305,7 @@ def test_a_salvage_that_is_killed_can_be_done_again(sent, nth) -> None:
     for i in range(4):
         send(sent, [f"m{i}"])
     quiet(sent)
-    sent.disk.flip(LOG, frame_with(sent, Kind.MESSAGE, 1).base + 80, 1)
+    sent.disk.flip(LOG, frame_with(sent, Kind.MESSAGE, 1).base + 80, 1, 4)
     found = survey(sent.disk, SHARD, meta_of(sent))
     with killed_at(sent.disk, nth):
         salvage(sent.disk, SHARD, meta_of(sent), found)
@@ -343,9 +343,8 @@ def test_any_damaged_frame_can_be_salvaged(world, seed) -> None:
     quiet(world)
     whole = frames(world)
     for header, _ in random.sample(whole, 3):
-        world.disk.flip(
-            LOG, header.base + random.randrange(header.end - header.base), random.randrange(8)
-        )
+        at = header.base + random.randrange(header.end - header.base)
+        world.disk.flip(LOG, at, *random.sample(range(8), 2))
     found = survey(world.disk, SHARD, meta_of(world))
     salvage(world.disk, SHARD, meta_of(world), found)
     for _ in range(2):

@@ -85,7 +85,7 @@ def test_a_sector_of_the_log_costs_the_messages_that_lie_in_it(sent) -> None:
     lost = lost_by(sent, 9_000, 9_001)
     rest = [each for each in sent.ids if each not in lost]
     assert 3 < len(lost) < 12
-    sent.disk.unreadable[LOG] = [(9_000, 9_001)]
+    sent.disk.unreadable[LOG] = [(8_192, 12_288)]
     for _ in range(2):
         assert take_all(sent, f"g{sent.broker.lives}") == rest
         records = sent.broker.ask(ReadQueue("t", 0, 0, 100, 1 << 20)).records
@@ -102,7 +102,7 @@ def test_a_sector_of_the_log_costs_the_messages_that_lie_in_it(sent) -> None:
 
 def test_pulls_go_past_a_sector(sent) -> None:
     lost = lost_by(sent, 9_000, 9_001)
-    sent.disk.unreadable[LOG] = [(9_000, 9_001)]
+    sent.disk.unreadable[LOG] = [(8_192, 12_288)]
     at, layouts = 0, []
     while at < len(sent.ids):
         pulled = sent.broker.ask(Pull("t", 0, at, 32, 1 << 20, "A", 0))

@@ -258,7 +258,7 @@ def test_a_damaged_message_cannot_be_sent_back(world, broker) -> None:
     position = stored(message).position
     world.disk.crash(power_cut=False)
     world.broker.open()
-    world.disk.flip(broker.shard.log.segment_path(position), position + 100, 3)
+    world.disk.flip(broker.shard.log.segment_path(position), position + 100, 3, 6)
     with pytest.raises(HorologError, match=r"offset: .* is damaged") as error:
         send_back(world, message)
     assert error.value.code is ErrorCode.NOT_FOUND

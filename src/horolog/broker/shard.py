@@ -277,7 +277,12 @@ class Shard:
                 self.problems += found
                 found.clear()
         self.problems += self.queued.take_problems()
-        for repairs in (delay.repairs, delay.far.repairs, self.queued.repairs):
+        for repairs in (
+            delay.repairs,
+            delay.far.repairs,
+            self.queued.repairs,
+            self.log.repairs,
+        ):
             for repair in repairs:
                 self.problems.repaired(repair.text, repair.times)
             repairs.clear()

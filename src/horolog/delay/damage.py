@@ -53,10 +53,3 @@ def quarantine_problem(source: Quarantining, origin: int = -1) -> Problem:
     last = f" (the last one found: log position {origin})" if origin >= 0 else ""
     text = f"{source.label}: {counted(source.quarantined, 'message')} quarantined for not verifying{last}"
     return Problem(text, key=quarantined_key(source), until_ms=source.until_ms + HOUR_KEEP_MS)
-
-
-class Repair(NamedTuple):
-    """Something that was made whole again, so many times."""
-
-    text: str
-    times: int

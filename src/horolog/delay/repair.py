@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.damage import Repair
 from horolog.delay.entry import is_readable, origin_seed, record_crcs
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.run import FarRun
 from horolog.delay.repair_from_log import ReadableLog
-from horolog.errors import HorologError
+from horolog.errors import HorologError, Repair
 from horolog.log.frame_reader import Hole
 from horolog.storage.api import Storage
 from horolog.units import counted

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from horolog.delay.damage import Repair
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, is_readable, origin_seed
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.run import FarRun
@@ -25,6 +24,7 @@ from horolog.delay.near.hour import Hour
 from horolog.delay.repair import from_log, reread, rewrite
 from horolog.delay.repair_from_log import Found, Gap, ReadableLog, find_rows
 from horolog.delay.source import Rows
+from horolog.errors import Repair
 from horolog.limits import HOUR_MS, REPAIR_ROWS_MAX, REPAIR_SEARCH_BYTES
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.rocketmq import layout

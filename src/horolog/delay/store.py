@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.damage import Damaged, Repair, quarantine_problem
+from horolog.delay.damage import Damaged, quarantine_problem
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, is_readable
 from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.adopted import Adoption
@@ -28,7 +28,7 @@ from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
 from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Tier
-from horolog.errors import Problem
+from horolog.errors import Problem, Repair
 from horolog.limits import HOUR_MS
 from horolog.storage.api import Storage
 

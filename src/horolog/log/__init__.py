@@ -6,6 +6,7 @@ commit_log                              positions, frames, and records read back
 frame_reader, frame_index, queue_runs   one record from its log position, the messages beside it in its frame
 stored, unaligned, record_check         many records at once, as columns; `whole_rows` copies rows
 scan, resync, frame_watch               the tail at a start, and what is damaged
+flipped_frame                           a frame of which one bit has flipped is put right
 salvage                                 what cannot be read is given up, when somebody asks for it
 recovery                                the table that decides what a start does
 checkpoint                              the state of a shard at one log position

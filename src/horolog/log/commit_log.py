@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from horolog.errors import ErrorCode, HorologError, Problem
+from horolog.errors import ErrorCode, HorologError, Problem, Repair
 from horolog.limits import FRAME_BYTES_MAX
 from horolog.log.frame import HEADER_BYTES, FrameHeader, seal
 from horolog.log.frame_reader import FrameReader, Hole, OpenFrame
@@ -181,6 +181,11 @@ class CommitLog:
     def problems(self) -> list[Problem]:
         """What was found to be damaged since the list was cleared: each frame once."""
         return self._frames.problems
+
+    @property
+    def repairs(self) -> list[Repair]:
+        """What was put right since the list was cleared."""
+        return self._frames.repairs
 
     def segment_path(self, position: int) -> str:
         """The file that holds a log position."""

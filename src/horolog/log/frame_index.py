@@ -6,7 +6,7 @@ and kept as a list of positions; of the blocks that this process has written the
 `add` tells of each frame.  So what a client names is served only if a real frame holds it: a message forged inside
 a body never is.
 
-A damaged header is no end.  The walk goes on at the next frame whose header is intact, says that it lies where it
+A damaged header is no end.  If it is a flipped bit that is put right (`log.flipped_frame`); else the walk goes on at the next frame whose header is intact, says that it lies where it
 lies, is of this log and has a body that verifies (`log.resync`).  What lies between is a *gap*: remembered, so
 that its bytes are searched once, and told to `on_gap`.
 
@@ -57,6 +57,8 @@ class FrameIndex:
     """Frames of the segments in use; `read(position, length)` gives bytes of the log, fewer at a segment's end.
 
     log_id  frames of other logs are not taken for one of this
+    repair  puts a frame right that begins at a log position, does not verify, and ends at another one at the latest;
+            gives its header, None if it cannot
     on_gap  told once of log positions [from, to) of which nothing can be read
     """
 
@@ -65,11 +67,13 @@ class FrameIndex:
         segment_bytes: int,
         read: Callable[[int, int], bytes],
         log_id: int,
+        repair: Callable[[int, int], FrameHeader | None],
         on_gap: Callable[[int, int], None],
     ) -> None:
         self._segment_bytes = segment_bytes
         self._read = read
         self._log_id = log_id
+        self._repair = repair
         self._on_gap = on_gap
         self._segments: OrderedDict[int, _Segment] = OrderedDict()
         self._written = -1  # base of the segment that this process writes
@@ -191,7 +195,9 @@ class FrameIndex:
             if at + HEADER_BYTES > first + len(chunk):
                 chunk, first = self._read(at, FRAME_INDEX_BLOCK), at
             header = parse(chunk, at - first)
-            if header is not None and self._belongs(header, at, end):
+            if header is None or not self._belongs(header, at, end):
+                header, chunk = self._repair(at, end), b""
+            if header is not None:
                 yield header
                 at = header.end
             else:

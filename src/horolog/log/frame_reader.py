@@ -12,16 +12,18 @@ damaged frame, and each stretch of which not even a header is left, is told once
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from typing import NamedTuple
 
-from horolog.errors import HorologError, Problem
+from horolog.errors import HorologError, Problem, Repair
 from horolog.limits import (
     DAMAGED_FRAMES_MAX,
     FRAMES_AHEAD_BYTES,
     FRAMES_OPEN_BYTES,
     FRAMES_OPEN_MAX,
 )
-from horolog.log.frame import HEADER_BYTES, body_intact, parse
+from horolog.log.flipped_frame import FlippedFrame, flipped_frame
+from horolog.log.frame import HEADER_BYTES, FrameHeader, body_intact, parse
 from horolog.log.frame_index import FrameIndex
 from horolog.log.queue_runs import QueueRun, runs_of
 from horolog.log.record import offsets_of
@@ -79,8 +81,14 @@ class FrameReader:
 
     def __init__(self, segments: SegmentReader, log_id: int) -> None:
         self.problems: list[Problem] = []  # each told once; whoever reads them clears the list
-        self.index = FrameIndex(segments.segment_bytes, segments.bytes_around, log_id, self._gap)
+        self.repairs: list[
+            Repair
+        ] = []  # frames that were put right; whoever reads them clears the list
+        self.index = FrameIndex(
+            segments.segment_bytes, segments.bytes_around, log_id, self._header_of, self._gap
+        )
         self._segments = segments
+        self._log_id = log_id
         segments.on_lost = self._lose
         self._open: OrderedDict[int, OpenFrame] = OrderedDict()
         self._open_bytes = 0
@@ -149,16 +157,22 @@ class FrameReader:
         """Open and verify the frame whose intact header is at `base`; None if it has no body to serve."""
         header = parse(self._bytes(base, HEADER_BYTES, end))
         why = f"commit log: the frame at log position {base} is damaged"
+        body = b""
+        if header is None and (flipped := self._put_right(base, end)) is not None:
+            header, body = flipped.header, flipped.body
         if header is None:
             self._is_damaged(base, f"{why} in its header", "its records")
             return None
         if header.padding or not header.count:
             return None
-        body = self._bytes(header.base + HEADER_BYTES, header.length, end)
+        body = body or self._bytes(header.base + HEADER_BYTES, header.length, end)
         self._after = header.end
         if not body_intact(header, body):
-            self._is_damaged(base, why, f"its {header.count} records, {header.length} bytes,")
-            return None
+            flipped = self._put_right(base, end)
+            if flipped is None:
+                self._is_damaged(base, why, f"its {header.count} records, {header.length} bytes,")
+                return None
+            body = flipped.body
         frame = OpenFrame(base, body, header.count, header.append_ms, header.epoch)
         self._keep(frame)
         return frame
@@ -176,6 +190,23 @@ class FrameReader:
             chunk = self._segments.bytes_around(at, max(length, min(FRAMES_AHEAD_BYTES, end - at)))
             self._ahead = first, chunk
         return chunk[at - first : at - first + length]
+
+    def _header_of(self, base: int, end: int) -> FrameHeader | None:
+        flipped = self._put_right(base, end)
+        return None if flipped is None else flipped.header
+
+    def _put_right(self, base: int, end: int) -> FlippedFrame | None:
+        """The frame at `base`, if a bit of it has flipped; it is written as it was, if the disk lets it be."""
+        stop = min(end, base - base % self._segments.segment_bytes + self._segments.segment_bytes)
+        flipped = flipped_frame(self._segments.bytes_around, self._log_id, base, stop)
+        if flipped is None:
+            return None
+        self._ahead = 0, b""
+        if flipped.pieces:
+            with suppress(HorologError):
+                self._segments.put_right(flipped.pieces)
+            self.repairs.append(flipped.repair)
+        return flipped
 
     def _keep(self, frame: OpenFrame) -> None:
         self._open[frame.base] = frame

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from horolog.log.flipped_frame import flipped_frame
 from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
 
 _CHUNK = 4 << 20
@@ -19,6 +20,16 @@ def intact_frame(
     check_version(header)
     body = b"" if header.padding else read(at + HEADER_BYTES, header.length)
     return (header, body) if body_intact(header, body) else None
+
+
+def frame_at(
+    read: Callable[[int, int], bytes], log_id: int, at: int, stop: int
+) -> tuple[FrameHeader, bytes] | None:
+    """The frame at `at`, which ends at `stop` at the latest: `intact_frame`, also without a flipped bit that it has."""
+    found = intact_frame(read, log_id, at)
+    if found is None and (flipped := flipped_frame(read, log_id, at, stop)) is not None:
+        return flipped.header, flipped.body
+    return found
 
 
 def next_frame(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from horolog.errors import ErrorCode, refused
 from horolog.log.file_names import name_of, numbers_of
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse, seal
-from horolog.log.resync import intact_frame, next_frame
+from horolog.log.resync import frame_at, next_frame
 from horolog.log.scan import Identity
 from horolog.log.segment import SegmentReader, SegmentWriter, bases_on_disk, segment_name
 from horolog.storage.api import File, Storage
@@ -154,7 +154,7 @@ class _Walk:
         """The frame that verifies at a position, unless it is a ghost of a tail that was cut off."""
         if at - at % self._reader.segment_bytes not in self._bases:
             return None
-        found = intact_frame(self._reader.bytes_around, self._identity.log_id, at)
+        found = frame_at(self._reader.bytes_around, self._identity.log_id, at, stop)
         if found is None or found[0].epoch < self.epoch or found[0].end > stop:
             return None
         return found[0]

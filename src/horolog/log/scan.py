@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from horolog.log.flipped_frame import FlippedFrame, flipped_frame
 from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, body_intact, check_version, parse
-from horolog.log.resync import headers_in, intact_frame, next_frame
+from horolog.log.resync import frame_at, headers_in, next_frame
 from horolog.log.segment import SegmentReader
 
 _CHUNK = 4 << 20
@@ -62,6 +63,9 @@ class LogScan:
         self.stated = durable
         self.outcome = LogEnd.WHOLE
         self.stated_by = -1  # position of the frame that proves damage; −1: the checkpoint
+        self.flipped: list[
+            FlippedFrame
+        ] = []  # frames among the valid ones that have to be put right
 
     def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
         """Valid frames in order, padding and marks included."""
@@ -73,7 +77,11 @@ class LogScan:
                 at += rest
                 continue
             header = parse(self._reader.bytes_at(at, HEADER_BYTES))
+            flipped = None
             if header is None or header.base != at or header.end > at + rest:
+                flipped = self._flipped(at, at + rest)
+                header = None if flipped is None else flipped.header
+            if header is None:
                 break
             if header.log_id != self._identity.log_id or header.shard != self._identity.shard:
                 self.end, self.outcome = at, LogEnd.FOREIGN
@@ -81,11 +89,16 @@ class LogScan:
             if header.epoch < self.epoch:
                 break
             check_version(header)
-            body = b""
-            if not header.padding:
+            body = b"" if flipped is None else flipped.body
+            if flipped is None and not header.padding:
                 body = self._reader.bytes_at(at + HEADER_BYTES, header.length)
-            if not body_intact(header, body):
-                break
+            if flipped is None and not body_intact(header, body):
+                flipped = self._flipped(at, at + rest)
+                if flipped is None:
+                    break
+                header, body = flipped.header, flipped.body
+            if flipped is not None and flipped.pieces:
+                self.flipped.append(flipped)
             self.epoch = header.epoch
             self.stated = max(self.stated, header.durable)
             self.last_frame = at
@@ -94,6 +107,9 @@ class LogScan:
         self.end = at
         if self._wants_judgement:
             self._judge(at)
+
+    def _flipped(self, at: int, stop: int) -> FlippedFrame | None:
+        return flipped_frame(self._reader.bytes_at, self._identity.log_id, at, stop)
 
     def _judge(self, at: int) -> None:
         """What follows `at`: nothing, a torn tail, or damage."""
@@ -138,7 +154,7 @@ class SalvageScan:
                 at += rest
                 continue
             read, log_id = self._reader.bytes_around, self._identity.log_id
-            found = intact_frame(read, log_id, at)
+            found = frame_at(read, log_id, at, at + rest)
             if found is None:
                 following = next_frame(read, log_id, at + 1, at + rest)
                 after = at + rest if following is None else following.base

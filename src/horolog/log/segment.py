@@ -222,6 +222,12 @@ class SegmentReader:
 
         return read_around(file, at, min(length, self.segment_bytes - at), lose)
 
+    def put_right(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Write bytes again that have flipped: (log position, what was there)."""
+        for position, content in pieces:
+            at = position % self.segment_bytes
+            self._file(position - at).write(at, content)
+
     def _file(self, base: int) -> File:
         file = self._files.get(base)
         return self._files.open(base, self._opened) if file is None else file

@@ -169,19 +169,20 @@ class FaultyDisk:
         """Forget failures that have not happened yet."""
         self._fail.clear()
 
-    def flip(self, path: str, offset: int, bit: int) -> Callable[[], bool]:
-        """Flip one bit at rest; gives what flips it back, if the file and its byte are still there.
+    def flip(self, path: str, offset: int, *bits: int) -> Callable[[], bool]:
+        """Flip bits of a byte at rest; gives what flips them back, if the file and its byte are still there.
 
         What was written and is not synced lies in memory, and comes from there when the power is cut.
         """
         inode = self._names[path]
-        inode.flip(offset, bit)
+        for bit in bits:
+            inode.flip(offset, bit)
         rotten = inode.seen[offset] if offset < len(inode.seen) else -1
 
         def heal() -> bool:
             there = offset < len(inode.seen) and inode.seen[offset] == rotten
             if there and self._names.get(path) is inode:
-                self.flip(path, offset, bit)
+                self.flip(path, offset, *bits)
                 return True
             return False
 

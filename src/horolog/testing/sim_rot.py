@@ -68,7 +68,7 @@ class Rot(Actor):
         self.keys: set[int] = set()  # key hashes of all messages whose bytes have flipped
 
     def turn(self) -> str:
-        """Flip one bit somewhere; gives what was done."""
+        """Flip a bit or two of a byte somewhere; gives what was done."""
         kind = self._random.choices(list(_KINDS), list(_KINDS.values()))[0]
         paths = [
             path
@@ -85,7 +85,8 @@ class Rot(Actor):
         offset = self._random.randrange(low, high)
         hurt = self._hurt(path, kind, content, offset)
         self._history.excused |= hurt
-        self._heal.append(self._disk.flip(path, offset, self._random.randrange(8)))
+        bits = self._random.sample(range(8), self._random.choice([1, 2]))  # one is put right
+        self._heal.append(self._disk.flip(path, offset, *bits))
         self.flips.append(f"{path} byte {offset}: {len(hurt)} messages")
         return f"rot: {self.flips[-1]} {sorted(hurt)[:5]}"
 

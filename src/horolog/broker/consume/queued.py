@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.broker.topics import Topic
-from horolog.delay.damage import Repair
-from horolog.errors import ErrorCode, HorologError, Problem
+from horolog.errors import ErrorCode, HorologError, Problem, Repair
 from horolog.limits import HOLES_REPORTED_MAX, QUEUE_SEARCH_BYTES, QUEUE_SEARCH_UNITS
 from horolog.log.commit_log import CommitLog
 from horolog.log.frame import HEADER_BYTES

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from horolog.delay.damage import Repair
 from horolog.delay.far import run_state
 from horolog.delay.far.names import state_file
 from horolog.delay.far.row_states import RowStates
@@ -19,7 +18,7 @@ from horolog.delay.far.run_state import decode_run_state
 from horolog.delay.repair import rewrite
 from horolog.delay.state import HEADER_BYTES, decode_state, state_name
 from horolog.delay.tier import Tier, state_files
-from horolog.errors import HorologError
+from horolog.errors import HorologError, Repair
 from horolog.log.checkpoint import Checkpoint
 from horolog.storage.api import Storage
 from horolog.storage.flipped_bit import flipped_back, is_intact

@@ -189,7 +189,10 @@ class _Opening:
         row = self._decide(_LOG_FOUND[scan.outcome], has_tail, facts, chosen.derived)
         if row.action is Action.REFUSE:
             self._refuse(row, self._why_refused(row, scan, facts))
+        for flipped in scan.flipped:
+            self._reader.put_right(flipped.pieces)
         shard = self._prepare(row, chosen)
+        shard.log.repairs.extend(each.repair for each in scan.flipped)
         self._restore_keys(shard, used, facts)
         replay = Replay(shard, self._wall_ms, self._mono_ms)
         again = self._scan(used, facts, judge=False)

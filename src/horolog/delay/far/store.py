@@ -18,7 +18,6 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.damage import Repair
 from horolog.delay.entry_files import Filing, RepairRows
 from horolog.delay.far.adopted import AdoptedRun, Adoption, Missing
 from horolog.delay.far.buffer import FarBuffer, buffer_name
@@ -29,7 +28,7 @@ from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.run.repair import remake
 from horolog.delay.source import Rows
 from horolog.delay.tier import Tier
-from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
+from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem, Repair
 from horolog.limits import HOUR_KEEP_MS
 from horolog.storage.api import Storage
 from horolog.storage.descriptors import runs_open_max
