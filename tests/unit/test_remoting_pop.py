@@ -377,6 +377,14 @@ def test_assignments_and_modes(door, client) -> None:
     assert assigned(topic="%RETRY%g") == [(0, "PULL")]
     wrong = client.call(Code.SET_MESSAGE_REQUEST_MODE, body={**mode, "mode": "PUSH"})
     assert (wrong.code, wrong.remark[:5]) == (Status.INVALID_PARAMETER, "mode:")
+    config = {"groupName": "g", "retryMaxTimes": 3}
+    client.done(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config)
+    assert assigned() == [(-1, "POP")], "settings of the group are not its modes"
+    configs = {"groupConfigList": [{**config, "retryMaxTimes": 4}]}
+    client.done(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=configs)
+    assert assigned() == [(-1, "POP")]
+    kept = client.done(Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})
+    assert orjson.loads(kept.body)["retryMaxTimes"] == 4
 
 
 def test_without_room_for_a_lease_a_pop_says_that_it_is_full(

@@ -9,12 +9,13 @@ import orjson
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import DescribeTopic, TopicView
-from horolog.protocol.queue_commands import FindGroup, GroupView, PutGroup
+from horolog.protocol.queue_commands import FindGroup, GroupSettings, GroupView, PutGroup
 from horolog.protocol.remoting.assignment import ANY_QUEUE, POP, PULL, check_mode, share
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.request import DONE, Answer, content
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
+from horolog.server.loop import Engine
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
@@ -40,7 +41,7 @@ class AssignmentCodes:
         wanted = content(request.frame)
         topic, group = _text(wanted, "topic"), _text(wanted, "consumerGroup")
         view: TopicView = await self._node.engine.submit(DescribeTopic(topic, with_pending=False))
-        mode = await self._mode(group, topic)
+        mode = (await modes_of(self._node.engine, group)).get(topic, PULL)
         if mode == POP:
             queues = [ANY_QUEUE]
         elif wanted.get("messageModel") == "BROADCASTING":
@@ -68,19 +69,27 @@ class AssignmentCodes:
             raise refused("topic", "retry topics are always pulled")
         engine = self._node.engine
         view: GroupView = await engine.submit(PutGroup(group))
-        attributes = dict(view.settings.attributes)
-        attributes[_MODES] = {**_modes(view), topic: mode}
-        await engine.submit(PutGroup(group, replace(view.settings, attributes=attributes)))
+        modes = {**_modes(view), topic: mode}
+        await engine.submit(PutGroup(group, with_modes(view.settings, modes)))
         return DONE
 
-    async def _mode(self, group: str, topic: str) -> str:
-        try:
-            view: GroupView = await self._node.engine.submit(FindGroup(group))
-        except HorologError as error:
-            if error.code is not ErrorCode.GROUP_NOT_FOUND:
-                raise
-            return PULL
-        return _modes(view).get(topic, PULL)
+
+async def modes_of(engine: Engine, group: str) -> dict[str, str]:
+    """How a group takes from topics, where that was set: topic → mode."""
+    try:
+        view: GroupView = await engine.submit(FindGroup(group))
+    except HorologError as error:
+        if error.code is not ErrorCode.GROUP_NOT_FOUND:
+            raise
+        return {}
+    return _modes(view)
+
+
+def with_modes(settings: GroupSettings, modes: dict[str, str]) -> GroupSettings:
+    """Settings of a group that has these modes, which are kept among them and which no client knows."""
+    if not modes:
+        return settings
+    return replace(settings, attributes={**settings.attributes, _MODES: modes})
 
 
 def _modes(view: GroupView) -> dict[str, str]:

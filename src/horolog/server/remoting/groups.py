@@ -22,6 +22,7 @@ from horolog.protocol.remoting.topic_bodies import encode, queue_key, topic_list
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.listing import groups, known_group, stored_ms
 from horolog.server.rates import Rates
+from horolog.server.remoting.assignments import modes_of, with_modes
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
@@ -57,7 +58,7 @@ class GroupCodes:
     async def put(self, request: Request) -> Answer:
         """Make a consumer group, or give it other settings."""
         name, settings = bodies.read_group_config(content(request.frame))
-        await self._engine.submit(PutGroup(check_group(name), settings))
+        await self._put(check_group(name), settings)
         return DONE
 
     async def put_all(self, request: Request) -> Answer:
@@ -65,8 +66,12 @@ class GroupCodes:
         configs = entries(content(request.frame), "groupConfigList")
         wanted = [bodies.read_group_config(config) for config in configs]
         for name, settings in [(check_group(name), settings) for name, settings in wanted]:
-            await self._engine.submit(PutGroup(name, settings))
+            await self._put(name, settings)
         return DONE
+
+    async def _put(self, name: str, settings: GroupSettings) -> None:
+        modes = await modes_of(self._engine, name)
+        await self._engine.submit(PutGroup(name, with_modes(settings, modes)))
 
     async def configs(self, request: Request) -> Answer:
         """Settings of all consumer groups, or of `maxGroupNum` of them from `groupSeq` on."""
