@@ -66,6 +66,21 @@ def test_a_group_that_made_itself_has_the_usual_settings(tmp_path: Path) -> None
         assert found.keys() == JAVA.keys() - {"attributes"}
 
 
+def test_attributes_of_a_group_are_changed_one_by_one(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        for changes, now in (
+            ({"+priority.factor": "2", "+lite.sub.model": "Shared"}, {"priority.factor": "2"}),
+            (None, {"priority.factor": "2"}),
+            ({"-lite.sub.model": "", "priority.factor": "3"}, {"priority.factor": "3"}),
+            ({"-priority.factor": ""}, {}),
+        ):
+            body = {"groupName": "g", "attributes": changes}
+            client.done(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+            found = client.json(Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"})["attributes"]
+            assert found.items() >= now.items()
+        assert found == {}
+
+
 @pytest.mark.parametrize(
     ("body", "status", "message"),
     [
@@ -80,6 +95,12 @@ def test_a_group_that_made_itself_has_the_usual_settings(tmp_path: Path) -> None
         ({"groupName": "g", "retryMaxTimes": -2}, Status.INVALID_PARAMETER, "retry_max: -2; -1 to"),
         ({"groupName": "g", "retryQueueNums": -1}, Status.INVALID_PARAMETER, "retry_queues: -1; 0"),
         ({"groupName": "g", "x": "y" * 65_536}, Status.INVALID_PARAMETER, "attributes: "),
+        (
+            {"groupName": "g", "attributes": {"+nosuch": "1"}},
+            Status.INVALID_PARAMETER,
+            "attributes: 'nosuch' is not known; there are lite.bind.topic",
+        ),
+        ({"groupName": "g", "attributes": "x"}, Status.INVALID_PARAMETER, "attributes: 'x' is no"),
     ],
 )
 def test_what_is_wrong_with_a_group_is_named_and_nothing_is_made(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from horolog.errors import refused
@@ -25,6 +26,18 @@ _SWITCHES = {
     "consumeBroadcastEnable": "broadcast_enable",
     "consumeMessageOrderly": "orderly",
 }
+_ATTRIBUTES = "attributes"
+_KNOWN = {
+    "lite.bind.topic",
+    "lite.sub.client.max.event.cnt",
+    "lite.sub.client.quota",
+    "lite.sub.model",
+    "lite.sub.reset.offset.exclusive",
+    "lite.sub.reset.offset.unsubscribe",
+    "lite.sub.wildcard",
+    "priority.factor",
+}
+"""RocketMQ's attributes of groups, which mean nothing here."""
 _NUMBERS = {"retryQueueNums": "retry_queues", "retryMaxTimes": "retry_max"}
 
 
@@ -81,6 +94,32 @@ def read_group_config(body: Mapping[str, Any]) -> tuple[str, GroupSettings]:
         elif key != "groupName" and value is not None:
             others[key] = value
     return name, GroupSettings(**known, attributes=others)
+
+
+def with_attributes_of(before: GroupSettings, settings: GroupSettings) -> GroupSettings:
+    """Settings that a client gives a group, with its attributes as they change them.
+
+    `+name` sets one and `-name` removes one, as tools send them; a bare name, as they are told, sets it too.
+    BAD_REQUEST for a name to set that nobody knows: else a mistyped one would go unnoticed.
+    """
+    changes = settings.attributes.get(_ATTRIBUTES, {})
+    if not isinstance(changes, dict):
+        raise refused(_ATTRIBUTES, f"{changes!r:.40} is no table")
+    found = before.attributes.get(_ATTRIBUTES)
+    kept = dict(found) if isinstance(found, dict) else {}
+    for change, value in changes.items():
+        name = change.removeprefix("+")
+        if name.startswith("-"):
+            kept.pop(name[1:], None)
+        elif name in _KNOWN:
+            kept[name] = value
+        else:
+            known = ", ".join(sorted(_KNOWN))
+            raise refused(_ATTRIBUTES, f"{name[:40]!r} is not known; there are {known}")
+    others = {key: value for key, value in settings.attributes.items() if key != _ATTRIBUTES}
+    if kept or _ATTRIBUTES in settings.attributes:
+        others[_ATTRIBUTES] = kept
+    return replace(settings, attributes=others)
 
 
 def consume_stats(broker: str, queues: Iterable[QueueProgress], rate: float) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class AssignmentCodes:
         wanted = content(request.frame)
         topic, group = _text(wanted, "topic"), _text(wanted, "consumerGroup")
         view: TopicView = await self._node.engine.submit(DescribeTopic(topic, with_pending=False))
-        mode = (await modes_of(self._node.engine, group)).get(topic, PULL)
+        mode = modes_of(await settings_of(self._node.engine, group)).get(topic, PULL)
         if mode == POP:
             queues = [ANY_QUEUE]
         elif wanted.get("messageModel") == "BROADCASTING":
@@ -69,20 +69,26 @@ class AssignmentCodes:
             raise refused("topic", "retry topics are always pulled")
         engine = self._node.engine
         view: GroupView = await engine.submit(PutGroup(group))
-        modes = {**_modes(view), topic: mode}
+        modes = {**modes_of(view.settings), topic: mode}
         await engine.submit(PutGroup(group, with_modes(view.settings, modes)))
         return DONE
 
 
-async def modes_of(engine: Engine, group: str) -> dict[str, str]:
-    """How a group takes from topics, where that was set: topic → mode."""
+async def settings_of(engine: Engine, group: str) -> GroupSettings:
+    """The settings of a group; the usual ones where it is not there."""
     try:
         view: GroupView = await engine.submit(FindGroup(group))
     except HorologError as error:
         if error.code is not ErrorCode.GROUP_NOT_FOUND:
             raise
-        return {}
-    return _modes(view)
+        return GroupSettings()
+    return view.settings
+
+
+def modes_of(settings: GroupSettings) -> dict[str, str]:
+    """How a group takes from topics, where that was set: topic → mode."""
+    found = settings.attributes.get(_MODES)
+    return found if isinstance(found, dict) else {}
 
 
 def with_modes(settings: GroupSettings, modes: dict[str, str]) -> GroupSettings:
@@ -90,11 +96,6 @@ def with_modes(settings: GroupSettings, modes: dict[str, str]) -> GroupSettings:
     if not modes:
         return settings
     return replace(settings, attributes={**settings.attributes, _MODES: modes})
-
-
-def _modes(view: GroupView) -> dict[str, str]:
-    found = view.settings.attributes.get(_MODES)
-    return found if isinstance(found, dict) else {}
 
 
 def _text(wanted: dict[str, Any], name: str, default: str = "") -> str:

@@ -22,7 +22,7 @@ from horolog.protocol.remoting.topic_bodies import encode, queue_key, topic_list
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.listing import groups, known_group, stored_ms
 from horolog.server.rates import Rates
-from horolog.server.remoting.assignments import modes_of, with_modes
+from horolog.server.remoting.assignments import modes_of, settings_of, with_modes
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
@@ -70,8 +70,9 @@ class GroupCodes:
         return DONE
 
     async def _put(self, name: str, settings: GroupSettings) -> None:
-        modes = await modes_of(self._engine, name)
-        await self._engine.submit(PutGroup(name, with_modes(settings, modes)))
+        before = await settings_of(self._engine, name)
+        changed = with_modes(bodies.with_attributes_of(before, settings), modes_of(before))
+        await self._engine.submit(PutGroup(name, changed))
 
     async def configs(self, request: Request) -> Answer:
         """Settings of all consumer groups, or of `maxGroupNum` of them from `groupSeq` on."""
