@@ -204,3 +204,28 @@ def test_a_damaged_page_of_an_hour_is_repaired_without_reading_the_hour_for_each
     delay.repair_entries(refs_of(hour.source_id, np.arange(count - 64, count)))
     assert bytes(world.disk.open(index).view()) == whole
     assert sum(read) < count + 64 * 10, "64 times the hour would be 23 000"
+
+
+def test_a_start_takes_hand_overs_of_damaged_entries_from_the_log(make_world) -> None:
+    """They come after the checkpoint, and the page is damaged while nothing runs: nothing is handed over again (P3)."""
+    world = make_world(segment_bytes=1 << 20)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    due = world.clock.wall_ms() + 60_000
+    for i in range(30):
+        names = [f"m{i}-{j}" for j in range(5)]
+        world.broker.ask(SendMessages("t", [made(name, due + i) for name in names]))
+    checkpoint(world)
+    world.clock.advance(70_000)
+    world.broker.settle()
+    world.disk.crash(power_cut=False)
+    (path,) = [name for name in world.disk.names() if name.endswith("delay.idx")]
+    file = world.disk.open(path)
+    file.write(64 * ENTRY_BYTES, bytes(64 * ENTRY_BYTES))
+    file.sync()
+    for _ in range(2):
+        world.broker.open()
+        world.broker.settle()
+        view = world.broker.ask(DescribeBroker())
+        assert (view.handed_over, view.pending, view.problems) == (150, 0, [])
+        world.disk.crash(power_cut=True)

@@ -194,6 +194,8 @@ class _Opening:
         shard = self._prepare(row, chosen)
         shard.log.repairs.extend(each.repair for each in scan.flipped)
         self._restore_keys(shard, used, facts)
+        # A replay that meets damaged entries makes them again from the log, the tail included.
+        shard.log.end = shard.log.commit_position = scan.end
         replay = Replay(shard, self._wall_ms, self._mono_ms)
         again = self._scan(used, facts, judge=False)
         for header, body in again.frames():
