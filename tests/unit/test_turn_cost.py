@@ -15,8 +15,10 @@ from horolog.broker.topic_changes import plan
 from horolog.lake.core.counts import LakeCounts
 from horolog.lake.core.held import Lake
 from horolog.limits import HOUR_MS
+from horolog.log.checkpoint import QUEUE
 from horolog.protocol.commands import (
     NOT_COUNTED,
+    ChangeTopic,
     CreateTopic,
     DescribeTopic,
     ListTopics,
@@ -64,6 +66,28 @@ def test_a_list_of_topics_counts_once_what_waits(world) -> None:
     world.broker.ask(SendMessages("t3", messages))
     assert bytecodes(lambda: answer(world.broker.shard, ListTopics())) < few + 24 * 60
     assert [view.pending for view in world.broker.ask(ListTopics()) if view.pending] == [23]
+
+
+def test_a_deletion_costs_the_same_however_many_topics_there_are(world) -> None:
+    topics = world.broker.shard.topics
+
+    def cost() -> int:
+        world.broker.ask(CreateTopic("t", TopicType.MIXED, 2))
+        world.broker.ask(CreateTopic("between", TopicType.MIXED, 1))
+        world.broker.ask(ChangeTopic("t", queues=3))  # its queues do not stand together
+        found = bytecodes(lambda: topics.drop(topics.by_name["t"].id, 0))
+        topics.check_invariants()
+        lengths = topics.of_queues("length", QUEUE)
+        assert lengths["topic"].tolist() == [
+            topic.id for topic in topics.by_id.values() for _ in topic.queues
+        ]
+        topics.drop(topics.by_name["between"].id, 0)
+        return found
+
+    few = cost()
+    for i in range(50):
+        world.broker.ask(CreateTopic(f"t{i}", TopicType.MIXED, 8))
+    assert cost() < few + 200
 
 
 def test_an_id_for_a_topic_costs_the_same_however_many_there_are(world) -> None:

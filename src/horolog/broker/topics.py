@@ -194,14 +194,18 @@ class Topics:
         self.late.pop(topic_id, None)
         del self._rows[topic_id]
         self._names.remove(topic.name)
-        kept = [i for i, of_topic in enumerate(self._topic_of) if of_topic != topic_id]
-        self._queues = [self._queues[i] for i in kept]
-        self._id_of = array("I", [self._id_of[i] for i in kept])
-        self._topic_of = array("I", [self._topic_of[i] for i in kept])
+        for first, stop in self._rows_of(topic_id):
+            del self._queues[first:stop], self._id_of[first:stop], self._topic_of[first:stop]
         for queue in topic.queues:
             self.changed.pop(queue, None)
             queue.close()
         self.dropped[topic_id] = Dropped(topic_id, topic.name, len(topic.queues), position)
+
+    def _rows_of(self, topic_id: int) -> list[tuple[int, int]]:
+        """Where the queues of a topic stand among all, as (first, stop), the last stretch first."""
+        rows = np.flatnonzero(np.frombuffer(self._topic_of, np.uint32) == topic_id)
+        stretches = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+        return [(int(rows[0]), int(rows[-1]) + 1) for rows in reversed(stretches)]
 
     def directories_of(self, dropped: Dropped) -> list[str]:
         """Where the queues of a deleted topic were."""
