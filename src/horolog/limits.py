@@ -124,6 +124,7 @@ LOAD_CHUNK = 8_192  # chain entries walked before a load yields to other work
 WINDOW_SECONDS = 10  # loaded ahead of the wheel
 TURN_TOPICS_MAX = 1_024  # topics listed in one turn: about 5 ms
 TURN_GROUPS_MAX = 1_024  # the same of consumer groups
+TURN_QUEUES_WRITTEN_MAX = 64  # consume queues written in one turn before a checkpoint: about 5 ms
 TURN_LAG_QUEUES_MAX = 4_096  # queues whose lag one question counts in one turn: about 3 ms
 COUNTED_TOPICS = 100  # ours: metrics of their own, 30 to 36 series each; a setting changes it
 COUNTED_GROUPS = 100  # the same of consumer groups, for each of their topics

@@ -15,6 +15,7 @@ nothing stands in its place.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,11 @@ class ConsumeQueue:
         self._dirty.add(first)
         self._changed[self] = None
         return True
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether it has units in memory only."""
+        return bool(self._tail)
 
     def flush(self) -> bool:
         """Write what is in memory; False if the disk is full, and then it stays in memory."""
@@ -285,7 +291,7 @@ class ConsumeQueue:
         self._changed.pop(self, None)
         return [f"{self._directory}/{queue_file_name(first)}" for first in dirty]
 
-    def not_synced(self, paths: list[str]) -> None:
+    def not_synced(self, paths: Set[str]) -> None:
         """A checkpoint that was to sync these files has failed: the next one must."""
         for first in range(self.files_from, self._written, QUEUE_FILE_UNITS):
             if f"{self._directory}/{queue_file_name(first)}" in paths:

@@ -8,6 +8,7 @@ salvage, after_salvage    a damaged log is made whole without what is lost; how 
 salvaged_meta             and what `meta` must say, by the log
 repair, quarantine        what is damaged: rebuilt from the log, or set aside; `flipped_states` are put right before
 checkpoints, snapshot     when one is taken, what is in it; `checkpoint_life` is its table
+queues_ahead              consume queues are written some in each turn before one
 consumers_copy            what groups have taken, held for a checkpoint until it is written
 checkpoint_job, restore   one is made durable; a shard is put into the state of one
 named_files               what files a checkpoint stands for

@@ -10,6 +10,7 @@ from horolog.broker.effects import Effects, Now
 from horolog.broker.life import retention, snapshot
 from horolog.broker.life.checkpoint_job import CheckpointJob
 from horolog.broker.life.checkpoint_life import TABLE, Event, Life
+from horolog.broker.life.queues_ahead import QueuesAhead
 from horolog.broker.shard import Shard
 from horolog.errors import NO_ROOM, HorologError
 from horolog.limits import (
@@ -26,6 +27,7 @@ class Checkpoints:
     def __init__(self, shard: Shard) -> None:
         self.hurries = False  # simulated time flies: no mark and no checkpoint because of it
         self._shard = shard
+        self._queues_ahead = QueuesAhead(shard.topics)
         self._written_at = 0  # monotonic ms of the last append
         self._waiting: snapshot.Decided | None = None  # for what lies before it to be applied
         self._next_at: int | None = None  # monotonic ms
@@ -129,7 +131,10 @@ class Checkpoints:
         )
         is_long = tail_bytes >= CHECKPOINT_LOG_BYTES and not self._no_space
         if self._life is not Life.NONE or not (due or is_long):
+            self._queues_ahead.end()
             return
+        if not self.hurries and self._queues_ahead.write():
+            return  # the next turn goes on
         self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
         self._happened(Event.DECIDE)
         if not tail_bytes:
@@ -144,6 +149,8 @@ class Checkpoints:
             waits.append(0)
         if self.hurries:
             return waits
+        if self._queues_ahead.is_under_way:
+            waits.append(0)
         if log.stated_durable < log.durable_position == log.end:
             waits.append(max(1, self._written_at + MARK_IDLE_MS - now.mono_ms))
         checkpoint = self._next_in(now)

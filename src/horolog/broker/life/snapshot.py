@@ -176,6 +176,7 @@ def done(shard: Shard, job: CheckpointJob) -> None:
 
 def failed(shard: Shard, job: CheckpointJob) -> None:
     """The job could not be carried out: the next checkpoint syncs and writes again what this one should have."""
+    paths = set(job.sync)
     for _, _, queue in shard.topics.all_queues():
-        queue.not_synced(job.sync)
+        queue.not_synced(paths)
     shard.delay.capture_failed()
