@@ -180,8 +180,8 @@ def test_worked_example_of_the_format() -> None:
     assert hour.walk(2, 10) == ([2, 0], -1)
 
 
-def test_a_flipped_bit_in_index_or_log_is_reported_never_delivered(world) -> None:
-    """Rot at rest: each byte of one entry and of its record, flipped in turn (P2, P11)."""
+def test_two_flipped_bits_in_index_or_log_are_reported_never_delivered(world) -> None:
+    """Rot at rest: each byte of one entry and of its record in turn (P2, P11)."""
     del world
     for name, length in (("delay.idx", 64), ("delay.log", HEAD_BYTES + 8)):
         for offset in range(0, length, 3):
@@ -189,7 +189,7 @@ def test_a_flipped_bit_in_index_or_log_is_reported_never_delivered(world) -> Non
             store = DelayStore(disk, "hours", tier=LakeTier())
             wheel = Wheel(store)
             store.file(unfiled([BASE + 5, BASE + 6, BASE + 7], 100, [1, 2, 3]))
-            disk.flip(f"hours/{HOUR:010d}/{name}", length + offset, 4)
+            disk.flip(f"hours/{HOUR:010d}/{name}", length + offset, 4, 7)
             while not wheel.load(BASE + 10, 100):
                 pass
             got = []

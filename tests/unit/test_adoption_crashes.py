@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import changes_of, checkpoint, killed_at, take_all
+from worlds import changes_of, checkpoint, killed_at, take_all, view
 
 from horolog.broker.adopt import staging
 from horolog.broker.adopt.staging import Begun, Place
@@ -283,13 +283,33 @@ def test_another_run_in_the_place_of_an_adopted_file_is_told_at_the_start(make_w
     assert sorted(take_all(world)) == sorted(expected)
 
 
+def flip_in_row(world, where: str, *bits: int) -> None:
+    """In the index entry, or the record, of the fourth row of an adopted run."""
+    offset = 64 + 64 * 3 + 24 if where == "index" else 64 + 64 * 5 + 3 * 230 + 100
+    world.disk.flip(f"shard-00/runs/{adopted_files(world)[0]}", offset, *bits)
+
+
+@pytest.mark.parametrize("where", ["index", "record"])
+def test_one_flipped_bit_of_a_row_costs_nothing(make_world, where) -> None:
+    """P2: no log has it, but its own check sum says which bit it is."""
+    world = open_world(make_world)
+    adopt(world, 0, parts_of(0, world.clock.wall_ms()))
+    flip_in_row(world, where, 3)
+    checkpoint(world)
+    world.reopen(power_cut=True)
+    world.clock.advance(6 * DAY_MS)
+    world.broker.settle(2_000)
+    assert sorted(take_all(world)) == sorted(names_of([0]))
+    shown = view(world)
+    assert (shown.problems, shown.repairs) == ([], 1)
+
+
 @pytest.mark.parametrize("where", ["index", "record"])
 def test_a_damaged_row_is_told_and_never_delivered(make_world, where) -> None:
     world = open_world(make_world)
     start = world.clock.wall_ms()
     adopt(world, 0, parts_of(0, start))
-    offset = 64 + 64 * 3 + 24 if where == "index" else 64 + 64 * 5 + 3 * 230 + 100
-    world.disk.flip(f"shard-00/runs/{adopted_files(world)[0]}", offset, 3)
+    flip_in_row(world, where, 3, 6)
     checkpoint(world)
     world.reopen(power_cut=True)
     world.clock.advance(6 * DAY_MS)

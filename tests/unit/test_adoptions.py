@@ -410,7 +410,7 @@ def test_a_history_goes_on_when_the_frame_of_its_adoption_has_rotted(make_world)
     assert before.complete
     assert [each.event for each in before.events] == [MessageEvent.ACCEPTED]
     origin = before.messages[0].origin
-    world.disk.flip("shard-00/log/00000000000000000000.log", origin + 20, 3)
+    world.disk.flip("shard-00/log/00000000000000000000.log", origin + 20, 3, 6)
     after = world.broker.ask(ShowMessage("t", "m0"))
     assert (after.complete, after.events) == (False, [])
     assert after.messages == before.messages

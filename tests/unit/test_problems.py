@@ -167,9 +167,9 @@ def test_listing_again_and_again_does_not_repeat_a_problem(make_world) -> None:
     send(world, "m", 3, due)
     hour = world.broker.shard.delay.hours[due // HOUR_MS]
     entries = hour.entries(np.arange(3))
-    entries["due_ms"][1] ^= 1
+    entries["due_ms"][1] ^= 3
     world.disk.open(f"{hour.directory}/delay.idx").write(0, entries.tobytes())
-    world.disk.flip(f"{hour.directory}/delay.log", int(entries["position"][1]) + 4, 1)
+    world.disk.flip(f"{hour.directory}/delay.log", int(entries["position"][1]) + 4, 1, 4)
     hour.reread()
     log = min(name for name in world.disk.names() if "/log/" in name)
     world.disk.flip(log, int(entries["origin"][1]) + 40, 1, 4)

@@ -75,7 +75,7 @@ def rot(world, kind: str, message_id: str) -> None:
     path = records_file(world, kind)
     file = world.disk.open(path)
     at = file.read(0, file.size()).index((message_id * 40).encode()) + 7
-    world.disk.flip(path, at, 3)
+    world.disk.flip(path, at, 3, 6)
     forget_views(world)
 
 

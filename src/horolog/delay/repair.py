@@ -3,7 +3,7 @@
 A record whose CRC does not verify is read from the log at its origin.  If the log's copy has the CRC that the index
 entry says (started from the origin, so it is the same message), it is handed over in its place and written back
 where it belongs; the file is then what it was.  Rows of adopted runs have no copy in the log, and what retention has
-dropped has none any more: those are quarantined.
+dropped has none any more: of these one flipped bit is put right by that CRC, others are quarantined.
 
 A write that fails leaves the file as it is: the copy is handed over all the same.
 """
@@ -23,8 +23,11 @@ from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.run import FarRun
 from horolog.delay.repair_from_log import ReadableLog
 from horolog.errors import HorologError, Repair
+from horolog.log.flipped_frame import holds_its_body
 from horolog.log.frame_reader import Hole
+from horolog.log.record import HEAD, HEAD_BYTES
 from horolog.storage.api import Storage
+from horolog.storage.flipped_bit import flipped_bit
 from horolog.units import counted
 
 if TYPE_CHECKING:
@@ -80,28 +83,67 @@ def repair_records(
     records: list[memoryview],
     good: npt.NDArray[np.bool_],
 ) -> None:
-    """Replace in `records` those that are not `good` and that the log has; they are good then.
+    """Replace in `records` those that are not `good` and can be had; they are good then.
 
     entries  ENTRY rows; one that is not readable itself is left as it is
     """
     wanted = np.flatnonzero(~good & is_readable(entries))
     for source, at, _ in store.by_source(refs[wanted]):
-        if source is None or isinstance(source, AdoptedRun):
+        if source is None:
             continue
-        pieces = []
-        for row in wanted[at].tolist():
-            found = from_log(store.log, entries[row])
-            if found is not None:
-                records[row], good[row] = memoryview(found), True
-                pieces.append((int(entries[row]["position"]), found, int(entries[row]["origin"])))
-        if pieces:
-            rewrite(store.storage, source.records_path, [piece[:2] for piece in pieces])
-            reread(store, source)
-            text = (
-                f"{source.label}: repaired from the commit log: {counted(len(pieces), 'damaged record')} "
-                f"(first: log position {pieces[0][2]})"
-            )
-            store.repairs.append(Repair(text, len(pieces)))
+        rows = wanted[at]
+        seeds = _seeds(source, entries[rows])
+        from_the_log, flipped = {}, {}
+        for row, seed in zip(rows.tolist(), seeds, strict=True):
+            entry = entries[row]
+            log = None if isinstance(source, AdoptedRun) else store.log
+            if (found := from_log(log, entry)) is not None:
+                from_the_log[row] = found
+            elif (found := _flipped_back(entry, bytes(records[row]), seed)) is not None:
+                flipped[row] = found
+        _put(store, source, entries, from_the_log, "repaired from the commit log")
+        _put(store, source, entries, flipped, "a flipped bit put right by its check sum")
+        for row, found in (from_the_log | flipped).items():
+            records[row], good[row] = memoryview(found), True
+
+
+def _seeds(source: Any, entries: npt.NDArray[Any]) -> list[int]:
+    """What the CRCs of these entries' records are started from."""
+    origins, rows = entries["origin"], entries["row"]
+    if isinstance(source, AdoptedRun):
+        origins, rows = source.crc_origins(entries)
+    return [origin_seed(*each) for each in zip(origins.tolist(), rows.tolist(), strict=True)]
+
+
+def _flipped_back(entry: Any, record: bytes, seed: int) -> bytes | None:
+    """The record without the one bit of it that has flipped; None if it is not that (`log.flipped_frame`)."""
+    at = flipped_bit(record, int(entry["crc"]), seed)
+    if at is None or not HEAD_BYTES <= len(record) == entry["size"] or at[0] >= len(record):
+        return None
+    whole = bytearray(record)
+    whole[at[0]] ^= 1 << at[1]
+    head = np.frombuffer(whole, HEAD, 1)[0]
+    is_its = all(head[name] == entry[name] for name in ("size", "due_ms", "topic", "key"))
+    try:
+        return bytes(whole) if is_its and holds_its_body(bytes(whole)) else None
+    except HorologError:
+        return None
+
+
+def _put(
+    store: DelayStore, source: Any, entries: npt.NDArray[Any], found: dict[int, bytes], how: str
+) -> None:
+    """Write records back where they were."""
+    if not found:
+        return
+    pieces = [(int(entries[row]["position"]), record) for row, record in found.items()]
+    rewrite(store.storage, source.records_path, pieces)
+    reread(store, source)
+    text = (
+        f"{source.label}: {how}: {counted(len(found), 'damaged record')} "
+        f"(first: log position {entries[next(iter(found))]['origin']})"
+    )
+    store.repairs.append(Repair(text, len(found)))
 
 
 def reread(store: DelayStore, source: Any) -> None:

@@ -1,12 +1,14 @@
 """Index entries rebuilt from their records.
 
-Records lie one after the other, so where the record of a damaged entry begins follows from the entry before it, and
+One bit of an entry that has flipped is put right by the entry's own sum.  For other damage there is the record: records
+lie one after the other, so where that of a damaged entry begins follows from the entry before it, and
 all that the entry says stands in the record: its size, due time, topic and key in the head, its origin (the log
 position) in the stored layout.  What is made so is taken only if the log has the very same record at that origin, or
 if the record and that origin give the CRC that the damaged entry says.
 
 Where the record is damaged as well, and for the damaged entries after it, hours and far buffers look into the log
-(`repair_from_log`).  Rows of adopted runs have origins that their records do not know: they are left alone.
+(`repair_from_log`).  Rows of adopted runs have origins that their records do not know: but for a flipped bit they are
+left alone.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 _Place: TypeAlias = tuple[int, int, int]
 _REMEMBERED_MAX = 10_000  # gaps that the log does not have: they are looked for again after that
+_FLIPPED_ROWS = 256  # of more damaged ones together not only a bit has flipped
 _DUES_READ = 1 << 16  # entries at a time, 4 MiB
 _NEAR_ROWS = 1 << 13  # mostly the entry before one in its second is among so many
 _LEAST_BYTES = HEAD_BYTES + layout.POSITION_AT + 8
@@ -85,11 +88,17 @@ class _Chains:
 
 def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows) -> None:
     """Write again the entries of these rows that can be rebuilt, at most REPAIR_ROWS_MAX of them."""
-    if isinstance(source, AdoptedRun):
+    wanted = np.unique(rows).tolist()[:REPAIR_ROWS_MAX]
+    flipped = _flipped(source, wanted[:_FLIPPED_ROWS])
+    if flipped:
+        _write(store, source, flipped)
+        what = f"{source.label}: a flipped bit of an index entry was put right by its sum"
+        store.repairs.append(Repair(what, len(flipped)))
+    wanted = [row for row in wanted if row not in flipped]
+    if isinstance(source, AdoptedRun) or not wanted:
         return
     made: dict[int, Any] = {}
     chains = _Chains(source) if isinstance(source, Hour) else None
-    wanted = np.unique(rows).tolist()[:REPAIR_ROWS_MAX]
     for row in wanted:
         entry = _made_anew(store, source, row, made, chains)
         if entry is not None:
@@ -102,6 +111,21 @@ def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows
         store.repairs.append(Repair(what, len(made)))
     if len(made) < len(wanted) and not isinstance(source, FarRun):
         _repair_from_log(store, source, [row for row in wanted if row not in made], chains)
+
+
+def _flipped(source: Hour | FarBuffer | FarRun, rows: list[int]) -> dict[int, Any]:
+    """The entries of these rows of which one bit has flipped, as they were: one of 512 has the right sum."""
+    found = {}
+    of_file = source.file if isinstance(source, FarRun) else source
+    bits = np.arange(8 * ENTRY_BYTES)
+    for row in rows:
+        each = np.repeat(of_file.entries(np.array([row])), len(bits))
+        raw = each.view(np.uint8).reshape(len(bits), ENTRY_BYTES)
+        raw[bits, bits // 8] ^= (1 << bits % 8).astype(np.uint8)
+        good = np.flatnonzero(is_readable(each))
+        if len(good) == 1:
+            found[row] = each[good]
+    return found
 
 
 def _write(store: DelayStore, source: Hour | FarBuffer | FarRun, made: dict[int, Any]) -> None:

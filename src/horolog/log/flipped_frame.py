@@ -69,13 +69,14 @@ def _is_sound(body: bytes, count: int) -> bool:
         kinds = kinds_of(body, offsets).tolist()
         ends = [*offsets[1:].tolist(), len(body)]
         return all(
-            kind in _KINDS and (kind not in MESSAGE_KINDS or _has_its_body(body[first:end]))
+            kind in _KINDS and (kind not in MESSAGE_KINDS or holds_its_body(body[first:end]))
             for kind, first, end in zip(kinds, offsets.tolist(), ends, strict=True)
         )
     except HorologError:
         return False
 
 
-def _has_its_body(record: bytes) -> bool:
+def holds_its_body(record: bytes) -> bool:
+    """Whether the body of a message record matches the sum in its layout; MESSAGE_CORRUPTED if it is no layout."""
     stored = layout.decode(record[HEAD_BYTES:])
     return bool(crc32(stored.body) & 0x7FFFFFFF == stored.body_crc)
