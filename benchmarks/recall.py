@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.load import BODY
 from horolog.broker.broker import Input
 from horolog.broker.life.opening import ShardMeta, open_shard
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.limits import DAY_MS, HOUR_MS, SEGMENT_BYTES
 from horolog.protocol.commands import (
     Command,
@@ -57,7 +57,7 @@ class Core:
             self.disk,
             "shard-00",
             ShardMeta(7, 0, SEGMENT_BYTES),
-            Settings(dedup_ms=dedup_ms),
+            ShardSettings(dedup_ms=dedup_ms),
             wall_ms=NOW_MS,
             mono_ms=0,
         )

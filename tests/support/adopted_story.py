@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from audited import START_MS, TOPICS, message, message_id, open_directory, send
 
-from horolog.broker.adopt.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.run.reader import Run
 from horolog.delay.tier import Promotion
@@ -73,7 +73,7 @@ async def adopt(
     answer = await engine.submit(BeginAdoption(app, version, TOPIC))
     now = engine.clock.wall_ms()
     transaction = Transaction(
-        Place(Disk(path), "shard-00", engine.broker.shard.log.log_id),
+        ShardFiles(Disk(path), "shard-00", engine.broker.shard.log.log_id),
         Begun(f"{version:016x}", app, version, TOPIC, now),
         answer.topic_id,
         answer.queues,

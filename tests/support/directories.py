@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.delay.far.compaction import FarSettings
 from horolog.protocol.commands import (
     Ack,
@@ -24,7 +24,7 @@ from horolog.verify.directory import Verdict, verify_directory
 
 SEGMENT = 1 << 15
 HOUR = 3_600_000
-FAR = Settings(max_delay_ms=400 * 24 * HOUR, far=FarSettings(6_000, 2, 2))
+FAR = ShardSettings(max_delay_ms=400 * 24 * HOUR, far=FarSettings(6_000, 2, 2))
 
 
 async def until_merged(engine: Engine) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from horolog.broker.broker import Input
 from horolog.broker.life.opening import Opened, ShardMeta, open_shard
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.storage.disk import Disk
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -23,7 +23,9 @@ def extract(name: str, target: Path) -> Path:
 
 def opened_at(directory: Path, segment_bytes: int, wall_ms: int) -> Opened:
     meta = ShardMeta(LOG_ID, 0, segment_bytes)
-    return open_shard(Disk(directory), "shard-00", meta, Settings(), wall_ms=wall_ms, mono_ms=0)
+    return open_shard(
+        Disk(directory), "shard-00", meta, ShardSettings(), wall_ms=wall_ms, mono_ms=0
+    )
 
 
 def ask(opened: Opened, command, wall_ms: int):

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.support.remoting_client import DEADLINE_S, RemotingClient
 
-from horolog.broker.settings import Settings as CoreSettings
+from horolog.broker.settings import ShardSettings
 from horolog.protocol.commands import Command, CreateTopic, TopicType
 from horolog.protocol.remoting.frame import Serializer
 from horolog.server.open_broker import open_engine
@@ -77,7 +77,7 @@ def remoting_door(tmp_path: Path, **settings: Any) -> Iterator[RemotingDoor]:
     failed: list[BaseException] = []
 
     async def live() -> None:
-        core = CoreSettings(store_host=STORE_HOST)
+        core = ShardSettings(store_host=STORE_HOST)
         engine = await open_engine(
             tmp_path / "data", clock="simulated", segment_bytes=SEGMENT, settings=core
         )

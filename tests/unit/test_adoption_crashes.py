@@ -6,7 +6,7 @@ import pytest
 from worlds import changes_of, checkpoint, killed_at, take_all, view
 
 from horolog.broker.adopt import staging
-from horolog.broker.adopt.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.delay.far.compaction import FarSettings
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, STAGING_TTL_MS
@@ -45,8 +45,8 @@ def open_world(make_world, **settings):
     return world
 
 
-def place_of(world) -> Place:
-    return Place(world.disk, "shard-00", LOG_ID)
+def place_of(world) -> ShardFiles:
+    return ShardFiles(world.disk, "shard-00", LOG_ID)
 
 
 def parts_of(version: int, start_ms: int):
@@ -83,7 +83,7 @@ def again(world, version: int, parts, *, inline: bool) -> None:
     kept = Begun(f"{version:016x}", "load", version, "t", now)
     transaction = Transaction(place_of(world), kept, answer.topic_id, answer.queues)
     others = Transaction(
-        Place(world.other, "", LOG_ID), kept._replace(token="b" * 16), 1, answer.queues
+        ShardFiles(world.other, "", LOG_ID), kept._replace(token="b" * 16), 1, answer.queues
     )
     others.begin()
     others.stage(parts)

@@ -8,7 +8,7 @@ import pytest
 from worlds import checkpoint, take_all
 
 from horolog.broker.adopt import adoptions
-from horolog.broker.adopt.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, FIND_MAX, HOUR_MS, MAX_DELAY_MS
@@ -62,7 +62,7 @@ def open_world(make_world, queues: int = 1, **settings):
 
 
 def begun(world, version: int = 1, app: str = "load", token: str = "") -> Transaction:
-    place = Place(world.disk, "shard-00", LOG_ID)
+    place = ShardFiles(world.disk, "shard-00", LOG_ID)
     token = token or f"{version:016x}"
     answer = world.broker.ask(BeginAdoption(app, version, "t"))
     assert not answer.already

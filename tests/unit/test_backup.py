@@ -16,7 +16,7 @@ from horolog.admin.app import make_app
 from horolog.backup import copying
 from horolog.backup.manifest import read_manifest
 from horolog.backup.status import BackupState
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.pipeline.data_files import DataFiles, plan_log, read_meta
 from horolog.protocol.commands import (
     Ack,
@@ -337,7 +337,7 @@ def test_retention_waits_for_a_backup(tmp_path: Path, monkeypatch: pytest.Monkey
             tmp_path / "data",
             clock="simulated",
             segment_bytes=SEGMENT,
-            settings=Settings(retention_bytes=3 * SEGMENT, dedup_ms=0),
+            settings=ShardSettings(retention_bytes=3 * SEGMENT, dedup_ms=0),
         )
         await ready(engine)
         await schedule(engine, "a", 300, in_ms=3_600_000)

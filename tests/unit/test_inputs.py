@@ -13,7 +13,7 @@ import pytest
 
 from horolog.broker.broker import Input
 from horolog.broker.life.opening import ShardMeta, open_shard
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import (
@@ -126,7 +126,7 @@ def test_bytes_are_bounded_but_one_request_of_any_size_is_taken() -> None:
 
 async def with_engine(disk: FaultyDisk) -> Engine:
     opened = open_shard(
-        disk, "shard-00", ShardMeta(1, 0, 16 * MIB), Settings(), wall_ms=1_000, mono_ms=0
+        disk, "shard-00", ShardMeta(1, 0, 16 * MIB), ShardSettings(), wall_ms=1_000, mono_ms=0
     )
     engine = Engine(opened, disk, SystemClock())
     await engine.start()

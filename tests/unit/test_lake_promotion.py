@@ -8,7 +8,7 @@ import pytest
 from offloads import begin, exported, hour_after, open_world, pending
 from worlds import changes_of, checkpoint, killed_at, take_all
 
-from horolog.broker.adopt.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.delay.tier import Promotion
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS
@@ -72,7 +72,7 @@ def promote(
         return Adopted(True)
     token = token or f"{hour.topic:08x}{hour.hour:08x}"
     now = world.clock.wall_ms()
-    place = Place(world.disk, "shard-00", LOG_ID)
+    place = ShardFiles(world.disk, "shard-00", LOG_ID)
     transaction = Transaction(
         place,
         Begun(token, app, hour.hour, hour.topic_name, now),

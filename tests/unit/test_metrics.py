@@ -22,7 +22,7 @@ from horolog.access.guard import Guard
 from horolog.admin.app import make_app
 from horolog.broker import relations
 from horolog.broker.counters import LATENESS_BOUNDS_MS, Count
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.histogram import Histogram, quantile
 from horolog.metrics.exposition import Exposition, text_of, wants_openmetrics
@@ -55,7 +55,7 @@ Story = Callable[[Engine], Awaitable[None]]
 def run(directory: Path, story: Story, **settings: Any) -> None:
     async def running() -> None:
         engine = await open_engine(
-            directory / "data", clock="simulated", flush="os", settings=Settings(**settings)
+            directory / "data", clock="simulated", flush="os", settings=ShardSettings(**settings)
         )
         try:
             await story(engine)

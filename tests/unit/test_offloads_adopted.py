@@ -8,7 +8,7 @@ import pytest
 from offloads import begin, expected_counts, exported, hour_after, open_world, pending, schedule
 from worlds import changes_of, checkpoint, killed_at
 
-from horolog.broker.adopt.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import BeginAdoption
 from horolog.protocol.commands import DescribeBroker, MessageType, Recall, RecallStatus
@@ -31,7 +31,7 @@ def adopt(world, name: str, dues: list[int]) -> None:
         return
     now = world.clock.wall_ms()
     transaction = Transaction(
-        Place(world.disk, "shard-00", LOG_ID),
+        ShardFiles(world.disk, "shard-00", LOG_ID),
         Begun(f"{len(dues):016x}", name, 1, "t", now),
         answer.topic_id,
         answer.queues,

@@ -18,7 +18,7 @@ import pytest
 
 from horolog.broker import relations
 from horolog.broker.life.opening import ShardMeta, open_shard
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.broker.topics import Topics
 from horolog.clock import SimulatedClock, SystemClock
 from horolog.delay.far.compaction import FarSettings
@@ -186,7 +186,9 @@ def test_messages_wait_in_memory_for_files_that_cannot_be_opened() -> None:
         disk = FaultyDisk()
         clock = SystemClock()
         meta = ShardMeta(1, 0, 16 * MIB)
-        opened = open_shard(disk, "shard-00", meta, Settings(), wall_ms=clock.wall_ms(), mono_ms=0)
+        opened = open_shard(
+            disk, "shard-00", meta, ShardSettings(), wall_ms=clock.wall_ms(), mono_ms=0
+        )
         engine = Engine(opened, disk, clock)
         await engine.start()
         await engine.submit(CreateTopic("t", TopicType.MIXED, 2))

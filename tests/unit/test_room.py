@@ -10,7 +10,7 @@ import pytest
 from worlds import made
 
 from horolog.broker.life.opening import ShardMeta, open_shard
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
@@ -54,7 +54,7 @@ def test_the_log_tells_of_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         disk, clock = FaultyDisk(), SimulatedClock(1_000)
         meta = ShardMeta(1, 0, 65_536)
-        opened = open_shard(disk, "shard-00", meta, Settings(), wall_ms=1_000, mono_ms=0)
+        opened = open_shard(disk, "shard-00", meta, ShardSettings(), wall_ms=1_000, mono_ms=0)
         engine = Engine(opened, disk, clock)
         await engine.start()
         await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
@@ -83,7 +83,7 @@ def test_p9_a_quota_that_nobody_can_see_keeps_the_last_segment_for_acks() -> Non
 
     async def run() -> None:
         disk, clock = FaultyDisk(), SimulatedClock(1_000)
-        settings = Settings(reserve_bytes=16_384)
+        settings = ShardSettings(reserve_bytes=16_384)
         meta = ShardMeta(1, 0, 65_536)
         opened = open_shard(disk, "shard-00", meta, settings, wall_ms=1_000, mono_ms=0)
         engine = Engine(opened, disk, clock)

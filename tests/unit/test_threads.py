@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from horolog.broker.adopt.staging import Place
+from horolog.broker.adopt.staging import ShardFiles
 from horolog.clock import SystemClock
 from horolog.errors import ErrorCode, HorologError, first_line
 from horolog.lake.serve.late import LatePromotion
@@ -199,7 +199,7 @@ def test_a_transaction_has_one_holder_also_between_two_of_them(tmp_path: Path) -
     """A lock that was released, but not yet taken by who waits for it, was forgotten by the next call."""
 
     async def run() -> None:
-        place = Place(FaultyDisk(), "shard-00", 1)
+        place = ShardFiles(FaultyDisk(), "shard-00", 1)
         adoptions = Adoptions(cast("Any", Core()), place, tmp_path, 1 << 20)
         inside = most = 0
         first, second = asyncio.Event(), asyncio.Event()

@@ -13,7 +13,7 @@ from horolog.storage.lock import DirectoryLock
 FIELD = "directory"  # as the admin API calls it
 
 
-class Place(NamedTuple):
+class BackupDirectory(NamedTuple):
     """A backup directory that is locked; call `lock.release` when done."""
 
     directory: Path
@@ -27,7 +27,7 @@ def refused(why: str) -> HorologError:
     return HorologError(ErrorCode.FORBIDDEN, f"{FIELD}: {why}", field=FIELD)
 
 
-def open_place(text: str, data_dir: Path, log_id: int) -> Place:
+def open_place(text: str, data_dir: Path, log_id: int) -> BackupDirectory:
     """Lock a backup directory, making it if it is missing.
 
     BAD_REQUEST if the path is not absolute; FORBIDDEN if it is, or lies in, or holds the broker's data directory,
@@ -47,7 +47,9 @@ def open_place(text: str, data_dir: Path, log_id: int) -> Place:
         why = getattr(error, "strerror", None) or str(error)
         raise refused(f"{text!r} cannot be used ({why})") from error
     try:
-        return Place(directory, Disk(directory), lock, _former(Disk(directory), directory, log_id))
+        return BackupDirectory(
+            directory, Disk(directory), lock, _former(Disk(directory), directory, log_id)
+        )
     except BaseException:
         lock.release()
         raise

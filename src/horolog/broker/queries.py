@@ -220,7 +220,7 @@ def _page(shard: Shard, query: PagePending) -> PendingPage:
     """With a tag as many rows as a bulk recall compares in one turn, else no more than are wanted."""
     topic = _topic_id(shard, query.topic)
     rows = BULK_TAGGED_ROWS if query.tag else min(query.limit, TURN_READ_MAX)
-    page = pending.page(shard.delay, pending.Place(*query.after), query.to_ms, topic, rows)
+    page = pending.page(shard.delay, pending.ListingPlace(*query.after), query.to_ms, topic, rows)
     following = None if page.next is None else PendingPlace(*page.next)
     found: list[PendingMessage] = []
     row = 0  # of the origin of the last one

@@ -28,7 +28,7 @@ class TransactionSettings(NamedTuple):
     check_max: int = TRANSACTION_CHECK_MAX  # then it is given up
 
 
-class Settings(NamedTuple):
+class ShardSettings(NamedTuple):
     """What the core must know of the configuration; nothing of it is read in a replay."""
 
     broker_name: str = "broker-a"

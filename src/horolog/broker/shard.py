@@ -16,7 +16,7 @@ from horolog.broker.counters import Counters
 from horolog.broker.problems import Problems
 from horolog.broker.schedule.registry import Schedules
 from horolog.broker.send.log_times import LogTimes
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.broker.topics import Topics
 from horolog.broker.transactions.open_halves import OpenHalves
 from horolog.delay.far.adopted import Adoption
@@ -50,7 +50,7 @@ class Shard:
     """Everything that one step may touch."""
 
     def __init__(
-        self, storage: Storage, directory: str, log: CommitLog, settings: Settings
+        self, storage: Storage, directory: str, log: CommitLog, settings: ShardSettings
     ) -> None:
         self.storage = storage
         self.directory = directory

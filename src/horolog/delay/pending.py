@@ -95,7 +95,7 @@ def by_second(store: DelayStore, hour_id: int, topic: int | None) -> list[tuple[
     return [(hour_id * SECONDS + int(s), int(counts[s])) for s in np.flatnonzero(counts)]
 
 
-class Place(NamedTuple):
+class ListingPlace(NamedTuple):
     """Where a listing is: after the message with this due time and origin; with −1, before all that are due then."""
 
     due_ms: int
@@ -108,10 +108,10 @@ class Page(NamedTuple):
 
     entries: npt.NDArray[Any]
     records: list[memoryview]
-    next: Place | None
+    next: ListingPlace | None
 
 
-def page(store: DelayStore, after: Place, to_ms: int, topic: int | None, rows: int) -> Page:
+def page(store: DelayStore, after: ListingPlace, to_ms: int, topic: int | None, rows: int) -> Page:
     """Read what waits after a place and is due before `to_ms`, in hand-over order, as much as a turn may read.
 
     That is of the next seconds in which some thousand messages wait, or of the next one; those of other topics are
@@ -131,17 +131,17 @@ def page(store: DelayStore, after: Place, to_ms: int, topic: int | None, rows: i
         chosen = chosen[entries["topic"][chosen] == topic]
     is_cut = len(chosen) > rows
     chosen = chosen[:rows]
-    following: Place | None = Place(load.stop * 1000)
+    following: ListingPlace | None = ListingPlace(load.stop * 1000)
     if is_cut:
         last = entries[chosen[-1]]
-        following = Place(int(last["due_ms"]), int(last["origin"]), int(last["row"]))
+        following = ListingPlace(int(last["due_ms"]), int(last["origin"]), int(last["row"]))
     elif load.stop * 1000 >= to_ms:
         following = None
     _, entries, records = store.verified(refs[chosen], entries[chosen])
     return Page(entries, records, following)
 
 
-def _comes_after(entries: npt.NDArray[Any], place: Place) -> npt.NDArray[np.bool_]:
+def _comes_after(entries: npt.NDArray[Any], place: ListingPlace) -> npt.NDArray[np.bool_]:
     due_ms, position, row = entries["due_ms"], entries["origin"].astype(np.int64), entries["row"]
     in_ms = (position > place.position) | ((position == place.position) & (row > place.row))
     found: npt.NDArray[np.bool_] = (due_ms > place.due_ms) | ((due_ms == place.due_ms) & in_ms)

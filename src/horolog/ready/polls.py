@@ -34,7 +34,7 @@ from horolog.ready.deadlines import Deadlines
 from horolog.ready.filter import Filter, parse_filter
 
 # (topic, group); of pulls (topic, −1 − queue): the ids of groups are above 0.
-Place: TypeAlias = tuple[int, int]
+PollPlace: TypeAlias = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +48,7 @@ class Waiter:
     deadline: int
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PollPlace:
         """Where its news comes from."""
         return self.topic, self.group or place_of_pulls(self.command.queue_id)
 
@@ -103,15 +103,15 @@ class Polls:
 
     def __init__(self) -> None:
         self._waiters: dict[object, Waiter] = {}  # by token
-        self._places: dict[Place, _Waiting] = {}
+        self._places: dict[PollPlace, _Waiting] = {}
         self._groups: dict[int, dict[int, None]] = {}  # topic → groups that wait for it
         self._clients: dict[str, OrderedDict[object, Waiter]] = {}  # by client id and token
         self._deadlines: Deadlines[object] = Deadlines()  # of tokens
-        self._ends: Deadlines[Place] = Deadlines()  # of a group → its first lease's
-        self._news: set[Place] = set()  # of groups
+        self._ends: Deadlines[PollPlace] = Deadlines()  # of a group → its first lease's
+        self._news: set[PollPlace] = set()  # of groups
         # Places of groups whose news waits for another turn, the oldest first
-        self._later: dict[Place, None] = {}
-        self._grown: set[Place] = set()  # of pulls
+        self._later: dict[PollPlace, None] = {}
+        self._grown: set[PollPlace] = set()  # of pulls
 
     def __len__(self) -> int:
         """How many wait."""
@@ -169,7 +169,7 @@ class Polls:
         if not self._waiters:
             self._waiters = {}  # gives back the room of the most that ever waited
 
-    def _nobody_waits(self, topic: int, group: int, place: Place) -> None:
+    def _nobody_waits(self, topic: int, group: int, place: PollPlace) -> None:
         self._ends.drop(place)
         self._news.discard(place)
         self._later.pop(place, None)
@@ -216,7 +216,7 @@ class Polls:
                 for bucket in waiting.buckets.values():
                     yield topic, -1 - other, bucket
 
-    def buckets(self, place: Place) -> Iterator[Bucket]:
+    def buckets(self, place: PollPlace) -> Iterator[Bucket]:
         """The waiting polls of a place, by what they wait for; they may leave meanwhile."""
         waiting = self._places.get(place)
         if waiting is not None:

@@ -25,7 +25,7 @@ import orjson
 from xxhash import xxh64_intdigest
 
 from horolog.broker.adopt import staging
-from horolog.broker.adopt.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADOPTION_INLINE_BYTES, CONTROL_RESERVE_BYTES, HOUR_MS
@@ -61,7 +61,7 @@ class Core(Protocol):
 class Adoptions:
     """All transactions of a broker.  Belongs to the event loop's thread but for the file work."""
 
-    def __init__(self, engine: Core, place: Place, data_dir: Path, segment_bytes: int) -> None:
+    def __init__(self, engine: Core, place: ShardFiles, data_dir: Path, segment_bytes: int) -> None:
         self._engine = engine
         self._place = place
         self._directory = data_dir / place.stagings  # as other processes see it

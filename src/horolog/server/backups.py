@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from horolog import __version__
 from horolog.backup.copying import Cancelled, Copy, Progress, frame_at, header_crc, same_history
 from horolog.backup.manifest import UNREADABLE, Damaged, Manifest
-from horolog.backup.place import Place, open_place
+from horolog.backup.place import BackupDirectory, open_place
 from horolog.backup.status import BackupState, BackupView
 from horolog.broker.life.named_files import NamedFile, named_files
 from horolog.clock import Clock
@@ -116,7 +116,7 @@ class Backups:
         if self._task is not None:
             await asyncio.wait({self._task})
 
-    async def _run(self, place: Place, *, full: bool) -> None:
+    async def _run(self, place: BackupDirectory, *, full: bool) -> None:
         _log.info("backup begins directory=%s number=%d", place.directory, self._view.number)
         self._engine.pin()
         # A broker that has logged nothing since takes the checkpoint that it has: it holds what there is now.
@@ -156,7 +156,7 @@ class Backups:
 
     # --- in the thread ----------------------------------------------------------------------------
 
-    def _copy(self, place: Place, position: int, begun_ms: int, full: bool) -> Manifest:
+    def _copy(self, place: BackupDirectory, position: int, begun_ms: int, full: bool) -> Manifest:
         storage, shard = self._source.storage, self._source.shard
         path = f"{shard}/checkpoint/{checkpoint_name(position)}"
         checkpoint = decode_checkpoint(read_file(storage, path))

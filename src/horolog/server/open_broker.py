@@ -11,10 +11,10 @@ import secrets
 from pathlib import Path
 from typing import Literal
 
-from horolog.broker.adopt.staging import Place
+from horolog.broker.adopt.staging import ShardFiles
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.life.unreadable import replace_unreadable
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.calendar.rules import Zones
 from horolog.clock import Clock, SimulatedClock, SystemClock
 from horolog.errors import ErrorCode, refused
@@ -97,7 +97,7 @@ async def open_engine(
     *,
     clock: ClockKind = "system",
     flush: Flush = "sync",
-    settings: Settings | None = None,
+    settings: ShardSettings | None = None,
     segment_bytes: int = SEGMENT_BYTES,
     start_ms: int | None = None,
     note: CrashNote | None = None,
@@ -123,7 +123,7 @@ async def open_engine(
             storage,
             SHARD,
             ShardMeta(meta.log_id, 0, meta.segment_bytes),
-            (settings or Settings())._replace(calendar=Zones()),
+            (settings or ShardSettings())._replace(calendar=Zones()),
             wall_ms=now.wall_ms(),
             mono_ms=now.monotonic_ms(),
         )
@@ -152,7 +152,7 @@ def _add_makers(engine: Engine, source: Source) -> None:
     """What makes, or takes over, files of a data directory: backups, offloads, adoptions."""
     engine.backups = Backups(engine, source)
     engine.offloads = Offloads(engine, engine.broker.shard.tier, source.data_dir)
-    place = Place(source.storage, source.shard, source.log_id)
+    place = ShardFiles(source.storage, source.shard, source.log_id)
     engine.adoptions = Adoptions(engine, place, source.data_dir, source.segment_bytes)
 
 

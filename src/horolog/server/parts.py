@@ -77,13 +77,12 @@ def real_parts(promote: Promote | None = None) -> Parts:
 
 
 async def _open_engine(settings: Settings) -> RunningEngine:
-    from horolog.broker.settings import Settings as CoreSettings
-    from horolog.broker.settings import TransactionSettings
+    from horolog.broker.settings import ShardSettings, TransactionSettings
     from horolog.delay.far.compaction import FarSettings
     from horolog.server.open_broker import open_engine
     from horolog.storage.crash_note import CrashNote
 
-    core = CoreSettings(
+    core = ShardSettings(
         broker_name=settings.broker_name,
         store_host=store_host(settings),
         max_delay_ms=settings.max_delay_ms,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from horolog.broker.adopt import staging
-from horolog.broker.adopt.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import Adopt, Adopted, FileRow
@@ -29,7 +29,7 @@ _FAR_MS = (25 * HOUR_MS, 26 * HOUR_MS, 3 * DAY_MS, 40 * DAY_MS)
 class Transaction:
     """One attempt at a transaction: its staging directory and its files."""
 
-    def __init__(self, place: Place, begun: Begun, number: int, queues: int) -> None:
+    def __init__(self, place: ShardFiles, begun: Begun, number: int, queues: int) -> None:
         self.place = place
         self.begun = begun
         self.claims: list[FileRow] = []
@@ -107,7 +107,7 @@ class Loads:
     Nothing is said of their messages before; then all of them must come, once, and if they are never committed none.
     """
 
-    def __init__(self, seed: int, broker: SimBroker, place: Place, history: History) -> None:
+    def __init__(self, seed: int, broker: SimBroker, place: ShardFiles, history: History) -> None:
         self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
         self._broker = broker
         self._place = place

@@ -11,12 +11,12 @@ from random import Random
 from typing import Any
 
 from horolog.broker import relations
-from horolog.broker.adopt.staging import Place
+from horolog.broker.adopt.staging import ShardFiles
 from horolog.broker.broker import Broker, Input
 from horolog.broker.effects import Now, Reply
 from horolog.broker.life.checkpoint_job import CheckpointJob
 from horolog.broker.life.opening import Opened, ShardMeta, open_shard
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.broker.shard import Shard
 from horolog.calendar.rules import Zones
 from horolog.clock import SimulatedClock
@@ -55,14 +55,14 @@ class SimBroker:
         self._clock = clock
         self._flush = flush
         self.meta = ShardMeta(0x5EED5EED5EED5EED, 0, segment_bytes)  # what the directory is
-        self.settings = Settings(
+        self.settings = ShardSettings(
             turn_bytes=8_192,
             reserve_bytes=4_096,
             far=FarSettings(buffer_bytes=16_384, runs_max=3, part_runs_max=2),
             calendar=Zones(),
         )  # of the next life
         self.watch = HandOverWatch()
-        self.place = Place(disk, DIRECTORY, self.meta.log_id)
+        self.place = ShardFiles(disk, DIRECTORY, self.meta.log_id)
         self.lives = 0
         self.reports: list[str] = []
         self.problems: list[str] = []  # problems, as the log of the process would have them

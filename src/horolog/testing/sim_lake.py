@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from horolog.broker.adopt.staging import Begun, Place
+from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.delay.entry import ENTRY, is_readable, record_crcs
 from horolog.delay.run.reader import Run
 from horolog.delay.tier import Promotion
@@ -78,12 +78,12 @@ class LakeMessage(NamedTuple):
         return self.position, self.row
 
 
-def frozen_messages(place: Place, view: OffloadView) -> list[LakeMessage]:
+def frozen_messages(place: ShardFiles, view: OffloadView) -> list[LakeMessage]:
     """What a job would write of the frozen runs, sorted; every row is verified."""
     return sorted(message for run in view.runs for message in _messages_of(place, run))
 
 
-def _messages_of(place: Place, frozen: FrozenView) -> list[LakeMessage]:
+def _messages_of(place: ShardFiles, frozen: FrozenView) -> list[LakeMessage]:
     stem = frozen.path.removeprefix(f"{place.runs}/").removesuffix(".run")
     run = Run.open(place.storage, place.runs, stem, place.log_id)
     try:

@@ -56,7 +56,7 @@ class Begun(NamedTuple):
         return f"{self.token}-{self.begun_ms:x}"
 
 
-class Place(NamedTuple):
+class ShardFiles(NamedTuple):
     """A shard's files, and the log to which runs must belong."""
 
     storage: Storage
@@ -98,7 +98,7 @@ def check_name(name: str, field: str = "name") -> str:
 # --- beginning and ending -------------------------------------------------------------------------
 
 
-def begin(place: Place, begun: Begun) -> None:
+def begin(place: ShardFiles, begun: Begun) -> None:
     """Make the staging directory of a transaction."""
     directory = place.staging(begun.token)
     place.storage.make_dir(directory)
@@ -106,7 +106,7 @@ def begin(place: Place, begun: Begun) -> None:
     place.storage.sync_dir(place.stagings)
 
 
-def find(place: Place, token: str) -> Begun:
+def find(place: ShardFiles, token: str) -> Begun:
     """A transaction that was begun, in this life of the broker or before; NOT_FOUND."""
     try:
         if _TOKEN.fullmatch(token):
@@ -121,12 +121,12 @@ def find(place: Place, token: str) -> Begun:
     )
 
 
-def end(place: Place, token: str) -> None:
+def end(place: ShardFiles, token: str) -> None:
     """Remove a staging directory with what is in it."""
     place.storage.remove_dir(place.staging(token))
 
 
-def undo(place: Place, begun: Begun) -> None:
+def undo(place: ShardFiles, begun: Begun) -> None:
     """Remove what a transaction has staged and moved; only if no adoption names it."""
     for name in place.storage.list(place.runs):
         if is_adopted_name(name) and stamp_of(name) == begun.stamp:
@@ -135,7 +135,7 @@ def undo(place: Place, begun: Begun) -> None:
 
 
 def sweep_staging(
-    place: Place,
+    place: ShardFiles,
     now_ms: int,
     is_committed: Callable[[str, int], bool] = lambda app, version: False,
     keep: Collection[str] = (),
@@ -158,7 +158,7 @@ def sweep_staging(
     return gone
 
 
-def sweep_moved(place: Place, named: set[str]) -> None:
+def sweep_moved(place: ShardFiles, named: set[str]) -> None:
     """At a start: remove adopted runs that nothing names, but those whose transaction may still be committed."""
     staged = set()
     for token in place.storage.list(place.stagings):
@@ -173,7 +173,12 @@ def sweep_moved(place: Place, named: set[str]) -> None:
 
 
 def check(
-    place: Place, begun: Begun, claims: Sequence[FileRow], topic: int, queues: int, soon_ms: int
+    place: ShardFiles,
+    begun: Begun,
+    claims: Sequence[FileRow],
+    topic: int,
+    queues: int,
+    soon_ms: int,
 ) -> Checked:
     """Compare staged files with their manifest, and make them durable; each refusal names the field.
 
@@ -211,7 +216,7 @@ def check(
     return Checked(begun, files, moved, soon)
 
 
-def _opened(place: Place, directory: str, stem: str, claim: FileRow, field: str) -> Run:
+def _opened(place: ShardFiles, directory: str, stem: str, claim: FileRow, field: str) -> Run:
     try:
         file = place.storage.open(f"{directory}/{stem}.run")
     except FileNotFoundError:
@@ -269,7 +274,7 @@ def _bad_rows(run: Run, rows: npt.NDArray[np.int64], queues: int) -> npt.NDArray
 
 
 def read_records(
-    place: Place, claims: Sequence[FileRow], checked: Checked, queues: int
+    place: ShardFiles, claims: Sequence[FileRow], checked: Checked, queues: int
 ) -> list[bytes]:
     """All messages of a small transaction, by (due time, place in the manifest, row), every one verified."""
     found: list[bytes] = []
@@ -294,7 +299,7 @@ def read_records(
     return [found[row] for row in order.tolist()]
 
 
-def move(place: Place, claims: Sequence[FileRow], checked: Checked) -> None:
+def move(place: ShardFiles, claims: Sequence[FileRow], checked: Checked) -> None:
     """Give the files their names in `runs`, durably."""
     for claim, file, is_moved in zip(claims, checked.files, checked.moved, strict=True):
         if not is_moved:

@@ -8,7 +8,7 @@ from horolog.broker.consume.acks import Acks, lease_of, message_of
 from horolog.broker.consume.renewals import Renewals, regrant_record
 from horolog.broker.counters import Count
 from horolog.broker.effects import Now
-from horolog.broker.send.send_backs import Place, SendBacks
+from horolog.broker.send.send_backs import LeasedPlace, SendBacks
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.errors import ErrorCode, HorologError, refused
@@ -89,7 +89,7 @@ class LeaseChanges:
         topic, group, receipt, _, lease = self._checked(command, now)
         if lease is None:
             return False
-        place = Place(topic.id, receipt.queue, receipt.offset)
+        place = LeasedPlace(topic.id, receipt.queue, receipt.offset)
         record = self._shard.queued.record_at(topic, receipt.queue, receipt.offset)
         if record is None:
             raise invalid_receipt("of a message that the log has lost")

@@ -10,7 +10,7 @@ from xxhash import xxh64_intdigest
 from horolog.broker.consume.renewals import Renewals, regrant_record
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
-from horolog.broker.send.send_backs import Place, SendBacks
+from horolog.broker.send.send_backs import LeasedPlace, SendBacks
 from horolog.broker.send.sends import NOBODY
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
@@ -176,7 +176,7 @@ class Receives:
         most = self._shard.ready.groups.settings_of(group).retry_max + 1
         spent = [p for p in chosen.picked if p.attempt > most]
         for p in spent:
-            place = Place(topic.id, queue_id, p.offset)
+            place = LeasedPlace(topic.id, queue_id, p.offset)
             try:
                 self._send_backs.bury(NOBODY, group, place, p.record, p.attempt - 1, now)
             except HorologError as error:

@@ -38,7 +38,7 @@ from horolog.ready.progress import QueueProgress
 
 _ROWS_MAX = 512  # of a record
 
-Place: TypeAlias = tuple[int, int, int]  # group, topic, queue
+GroupQueue: TypeAlias = tuple[int, int, int]  # group, topic, queue
 Held: TypeAlias = tuple[int, int, int, int]  # and queue offset
 
 
@@ -168,7 +168,7 @@ class Renewals:
 
     def _extend(self, every: list[Held], duration: int, now: Now, *, kept: bool) -> None:
         """Give leases a new end; `kept`: for their clients, as before, else for nobody."""
-        together: dict[tuple[Place, Holder], list[int]] = {}
+        together: dict[tuple[GroupQueue, Holder], list[int]] = {}
         for group, topic, queue, offset in every:
             place = group, topic, queue
             progress = self._shard.ready.of(*place)
@@ -209,7 +209,7 @@ def _holder_of(lease: Lease) -> Holder:
 
 
 def regrant_record(
-    place: Place,
+    place: GroupQueue,
     progress: QueueProgress,
     offsets: Sequence[int],
     duration: int,

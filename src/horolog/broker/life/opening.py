@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from horolog.broker.adopt.adoptions import committed
-from horolog.broker.adopt.staging import Place, sweep_moved, sweep_staging
+from horolog.broker.adopt.staging import ShardFiles, sweep_moved, sweep_staging
 from horolog.broker.broker import Broker
 from horolog.broker.consume.queued import unreadable_key
 from horolog.broker.life import quarantine, retention
@@ -22,7 +22,7 @@ from horolog.broker.life.repair import repair
 from horolog.broker.life.replay import Replay, index_frame
 from horolog.broker.life.restore import restore
 from horolog.broker.life.sweeping import discard_derived, remove_newer, sweep_unnamed
-from horolog.broker.settings import Settings
+from horolog.broker.settings import ShardSettings
 from horolog.broker.shard import Shard
 from horolog.delay.damage import Damaged
 from horolog.delay.far.names import named_files
@@ -68,7 +68,7 @@ def open_shard(
     storage: Storage,
     directory: str,
     meta: ShardMeta,
-    settings: Settings,
+    settings: ShardSettings,
     *,
     wall_ms: int,
     mono_ms: int,
@@ -88,7 +88,7 @@ class _Opening:
         storage: Storage,
         directory: str,
         meta: ShardMeta,
-        settings: Settings,
+        settings: ShardSettings,
         wall_ms: int,
         mono_ms: int,
     ) -> None:
@@ -318,7 +318,7 @@ class _Opening:
 
     def _sweep_adoptions(self, shard: Shard) -> None:
         """Now that the log has named all that were committed: remove staged files, set aside damaged ones."""
-        place = Place(self._storage, self._directory, self._meta.log_id)
+        place = ShardFiles(self._storage, self._directory, self._meta.log_id)
         swept = sweep_staging(
             place, self._wall_ms, lambda app, version: version <= committed(shard, app)
         )

@@ -143,14 +143,16 @@ def restored_lease(
     mono_ms: int,
 ) -> Lease:
     """A lease after a restart: what is left of it by the wall clock, clamped to [0, duration]."""
-    left = min(max(granted_ms + duration_ms - wall_ms, 0), duration_ms)
-    renewable = min(max(granted_ms + holder.renewable_ms - wall_ms, 0), holder.renewable_ms)
+
+    def end(lasts_ms: int) -> int:
+        return mono_ms + min(max(granted_ms + lasts_ms - wall_ms, 0), lasts_ms)
+
     return Lease(
         attempt,
         grant,
-        mono_ms + left,
+        end(duration_ms),
         granted_ms,
         duration_ms,
         holder.client_id,
-        mono_ms + renewable,
+        end(holder.renewable_ms),
     )

@@ -17,7 +17,7 @@ from typing import Any
 from horolog.broker.recall import past
 from horolog.broker.recall.control_scans import ControlScan
 from horolog.broker.recall.look_ups import find_messages
-from horolog.broker.recall.trails import Place, Trail
+from horolog.broker.recall.trails import QueuePlace, Trail
 from horolog.broker.send.dead_letters import REDRIVING
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
@@ -246,7 +246,7 @@ class Histories:
                 self._tell_unlogged(trail, topic, place, group)
         return views
 
-    def _groups_at(self, place: Place) -> Iterator[GroupView]:
+    def _groups_at(self, place: QueuePlace) -> Iterator[GroupView]:
         topic_id, queue, offset = place
         ready = self._shard.ready
         for group_id, name in ready.groups.names.items():
@@ -268,7 +268,9 @@ class Histories:
                 lease.duration_ms,
             )
 
-    def _tell_unlogged(self, trail: Trail, topic: Topic, place: Place, group: GroupView) -> None:
+    def _tell_unlogged(
+        self, trail: Trail, topic: Topic, place: QueuePlace, group: GroupView
+    ) -> None:
         """What is so although no record that was looked at says it: the log was too long, or begins later."""
         key = group.group, place
         detail = trail.detail(topic, group.group)

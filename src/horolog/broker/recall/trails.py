@@ -19,7 +19,7 @@ from horolog.ready.groups import GroupTable
 
 ENDS = {Outcome.RECALLED: MessageEvent.RECALLED, Outcome.EXPIRED: MessageEvent.EXPIRED}
 
-Place = tuple[int, int, int]  # topic id, queue, queue offset
+QueuePlace = tuple[int, int, int]  # topic id, queue, queue offset
 
 
 class Placed(NamedTuple):
@@ -50,9 +50,9 @@ class Trail:
     whole: bool
     origins: set[tuple[int, int]] = field(default_factory=set)
     events: list[Placed] = field(default_factory=list)
-    places: dict[Place, Topic] = field(default_factory=dict)
-    attempts: dict[tuple[str, Place], int] = field(default_factory=dict)
-    consumed: set[tuple[str, Place]] = field(default_factory=set)
+    places: dict[QueuePlace, Topic] = field(default_factory=dict)
+    attempts: dict[tuple[str, QueuePlace], int] = field(default_factory=dict)
+    consumed: set[tuple[str, QueuePlace]] = field(default_factory=set)
     ended: dict[int, MessageEvent] = field(default_factory=dict)
     scan: ControlScan | None = None
 

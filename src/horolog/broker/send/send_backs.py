@@ -33,7 +33,7 @@ from horolog.protocol.rocketmq import layout, retry
 from horolog.ready.lease_life import Event
 
 
-class Place(NamedTuple):
+class LeasedPlace(NamedTuple):
     """Where a leased message is."""
 
     topic: int
@@ -75,7 +75,7 @@ class SendBacks:
         return planned is not None
 
     def bury(
-        self, token: object, group: int, place: Place, record: bytes, leases: int, now: Now
+        self, token: object, group: int, place: LeasedPlace, record: bytes, leases: int, now: Now
     ) -> None:
         """Copy a message that was leased so often to the dead letters of its group, and consume it.
 
