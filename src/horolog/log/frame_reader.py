@@ -155,24 +155,18 @@ class FrameReader:
 
     def _read(self, base: int, end: int) -> OpenFrame | None:
         """Open and verify the frame whose intact header is at `base`; None if it has no body to serve."""
-        header = parse(self._bytes(base, HEADER_BYTES, end))
-        why = f"commit log: the frame at log position {base} is damaged"
-        body = b""
-        if header is None and (flipped := self._put_right(base, end)) is not None:
-            header, body = flipped.header, flipped.body
-        if header is None:
-            self._is_damaged(base, f"{why} in its header", "its records")
-            return None
-        if header.padding or not header.count:
-            return None
-        body = body or self._bytes(header.base + HEADER_BYTES, header.length, end)
-        self._after = header.end
-        if not body_intact(header, body):
+        header, body = parse(self._bytes(base, HEADER_BYTES, end)), b""
+        if header is not None and header.count:
+            body = self._bytes(base + HEADER_BYTES, header.length, end)
+            self._after = header.end
+        if header is None or not body_intact(header, body):
             flipped = self._put_right(base, end)
             if flipped is None:
-                self._is_damaged(base, why, f"its {header.count} records, {header.length} bytes,")
+                self._is_damaged(base, header)
                 return None
-            body = flipped.body
+            header, body = flipped.header, flipped.body
+        if not header.count:
+            return None
         frame = OpenFrame(base, body, header.count, header.append_ms, header.epoch)
         self._keep(frame)
         return frame
@@ -216,10 +210,16 @@ class FrameReader:
         ):
             self._open_bytes -= len(self._open.popitem(last=False)[1].body)
 
-    def _is_damaged(self, base: int, why: str, what: str) -> None:
-        if len(self._damaged) < DAMAGED_FRAMES_MAX:
-            self._damaged[base] = why
-            self._tell(base, f"{why}: {what} cannot be read")
+    def _is_damaged(self, base: int, header: FrameHeader | None) -> None:
+        if len(self._damaged) >= DAMAGED_FRAMES_MAX:
+            return
+        why, what = f"commit log: the frame at log position {base} is damaged", "its records"
+        if header is None:
+            why += " in its header"
+        else:
+            what = f"its {header.count} records, {header.length} bytes,"
+        self._damaged[base] = why
+        self._tell(base, f"{why}: {what} cannot be read")
 
     def _gap(self, first: int, end: int) -> None:
         why = "cannot be read: the header of a frame is damaged"
