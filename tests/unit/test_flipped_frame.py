@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import orjson
 import pytest
 from worlds import checkpoint, send, take_all, view
 from zlib_ng.zlib_ng import crc32
@@ -14,6 +15,8 @@ from horolog.log.flipped_frame import flipped_frame
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse, seal
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import CreateTopic, TopicType
+from horolog.storage.api import replace_file
+from horolog.verify.directory import verify_directory
 
 LOG = "shard-00/log/00000000000000000000.log"
 IDS = [f"{name}{i}" for name in ("a", "b", "c") for i in range(5)]
@@ -106,6 +109,20 @@ def test_a_salvage_finds_nothing_to_give_up(world) -> None:
     header = next(each for each in frames(world) if each.count == 5)
     flip(world, header.base + 30, 2)
     assert not survey(world.disk, "shard-00", world.broker.meta).lost
+
+
+@pytest.mark.parametrize("at", [30, HEADER_BYTES + 40])
+def test_verify_tells_it_from_other_damage(world, at) -> None:
+    filled(world)
+    checkpoint(world)
+    meta = {"format": 1, "log_id": "5eed5eed5eed5eed", "shards": 1, "clock": "simulated"}
+    meta["segment_bytes"] = world.broker.meta.segment_bytes
+    replace_file(world.disk, "", "meta", orjson.dumps(meta))
+    header = next(each for each in frames(world) if each.count == 5)
+    flip(world, header.base + at, 2)
+    assert "one flipped bit" in verify_directory(world.disk).findings.kept[0].what
+    flip(world, header.base + at, 3)
+    assert "one flipped bit" not in verify_directory(world.disk).findings.kept[0].what
 
 
 def test_what_looks_like_a_flipped_bit_and_holds_no_such_records_is_damage(world) -> None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from horolog.log.file_names import number_of
+from horolog.log.flipped_frame import flipped_frame
 from horolog.log.frame import HEADER_BYTES, FrameHeader, body_intact, check_version, parse
 from horolog.log.resync import headers_in
 from horolog.log.segment import segment_name
@@ -111,6 +112,7 @@ class LogWalk:
                     self._blank.append(base + at)
                     self.holes.add(base + at, base + self._size)
                     return
+                why += self._flipped(source, at, base)
                 after = self._next_header(source, at + 1, base)
                 self._pass_over(Bad(base + at, base + after, why))
                 at = after
@@ -126,7 +128,7 @@ class LogWalk:
             elif not self._reading.quick:
                 body = source.read(at + HEADER_BYTES, header.length)
                 if not body_intact(header, body):
-                    what = "the body does not match its CRC"
+                    what = "the body does not match its CRC" + self._flipped(source, at, base)
                     self._pass_over(Bad(header.base, header.end, what, header.count))
                     at += HEADER_BYTES + header.length
                     continue
@@ -140,6 +142,17 @@ class LogWalk:
     def _pass_over(self, bad: Bad) -> None:
         self._bad.append(bad)
         self.holes.add(bad.first, bad.stop)
+
+    def _flipped(self, source: Source, at: int, base: int) -> str:
+        """What to add of a frame that does not verify."""
+
+        def read(position: int, length: int) -> bytes:
+            return source.read(position - base, length)
+
+        found = flipped_frame(read, self._log_id, base + at, base + self._size)
+        if found is None:
+            return ""
+        return " (one flipped bit, which the broker puts right when it reads it)"
 
     def _wrong(self, header: FrameHeader | None, position: int, base: int) -> str:
         """What is wrong with a header; "" if it continues the log."""
