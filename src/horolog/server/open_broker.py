@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 from horolog.broker.adopt.staging import ShardFiles
-from horolog.broker.life.opening import ShardMeta, open_shard
+from horolog.broker.life.opening import Opened, ShardMeta, open_shard
+from horolog.broker.life.salvaged_meta import repair_meta
 from horolog.broker.life.unreadable import replace_unreadable
 from horolog.broker.settings import ShardSettings
 from horolog.calendar.rules import Zones
 from horolog.clock import Clock, SimulatedClock, SystemClock
-from horolog.errors import ErrorCode, refused
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.serve.offloads import Offloads
 from horolog.limits import SEGMENT_BYTES
 from horolog.server.adoptions import Adoptions
@@ -46,6 +47,12 @@ _NO_DIRECTORY_SYNC = (
 )
 _log = logging.getLogger("horolog.server")
 ClockKind = Literal["system", "simulated"]
+_META_IS_WRONG = (  # as it may be, when a start is refused so
+    ErrorCode.DIRECTORY_FOREIGN,
+    ErrorCode.CLOCK_MISMATCH,
+    ErrorCode.VERSION_UNSUPPORTED,
+    ErrorCode.DAMAGED,
+)
 
 
 def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_BYTES) -> Meta:
@@ -113,20 +120,14 @@ async def open_engine(
     try:
         storage = Disk(data_dir, check=lock.check)
         report = _how_it_ended(storage, note)
-        meta = open_meta(storage, clock, segment_bytes)
-        now: Clock = SystemClock()
-        if clock == "simulated":
-            # Before anything is read: what is left of a lease is counted by this clock.
-            begin_ms = max(SystemClock().wall_ms(), clock_was(storage, report))
-            now = SimulatedClock(begin_ms if start_ms is None else start_ms)
-        opened = open_shard(
-            storage,
-            SHARD,
-            ShardMeta(meta.log_id, 0, meta.segment_bytes),
-            (settings or ShardSettings())._replace(calendar=Zones()),
-            wall_ms=now.wall_ms(),
-            mono_ms=now.monotonic_ms(),
-        )
+        try:
+            found = _open(storage, clock, segment_bytes, start_ms, settings, report)
+        except HorologError as error:
+            if error.code not in _META_IS_WRONG or not repair_meta(storage, SHARD):
+                raise
+            report.append("meta: a flipped bit was put right, as the log says what was in it")
+            found = _open(storage, clock, segment_bytes, start_ms, settings, report)
+        meta, now, opened = found
         opened.report += report
         if not storage.syncs_directories:
             # It has tried: `open_shard` syncs the directory itself.
@@ -146,6 +147,31 @@ async def open_engine(
         lock.release()
         raise
     return engine
+
+
+def _open(
+    storage: Storage,
+    clock: ClockKind,
+    segment_bytes: int,
+    start_ms: int | None,
+    settings: ShardSettings | None,
+    report: list[str],
+) -> tuple[Meta, Clock, Opened]:
+    meta = open_meta(storage, clock, segment_bytes)
+    now: Clock = SystemClock()
+    if clock == "simulated":
+        # Before anything is read: what is left of a lease is counted by this clock.
+        begin_ms = max(SystemClock().wall_ms(), clock_was(storage, report))
+        now = SimulatedClock(begin_ms if start_ms is None else start_ms)
+    opened = open_shard(
+        storage,
+        SHARD,
+        ShardMeta(meta.log_id, 0, meta.segment_bytes),
+        (settings or ShardSettings())._replace(calendar=Zones()),
+        wall_ms=now.wall_ms(),
+        mono_ms=now.monotonic_ms(),
+    )
+    return meta, now, opened
 
 
 def _add_makers(engine: Engine, source: Source) -> None:

@@ -1,6 +1,6 @@
-"""What `meta` must say, read from the log and the checkpoints of a stopped shard: for a salvage of `meta` itself.
+"""What `meta` must say, read from the log and the checkpoints of a stopped shard: for a repair or salvage of `meta` itself.
 
-Nothing else in a data directory says these things alone, so one flipped bit in them refuses every start.  All of them
+Nothing else in a data directory says these things alone, so damage to them refuses every start.  All of them
 follow from the rest: each frame and checkpoint has the log id, segments are as long as they are allocated, and only a
 simulated clock leaves a file `clock`.
 """
@@ -15,8 +15,8 @@ from horolog.limits import SEGMENT_BYTES
 from horolog.log.checkpoint import decode_checkpoint
 from horolog.log.frame import HEADER_BYTES, MAGIC, body_intact, parse
 from horolog.log.segment import bases_on_disk, segment_name
-from horolog.storage.api import Storage
-from horolog.storage.meta import FORMAT, Meta, check_format, parse_meta
+from horolog.storage.api import Storage, replace_file
+from horolog.storage.meta import FORMAT, Meta, check_format, encode_meta, parse_meta
 from horolog.storage.sectors import read_around, read_if_any
 
 _LOOK_BYTES = 4 << 20  # at the beginning of each segment
@@ -64,6 +64,19 @@ def _first_id(content: bytes, base: int) -> set[int]:
                 return {header.log_id}
         at = content.find(MAGIC, at + 1)
     return set()
+
+
+def repair_meta(storage: Storage, directory: str) -> bool:
+    """Write `meta` again if one bit of it is not as the log and its checkpoints say; whether it was."""
+    said = meta_said_by(storage, directory)
+    if said is None:
+        return False
+    right, found = encode_meta(said), read_if_any(storage, "meta")
+    flipped = int.from_bytes(right, "big") ^ int.from_bytes(found, "big")
+    if len(found) != len(right) or flipped.bit_count() != 1:
+        return False
+    replace_file(storage, "", "meta", right)
+    return True
 
 
 def salvaged_meta(storage: Storage, directory: str) -> tuple[Meta, str]:
