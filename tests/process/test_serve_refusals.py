@@ -209,7 +209,7 @@ def test_a_log_in_json_has_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path) -> None:
-    """A flipped bit below what had been promised.
+    """Two flipped bits below what had been promised.
 
     The range is named, exit code 1, and nothing is cut.
     """
@@ -219,7 +219,7 @@ def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path) -> None:
     shutil.rmtree(checkpoints)  # so that the whole log is read
     with log.open("r+b") as file:
         file.seek(70)
-        flipped = bytes([file.read(1)[0] ^ 1])
+        flipped = bytes([file.read(1)[0] ^ 3])
         file.seek(-1, os.SEEK_CUR)
         file.write(flipped)
         file.seek(0)
