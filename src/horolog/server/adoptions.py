@@ -38,23 +38,19 @@ from horolog.protocol.adoption_commands import (
     DescribeAdoption,
     FileRow,
 )
-from horolog.protocol.commands import Command
+from horolog.server.running import TakesCommands
 from horolog.server.threads import in_pool
 
 _log = logging.getLogger("horolog.adoptions")
 BORN_HOST = "127.0.0.1:0"  # messages of files come from no connection
 
 
-class Core(Protocol):
+class Core(TakesCommands, Protocol):
     """What adoptions need of the engine."""
 
     @property
     def clock(self) -> Clock:
         """The broker's clock."""
-        ...
-
-    def submit(self, command: Command) -> asyncio.Future[Any]:
-        """A future of the command's result."""
         ...
 
 

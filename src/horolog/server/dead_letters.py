@@ -17,7 +17,7 @@ from horolog.protocol.dead_letter_commands import (
     RefusedLetter,
 )
 from horolog.protocol.rocketmq.retry import dead_letter_topic
-from horolog.server.messages import Submits
+from horolog.server.running import TieredEngine
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class RedriveReport:
         self.next = done.next
 
 
-async def count_letters(engine: Submits) -> list[DeadLetterCount]:
+async def count_letters(engine: TieredEngine) -> list[DeadLetterCount]:
     """All groups that have dead letters, by name."""
     found: list[DeadLetterCount] = []
     after = ""
@@ -57,7 +57,7 @@ async def count_letters(engine: Submits) -> list[DeadLetterCount]:
         after = page[-1].group
 
 
-async def redrive(engine: Submits, command: Redrive) -> RedriveReport:
+async def redrive(engine: TieredEngine, command: Redrive) -> RedriveReport:
     """All that `command` means, at most its limit; refusals of the whole are raised."""
     report = RedriveReport()
     if not command.due_ms and command.rate:
@@ -74,7 +74,7 @@ async def redrive(engine: Submits, command: Redrive) -> RedriveReport:
     return report
 
 
-async def redrive_ids(engine: Submits, command: Redrive, ids: list[str]) -> RedriveReport:
+async def redrive_ids(engine: TieredEngine, command: Redrive, ids: list[str]) -> RedriveReport:
     """The same of the dead letters with these message ids."""
     report = RedriveReport()
     page: DeadLetterPage = await engine.submit(ListDeadLetters(command.group, limit=1, all=True))

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from horolog.limits import CLIENT_GONE_INVISIBLE_MS
-from horolog.protocol.commands import ChangeInvisible, Command, Receive
-
-
-class TakesCommands(Protocol):
-    """What is needed of an engine."""
-
-    def submit(self, command: Command) -> asyncio.Future[Any]:
-        """Hand it a command."""
-        ...
+from horolog.protocol.commands import ChangeInvisible, Receive
+from horolog.server.running import TakesCommands
 
 
 def give_back(engine: TakesCommands, command: Receive, receipt_handles: Sequence[str]) -> None:

@@ -8,15 +8,13 @@ what was found there.  It answers so once more if something has gone there in be
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 from dataclasses import astuple, replace
-from typing import Any, Protocol
+from typing import Any
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import (
-    Command,
     FindMessages,
     FoundMessage,
     MessageState,
@@ -39,7 +37,7 @@ from horolog.protocol.history_commands import (
 )
 from horolog.protocol.recall_commands import worth_telling
 from horolog.protocol.tier_commands import DescribeTier, LookElsewhere, TierView
-from horolog.server.running import OffloadMaker, TierReader
+from horolog.server.running import TieredEngine, TierReader
 
 _IN_TIER = {
     MessageState.IN_TIER: MessageEvent.OFFLOADED,
@@ -48,26 +46,13 @@ _IN_TIER = {
 _TRIES_MAX = 8  # times that the tier is read while messages go there or come back
 
 
-class Submits(Protocol):
-    """What is asked of an engine."""
-
-    @property
-    def offloads(self) -> OffloadMaker | None:
-        """What reads the tier; None where there is none."""
-        ...
-
-    def submit(self, command: Command) -> asyncio.Future[Any]:
-        """A future of the command's result; a refusal is a HorologError."""
-        ...
-
-
-async def recall(engine: Submits, command: Recall) -> Recalled:
+async def recall(engine: TieredEngine, command: Recall) -> Recalled:
     """The truth about one message; IN_TIER if it may be in a tier that cannot be read."""
     found: Recalled = await _decided(engine, command)
     return found
 
 
-async def recall_within_second(engine: Submits, command: Recall) -> list[Recalled]:
+async def recall_within_second(engine: TieredEngine, command: Recall) -> list[Recalled]:
     """The same of every message with that id that is due in the same second, as RocketMQ's timers count them.
 
     Such a second ends with a full one, which belongs to it.
@@ -83,13 +68,13 @@ async def recall_within_second(engine: Submits, command: Recall) -> list[Recalle
     return [await recall(engine, replace(command, due_ms=due_ms)) for due_ms in sorted(dues)]
 
 
-async def reschedule(engine: Submits, command: Reschedule) -> Rescheduled:
+async def reschedule(engine: TieredEngine, command: Reschedule) -> Rescheduled:
     """A message that is due at another time now; IN_TIER as above."""
     done: Rescheduled = await _decided(engine, command)
     return done
 
 
-async def _decided(engine: Submits, command: Recall | Reschedule) -> Any:
+async def _decided(engine: TieredEngine, command: Recall | Reschedule) -> Any:
     answer = await engine.submit(command)
     for _ in range(_TRIES_MAX):
         if not isinstance(answer, LookElsewhere):
@@ -102,13 +87,13 @@ async def _decided(engine: Submits, command: Recall | Reschedule) -> Any:
     return answer
 
 
-def _tier_of(engine: Submits, answer: LookElsewhere) -> TierReader:
+def _tier_of(engine: TieredEngine, answer: LookElsewhere) -> TierReader:
     if engine.offloads is None:
         raise answer.refusal
     return engine.offloads.messages
 
 
-async def recall_many(engine: Submits, command: RecallMany) -> RecalledMany:
+async def recall_many(engine: TieredEngine, command: RecallMany) -> RecalledMany:
     """Recall a window: the rows of the tier first, then what waits here.  Gives how many those were; IN_TIER as above.
 
     What comes back from the tier meanwhile is found here; what goes there meanwhile is looked for again.
@@ -153,7 +138,7 @@ async def _with_count(
         raise HorologError(error.code, text, field=error.field, limit=error.limit) from None
 
 
-async def recall_by_key(engine: Submits, command: RecallByKey) -> list[Recalled]:
+async def recall_by_key(engine: TieredEngine, command: RecallByKey) -> list[Recalled]:
     """What became of every message with a key; IN_TIER as above, and nothing is changed then.
 
     The core decides all that it knows in one step; what may be in the tier is recalled one by one.
@@ -171,7 +156,7 @@ async def recall_by_key(engine: Submits, command: RecallByKey) -> list[Recalled]
     return worth_telling(found)
 
 
-async def find(engine: Submits, query: FindMessages) -> list[FoundMessage]:
+async def find(engine: TieredEngine, query: FindMessages) -> list[FoundMessage]:
     """Messages with an id or key; IN_TIER as above.  By id the tier is asked about what the core does not know."""
     here: list[FoundMessage] = await engine.submit(query)
     if engine.offloads is None or (query.message_id and here):
@@ -181,7 +166,7 @@ async def find(engine: Submits, query: FindMessages) -> list[FoundMessage]:
     return here + [each for each in there if (each.message_id, each.due_ms) not in known]
 
 
-async def topics_with(engine: Submits, message_id: str) -> list[str]:
+async def topics_with(engine: TieredEngine, message_id: str) -> list[str]:
     """Topics that know an id, by name; the tier is asked if none does here.  IN_TIER as above."""
     found: list[str] = []
     after: str | None = ""
@@ -194,7 +179,7 @@ async def topics_with(engine: Submits, message_id: str) -> list[str]:
     return await engine.offloads.messages.topics_with(message_id)
 
 
-async def show(engine: Submits, query: ShowMessage) -> MessageHistory:
+async def show(engine: TieredEngine, query: ShowMessage) -> MessageHistory:
     """Everything that is known of the messages with an id; IN_TIER as for `find`."""
     here: MessageHistory = await engine.submit(query)
     if engine.offloads is None:
@@ -212,7 +197,9 @@ async def show(engine: Submits, query: ShowMessage) -> MessageHistory:
     return await _with_offload(engine, query.topic, found)
 
 
-async def _with_offload(engine: Submits, topic: str, history: MessageHistory) -> MessageHistory:
+async def _with_offload(
+    engine: TieredEngine, topic: str, history: MessageHistory
+) -> MessageHistory:
     """The same with the instant at which its message went to the tier.
 
     The core counts what waits there by hour, topic and offload, so it is known where one offload alone has that hour.

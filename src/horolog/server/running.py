@@ -159,11 +159,25 @@ class OffloadMaker(Protocol):
         ...
 
 
-class RunningEngine(Protocol):
-    """Commands in, results as futures.
+class TakesCommands(Protocol):
+    """Commands in, results as futures: see `protocol.commands` for which result belongs to which command."""
 
-    See `protocol.commands` for which result belongs to which command.
-    """
+    def submit(self, command: Command) -> asyncio.Future[Any]:
+        """A future of the command's result; a refusal is a HorologError."""
+        ...
+
+
+class TieredEngine(TakesCommands, Protocol):
+    """An engine that may have a tier."""
+
+    @property
+    def offloads(self) -> OffloadMaker | None:
+        """What moves messages to the tier; None where there is no data directory."""
+        ...
+
+
+class RunningEngine(TieredEngine, Protocol):
+    """The running broker, as those see it who start, ask and stop it."""
 
     failed: asyncio.Future[None]
 
@@ -178,17 +192,8 @@ class RunningEngine(Protocol):
         ...
 
     @property
-    def offloads(self) -> OffloadMaker | None:
-        """What moves messages to the tier; None where there is no data directory."""
-        ...
-
-    @property
     def clock(self) -> Clock:
         """The broker's clock; due times mean this one."""
-        ...
-
-    def submit(self, command: Command) -> asyncio.Future[Any]:
-        """A future of the command's result; a refusal is a HorologError."""
         ...
 
     async def advance(self, by_ms: int) -> None:
@@ -203,13 +208,8 @@ class RunningEngine(Protocol):
         ...
 
 
-class GrpcEngine(Protocol):
+class GrpcEngine(TieredEngine, Protocol):
     """What the door of 5.x clients needs of the running broker: `server.loop.Engine`, or `AutoCreate` before it."""
-
-    @property
-    def offloads(self) -> OffloadMaker | None:
-        """What reads the tier; None where there is none."""
-        ...
 
     @property
     def clock(self) -> Clock:
@@ -219,10 +219,6 @@ class GrpcEngine(Protocol):
     @property
     def on_answers(self) -> list[Callable[[], None]]:
         """Called when answers were given that can be written before the turn goes on."""
-        ...
-
-    def submit(self, command: Command) -> asyncio.Future[Any]:
-        """A future of the command's result; a refusal is a HorologError."""
         ...
 
     def ask(self, command: Command, then: Callable[[object], None]) -> Ticket:
