@@ -172,7 +172,7 @@ def test_a_load_that_was_killed_after_its_answer_is_still_promised(committed) ->
     committed._countdown = 0
     with pytest.raises(Killed):
         committed._collect()
-    assert all(committed.history.sends[name]["stored"] for name in names)
+    assert all(committed.history.messages[name]["stored"] for name in names)
 
 
 def test_a_lease_that_lasts_longer_after_a_start_is_noticed(committed) -> None:

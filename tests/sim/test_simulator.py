@@ -160,7 +160,7 @@ def test_history_notices_an_untrue_recall(status) -> None:
 def test_history_notices_a_due_time_that_was_left(due_ms) -> None:
     """Message a is handed over at 5 000 as it was asked for: no copy may come that is due as it was before."""
     seen = history()
-    row = seen.sends["a"]
+    row = seen.messages["a"]
     row["due_ms"], row["dues"] = due_ms, {due_ms}
     seen.reschedule_asked("a", None)
     asked = Reschedule("t", "a", due_ms, 0, now=True)
@@ -175,11 +175,11 @@ def test_history_notices_a_due_time_that_was_left(due_ms) -> None:
 def test_a_copy_that_was_sent_on_to_another_topic_is_not_the_message() -> None:
     jobs = object.__new__(LakeJobs)
     jobs._history = history()
-    before = jobs._history.sends["a"]["origin"]
+    before = jobs._history.messages["a"]["origin"]
     jobs._note_origin("once-more", "a", 7.5)
-    assert jobs._history.sends["a"]["origin"] == before
+    assert jobs._history.messages["a"]["origin"] == before
     jobs._note_origin("t", "a", 7.5)
-    assert jobs._history.sends["a"]["origin"] == 7.5
+    assert jobs._history.messages["a"]["origin"] == 7.5
 
 
 def test_history_notices_a_redelivery_of_an_acknowledged_message() -> None:

@@ -178,7 +178,7 @@ class Loads:
             load.transaction = made
         command = load.transaction.prepare(now_ms, inline=load.inline and load.transaction.is_small)
         for message in load.messages:
-            row = self._history.sends[message.message_id]
+            row = self._history.messages[message.message_id]
             row["wall_ms"] = max(row["wall_ms"], now_ms)
         answer = Answer(command)
         answer.notes["load"] = load
@@ -198,7 +198,7 @@ class Loads:
         """It is committed; `result` is None if that is all that is known."""
         self._open.remove(load)
         for number, message in enumerate(load.messages):
-            row = self._history.sends[message.message_id]
+            row = self._history.messages[message.message_id]
             row["stored"] = True
             if result is not None and not result.already:
                 row["origin"] = result.position + number * 1e-6
@@ -217,7 +217,7 @@ class Loads:
                 self._known(load, None)
                 continue
             for message in load.messages:
-                self._history.sends[message.message_id]["stored"] = False
+                self._history.messages[message.message_id]["stored"] = False
 
 
 def _app(load: Load) -> str:

@@ -40,7 +40,7 @@ def _is_meant(command: RecallMany, row: dict[str, Any], dues: set[int]) -> bool:
 class History:
     """What clients did and saw, by message id (every message has its own; a retry sends the same one again).
 
-    A row of `sends`:
+    A row of `messages`:
 
     due_ms, origin  of the newest copy that is known; moves that nobody was told of are in `dues` too
     dues            all due times that a copy may have
@@ -55,7 +55,7 @@ class History:
 
     def __init__(self) -> None:
         self.latest_ms = 0  # the latest time that the wall clock has shown
-        self.sends: dict[str, dict[str, Any]] = {}
+        self.messages: dict[str, dict[str, Any]] = {}
         self.seen: dict[tuple[str, int, int], str] = {}
         self.places: dict[str, tuple[str, int, int]] = {}
         self.acked: set[tuple[str, str, int, int]] = set()
@@ -68,7 +68,7 @@ class History:
         self, message_id: str, topic: str, due_ms: int, wall_ms: int, tag: str | None = None
     ) -> None:
         """A send is under way; nobody knows yet what becomes of it."""
-        self.sends[message_id] = {
+        self.messages[message_id] = {
             "topic": topic,
             "tag": tag or "",
             "due_ms": due_ms,
@@ -89,7 +89,7 @@ class History:
 
     def sent_again(self, message_id: str, wall_ms: int) -> None:
         """A retry is under way."""
-        row = self.sends[message_id]
+        row = self.messages[message_id]
         row["attempts"] += 1
         if not row["stored"]:
             row["stored"] = None
@@ -98,7 +98,7 @@ class History:
     def send_answered(self, message_ids: list[str], result: Sent | Exception) -> None:
         """The answer to a send has been released."""
         for i, message_id in enumerate(message_ids):
-            row = self.sends[message_id]
+            row = self.messages[message_id]
             if isinstance(result, Exception) or i in result.refused:
                 row["refused"] += 1
                 if row["refused"] == row["attempts"]:
@@ -113,7 +113,7 @@ class History:
 
     def recall_answered(self, message_id: str, result: Recalled, asked_seen: bool) -> None:
         """The answer to a recall; `asked_seen`: the message had been seen before the recall was sent."""
-        row = self.sends.get(message_id)
+        row = self.messages.get(message_id)
         if row is None:
             if result.status is not RecallStatus.NOT_FOUND:
                 raise broken("P8", f"{result.status} for {message_id}, which nobody sent")
@@ -126,7 +126,7 @@ class History:
 
     def reschedule_asked(self, message_id: str, new_due_ms: int | None) -> None:
         """A reschedule is under way; None: to be handed over now, by the clock of whoever decides it."""
-        row = self.sends[message_id]
+        row = self.messages[message_id]
         row["moving"] += 1
         row["moves"] += 1
         if new_due_ms is None:
@@ -141,7 +141,7 @@ class History:
         asked_seen: bool,
     ) -> None:
         """The answer to a reschedule."""
-        row = self.sends[command.message_id]
+        row = self.messages[command.message_id]
         row["moving"] -= 1
         if isinstance(result, Exception):
             return
@@ -164,7 +164,7 @@ class History:
         """Messages that wait without any doubt and that a bulk recall means, with their numbers of moves."""
         return {
             message_id: row["moves"]
-            for message_id, row in self.sends.items()
+            for message_id, row in self.messages.items()
             if row["stored"]
             and message_id not in self.excused
             and not row["moving"]
@@ -175,7 +175,7 @@ class History:
     def bulk_lost(self, command: RecallMany) -> None:
         """Nobody knows what became of a bulk recall."""
         if not command.dry_run:
-            for row in self.sends.values():
+            for row in self.messages.values():
                 if _is_meant(command, row, row["dues"]):
                     row["recall_unknown"] = True
 
@@ -188,7 +188,7 @@ class History:
             return
         after = self.certain(command)
         for message_id in [name for name, moves in before.items() if after.get(name) == moves]:
-            row = self.sends[message_id]
+            row = self.messages[message_id]
             if not command.dry_run:
                 row["recall"].append((row["due_ms"], RecallStatus.CANCELLED, False))
             if message_id in self.places:
@@ -200,7 +200,7 @@ class History:
         self, group: str, place: tuple[str, int, int], message_id: str, store_ms: int, due_ms: int
     ) -> None:
         """A consumer was given a message at (topic, queue, offset); due as its properties say."""
-        row = self.sends.get(message_id)
+        row = self.messages.get(message_id)
         if row is None:
             raise broken("P2", f"{message_id} at {place} was never sent")
         before = self.seen.setdefault(place, message_id)
@@ -249,7 +249,7 @@ class History:
             )
             if delivered.get(place) != message_id and not (lost_allowed or gone):
                 raise broken("P2", f"{place} held {message_id}, at the end {delivered.get(place)}")
-        for message_id, row in self.sends.items():
+        for message_id, row in self.messages.items():
             statuses = [status for _, status, _ in row["recall"]]
             cancelled = RecallStatus.CANCELLED in statuses
             may_lack = lost_allowed or message_id in ids or message_id in self.excused
@@ -267,7 +267,7 @@ class History:
         newest: dict[tuple[str, int, int], tuple[int, str]] = {}
         for topic, queue, offset in sorted(delivered):
             message_id = delivered[(topic, queue, offset)]
-            row = self.sends[message_id]
+            row = self.messages[message_id]
             if not row["origin"] or row["moving"] or row["due_ms"] <= row["wall_ms"]:
                 continue  # its place in the log is not known, or it was due at once
             if message_id in self.excused:

@@ -121,7 +121,7 @@ class Clients:
         if not self._again:
             return None
         _, topic, candidates = self._random.choice(self._again)
-        sends, now = self._history.sends, self._clock.wall_ms()
+        sends, now = self._history.messages, self._clock.wall_ms()
         messages = [
             message
             for message in candidates
@@ -155,7 +155,7 @@ class Clients:
         topic, message_id, due = self._random.choice(self.recallable[-60:])
         now = self._clock.wall_ms()
         new = now + self._random.choice([-1_000, 0, 1, 3_000, 20_000, 4_000_000, *FAR_MS])
-        while new in self._history.sends[message_id]["dues"]:
+        while new in self._history.messages[message_id]["dues"]:
             new += 1
         at_once = self._random.random() < 0.2
         command = Reschedule(topic, message_id, due, 0 if at_once else new, now=at_once)
@@ -176,7 +176,7 @@ class Clients:
         tag, dry_run = self._random.choice(["", "", "TagA"]), self._random.random() < 0.4
         command = RecallMany(self._random.choice(TOPICS), from_ms, to_ms, tag, dry_run)
         answer = Answer(command)
-        self.touched |= set(self._history.sends)
+        self.touched |= set(self._history.messages)
         answer.notes["certain"] = self._history.certain(command)
         self._tell(f"recall many, {len(answer.notes['certain'])} at least, dry run {dry_run}")
         return answer

@@ -22,7 +22,7 @@ def drain(sim: Simulation) -> None:
     _crash(sim)
     sim.loads.finish()
     sim.lake.finish(sim.clock.wall_ms())
-    latest = max((max(row["dues"]) for row in sim.history.sends.values()), default=0)
+    latest = max((max(row["dues"]) for row in sim.history.messages.values()), default=0)
     latest = max(latest, sim.giving_up.latest_ms, sim.in_order.latest_ms, sim.traders.latest_ms)
     latest = max(latest, sim.late.latest_ms, sim.movers.latest_ms)
     sim.readers.check(sim.topics)
@@ -109,7 +109,7 @@ def _missing(sim: Simulation, delivered: dict[_Place, str]) -> set[str]:
 
 def _check_reported(sim: Simulation, delivered: dict[_Place, str]) -> None:
     """If something that was acknowledged is missing the broker has said that something is wrong."""
-    rows = sim.history.sends
+    rows = sim.history.messages
     lost = {
         name
         for name in _missing(sim, delivered)

@@ -198,7 +198,7 @@ class LakeJobs:
 
         A copy of it that was re-driven to another topic is another message.
         """
-        sent = self._history.sends.get(message_id)
+        sent = self._history.messages.get(message_id)
         if sent is not None and sent["topic"] == topic:
             sent["origin"] = origin
 
@@ -290,7 +290,7 @@ class LakeJobs:
             command = Recall(topic, message_id, due_ms, elsewhere=Elsewhere(rows, offload_ids))
         else:
             new = now_ms + self._random.choice([-1_000, 0, 2_000, HOUR_MS, *_AHEAD_MS])
-            while new in self._history.sends[message_id]["dues"]:
+            while new in self._history.messages[message_id]["dues"]:
                 new += 1
             self._history.reschedule_asked(message_id, new)
             found = Elsewhere(rows, offload_ids, tuple(record for _, record in named))
@@ -302,7 +302,7 @@ class LakeJobs:
 
     def _is_first(self, row: LakeMessage) -> bool:
         """Whether it is the message that was sent: a re-driven copy of it may wait though the first was seen."""
-        sent = self._history.sends.get(row.message_id)
+        sent = self._history.messages.get(row.message_id)
         topic = self._broker.shard.topics.by_id.get(row.topic)
         return sent is not None and topic is not None and sent["topic"] == topic.name
 
@@ -340,7 +340,7 @@ class LakeJobs:
                 if not isinstance(meant, np.ndarray):
                     return None, f"recall many in the lake: {meant}"
         answer = Answer(window)
-        answer.notes["ids"] = set(self._history.sends)
+        answer.notes["ids"] = set(self._history.messages)
         answer.notes["certain"] = certain
         return answer, f"recall many, {len(certain)} at least, dry run {dry_run}"
 

@@ -152,7 +152,7 @@ class Rot(Actor):
     def _ids(self, keys: Iterable[int]) -> set[str]:
         wanted = set(keys)
         self.keys |= wanted
-        sends = self._history.sends
+        sends = self._history.messages
         return {name for name, row in sends.items() if key_hash(row["topic"], name) in wanted}
 
     def restored(self, error: HorologError) -> bool:

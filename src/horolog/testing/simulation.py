@@ -143,8 +143,8 @@ class Simulation:
     def lose_answers(self) -> None:
         """The broker has died: nobody will ever know what became of these."""
         for command in [answer.command for answer in self.answers]:
-            if isinstance(command, Recall) and command.message_id in self.history.sends:
-                self.history.sends[command.message_id]["recall_unknown"] = True
+            if isinstance(command, Recall) and command.message_id in self.history.messages:
+                self.history.messages[command.message_id]["recall_unknown"] = True
             elif isinstance(command, RecallMany):
                 self.history.bulk_lost(command)
         self.back_offs.lost(self.answers)
