@@ -63,9 +63,8 @@ class LogScan:
         self.stated = durable
         self.outcome = LogEnd.WHOLE
         self.stated_by = -1  # position of the frame that proves damage; −1: the checkpoint
-        self.flipped: list[
-            FlippedFrame
-        ] = []  # frames among the valid ones that have to be put right
+        # Frames among the valid ones that have to be put right
+        self.flipped: list[FlippedFrame] = []
 
     def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
         """Valid frames in order, padding and marks included."""
