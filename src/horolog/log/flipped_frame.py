@@ -16,7 +16,7 @@ from horolog.errors import HorologError, Repair
 from horolog.log.frame import HEADER_BYTES, KNOWN_INCOMPATIBLE, VERSION, FrameHeader, parse
 from horolog.log.record import HEAD_BYTES, MESSAGE_KINDS, Kind, kinds_of, offsets_of
 from horolog.protocol.rocketmq import layout
-from horolog.storage.flipped_bit import flipped_back, put_right
+from horolog.storage.flipped_bit import changed_bytes, flipped_back, put_right
 
 _KINDS = frozenset(Kind)
 
@@ -51,8 +51,8 @@ def flipped_frame(
     body = whole[HEADER_BYTES:]
     if not (header.padding or _is_sound(body, header.count)):
         return None
-    changed = [i for i in range(len(whole)) if whole[i] != found[i]]
-    return FlippedFrame(header, body, [(at + i, whole[i : i + 1]) for i in changed])
+    pieces = [(at + offset, byte) for offset, byte in changed_bytes(found, whole)]
+    return FlippedFrame(header, body, pieces)
 
 
 def _is_known(header: FrameHeader, log_id: int, at: int) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from functools import cache
 
+import numpy as np
 from zlib_ng.zlib_ng import crc32
 
 _U32 = struct.Struct("<I")
@@ -112,3 +113,9 @@ def put_right(part: bytes, stored: bytes) -> bytes | None:
         byte, bit = found
         whole[byte] ^= 1 << bit
     return bytes(whole)
+
+
+def changed_bytes(found: bytes, right: bytes) -> list[tuple[int, bytes]]:
+    """(offset, byte) of each byte of `right` that `found`, which is as long, has otherwise."""
+    differs = np.frombuffer(found, np.uint8) != np.frombuffer(right, np.uint8)
+    return [(at, right[at : at + 1]) for at in np.flatnonzero(differs).tolist()]

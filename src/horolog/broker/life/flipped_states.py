@@ -21,7 +21,7 @@ from horolog.delay.tier import Tier, state_files
 from horolog.errors import HorologError, Repair
 from horolog.log.checkpoint import Checkpoint
 from horolog.storage.api import Storage
-from horolog.storage.flipped_bit import flipped_back, is_intact
+from horolog.storage.flipped_bit import changed_bytes, flipped_back, is_intact
 from horolog.storage.sectors import read_if_any
 
 
@@ -49,10 +49,7 @@ def repair_states(
         whole = flipped_back(content, file.header_bytes)
         if whole is None or not _agrees(file, whole):
             continue
-        changed = [
-            at for at, (old, new) in enumerate(zip(content, whole, strict=True)) if old != new
-        ]
-        rewrite(storage, file.path, [(at, whole[at : at + 1]) for at in changed])
+        rewrite(storage, file.path, changed_bytes(content, whole))
         text = f"{file.label}: a flipped bit of its state was put right by its check sum"
         repairs.append(Repair(text, 1))
     return repairs
