@@ -145,6 +145,15 @@ def test_several_groups_are_made_at_once(tmp_path: Path) -> None:
             ({}, "groupConfigList: a list of JSON objects is needed"),
             ({"groupConfigList": [{"groupName": "c"}, {}]}, "groupName: a name is needed"),
             (
+                {
+                    "groupConfigList": [
+                        {"groupName": "c"},
+                        {"groupName": "d", "attributes": {"+x": "1"}},
+                    ]
+                },
+                "attributes: 'x' is not known",
+            ),
+            (
                 {"groupConfigList": [{"groupName": "c"}, {"groupName": "a b"}]},
                 "consumer group 'a b'",
             ),

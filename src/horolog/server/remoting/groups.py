@@ -58,21 +58,23 @@ class GroupCodes:
     async def put(self, request: Request) -> Answer:
         """Make a consumer group, or give it other settings."""
         name, settings = bodies.read_group_config(content(request.frame))
-        await self._put(check_group(name), settings)
+        await self._engine.submit(await self._change(check_group(name), settings))
         return DONE
 
     async def put_all(self, request: Request) -> Answer:
         """The same of several groups, one by one, until one is refused; all of them are read before."""
         configs = entries(content(request.frame), "groupConfigList")
         wanted = [bodies.read_group_config(config) for config in configs]
-        for name, settings in [(check_group(name), settings) for name, settings in wanted]:
-            await self._put(name, settings)
+        named = [(check_group(name), settings) for name, settings in wanted]
+        for change in [await self._change(name, settings) for name, settings in named]:
+            await self._engine.submit(change)
         return DONE
 
-    async def _put(self, name: str, settings: GroupSettings) -> None:
+    async def _change(self, name: str, settings: GroupSettings) -> PutGroup:
+        """What gives a group these settings; a refusal changes nothing."""
         before = await settings_of(self._engine, name)
         changed = with_modes(bodies.with_attributes_of(before, settings), modes_of(before))
-        await self._engine.submit(PutGroup(name, changed))
+        return PutGroup(name, changed)
 
     async def configs(self, request: Request) -> Answer:
         """Settings of all consumer groups, or of `maxGroupNum` of them from `groupSeq` on."""
