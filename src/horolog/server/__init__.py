@@ -1,30 +1,31 @@
-"""The process around the core: loop, front ends, start and stop.
+"""Everything around the core: event loop, doors for clients, start and stop of the process.
 
-main, parts, open_broker            a process from start to end; `failures` says why it ends otherwise
-loop                                turns: commands in (`inputs`, `ticket`), effects performed, `replies` given
-next_turn                           when the next turn is
-given_back                          what was leased for callers who have gone
-group_commit, jobs, threads         writes and syncs; work in threads
-checkpointing, backups              who wants a checkpoint, and who keeps its files
-write_back                          what a checkpoint will sync goes to the disk before
-simulated_time                      a clock that is moved
-running                             what doors and admin API need of all this
-door, link                          a listening port and its connections; `ports`, `tls`, `shares`, `untaken` guard them
+main, parts, open_broker            start and stop a broker; `failures` explains why it failed
+loop                                turns: take `inputs`, perform effects, give `replies` (`ticket`)
+next_turn                           decides when the loop has its next turn
+given_back                          releases messages leased for callers that have disconnected
+group_commit, jobs, threads         writes and syncs of the log; jobs in threads
+checkpointing, backups              take checkpoints; keep their files while a backup copies them
+write_back                          starts writing files to disk before a checkpoint syncs them
+simulated_time                      moves a simulated clock forward
+running                             protocols: what doors and the admin API use of the broker
+door, link                          a listening port and its connections
+ports, tls, shares, untaken         bind ports; TLS; limits a client address; limit unread answers
 store_host                          the address that messages name as their store
-grpc_front, http2_link, call        the door of 5.x clients, and one call
-grpc_unary                          calls with one message each, and who handles them
-grpc_produce, grpc_consume          its handlers: sends, recalls; receives, acks
-grpc_session, grpc_transactions     its handlers: Telemetry, routes; half messages
-grpc_access, grpc_clients           who may call what, and who is there
-grpc_stacks                         what the threads of a client do
+grpc_front, http2_link, call        the door of 5.x clients; its connections; one call
+grpc_unary                          calls with one request message, and the table of their handlers
+grpc_produce, grpc_consume          gRPC handlers of sends and recalls; of receives and acks
+grpc_session, grpc_transactions     gRPC handlers of Telemetry and routes; of half messages
+grpc_access, grpc_clients           permissions of gRPC calls; connected gRPC clients
+grpc_stacks                         thread stacks of a gRPC client
 remoting                            the doors of 4.x clients
-messages                            recall, reschedule and find, wherever a message rests
-adoptions                           staging, and the file work of commits
-dead_letters, listing, resets       commands of many turns: re-drive, page by page, reset offsets
-transaction_checks                  who is asked what became of a transaction
-together                            requests of several connections as one command
-auto_create, message_id             topics and ids that clients leave to the broker
-connected, meters, rates            what operators are told
-logs, line_writer                   stderr, and who waits for it; `room` tells there of a full disk
-supervisor, memory                  the service manager, and what the process keeps
+messages                            recall, reschedule and find messages, wherever they rest
+adoptions                           staging directories and file work of adoptions
+dead_letters, listing, resets       re-drive dead letters, list pages, reset offsets, in many turns
+transaction_checks                  chooses which producer is asked how a transaction ended
+together                            gathers requests of several connections into one command
+auto_create, message_id             create topics and message ids that clients leave to the broker
+connected, meters, rates            connected clients, meters and rates, for operators
+logs, line_writer, room             log to stderr without blocking; warn there of a full disk
+supervisor, memory                  notify the service manager; limit the memory of the process
 """

@@ -1,4 +1,4 @@
-"""Messages that were leased for a caller who has gone, or whose answer could not be written: nobody has them."""
+"""Release messages leased for a caller that has gone, or whose answer could not be written."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from horolog.server.running import TakesCommands
 
 
 def give_back(engine: TakesCommands, command: Receive, receipt_handles: Sequence[str]) -> None:
-    """Let others have them soon; a lease would hide them for its invisible time, or as long as its client lives."""
+    """Make leased messages visible again soon.
+
+    Otherwise the leases would hide them for their invisible time, or as long as the client lives.
+    """
     for handle in receipt_handles:
         back = ChangeInvisible(command.group, command.topic, handle, CLIENT_GONE_INVISIBLE_MS)
         engine.submit(back).add_done_callback(_ignore)
 
 
 def _ignore(changed: asyncio.Future[Any]) -> None:
-    """Nobody waits for it: what is refused comes again when its lease ends."""
+    """Ignore the result: a message whose release is refused comes again when its lease ends."""
     if not changed.cancelled():
         changed.exception()

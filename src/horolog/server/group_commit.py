@@ -1,6 +1,7 @@
-"""Group commit: what turns append while a write is under way gathers for the next one: one write and one sync for all.
+"""Group commit: write and sync the appends of several turns together.
 
-`flush = sync` syncs every write, and `interval` every half second; with `os` the system decides when.
+While a write is under way, what further turns append gathers for the next write.  `flush = sync`
+syncs every write, and `interval` every half second; with `os` the system decides when.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Flush = Literal["sync", "interval", "os"]
 
 
 class GroupCommit:
-    """Writes the log in a thread; belongs to the event loop's.
+    """Writes the log in a thread of its own.  Every method belongs to the event loop's thread.
 
-    commit    log position below which everything is as durable as was promised
-    durable   the same of what is synced
+    commit    log position below which the log is as durable as `flush` promises
+    durable   log position below which the log is synced
     is_busy   a write is under way
     write_s   seconds that writes took, without their sync
     sync_s    seconds that syncs took
-    written   bytes of the log
+    written   bytes of the log handed to writes since the start
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class GroupCommit:
         self._gathered_end = end
         self._synced_at = 0
         self._next_segment_at = 0
-        # Of the interval in which something was not synced.
+        # Runs while written bytes are not synced (`flush = interval`).
         self._timer: asyncio.TimerHandle | None = None
         self._interval_is_over = False
 
@@ -59,7 +60,10 @@ class GroupCommit:
         written: Callable[[], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Start the thread; `written` is called at the end of every write, `fail` if it has failed."""
+        """Start the thread.
+
+        `written` is called at the end of every write, or `fail` with the error if it failed.
+        """
         self._loop = loop
         self._jobs = Jobs("horolog-log", loop)
         self._tell = written
@@ -67,26 +71,26 @@ class GroupCommit:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether all that was gathered is committed."""
+        """Whether everything that was gathered is committed."""
         return not self.is_busy and not self._gathered and self.commit == self._gathered_end
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk is behind: turns wait until a write ends."""
+        """Whether the disk lags so far that turns must wait until a write ends."""
         return self._gathered_bytes > UNSYNCED_BYTES_MAX
 
     def gather(self, writes: list[Write], end: int) -> None:
-        """What a turn has appended, up to log position `end`."""
+        """Queue the writes of a turn, up to log position `end`."""
         self._gathered += writes
         self._gathered_bytes += sum(len(write.content) for write in writes)
         self._gathered_end = end
 
     def write(self) -> None:
-        """Write what is gathered, unless a write is under way."""
+        """Start a write of all gathered bytes, unless a write is under way."""
         if self.is_busy:
             return
         if self._disk.is_confined:
-            self._prepare_next()  # nothing else may be written until it succeeds
+            self._prepare_next()  # nothing else may be written until the allocation succeeds
         if not self._gathered and not self._sync_is_due():
             return
         writes, self._gathered = self._gathered, []
@@ -130,9 +134,9 @@ class GroupCommit:
         )
 
     def _ring(self) -> None:
-        """Sync what an interval has left, if no write has; after the write under way, if there is one.
+        """Sync what the interval has left unsynced, after the write under way if there is one.
 
-        Does not ask the clock again: timers ring a little early, and the one of a test stands still.
+        Does not ask the clock again: timers ring a little early, and a test's clock stands still.
         """
         self._timer = None
         self._interval_is_over = True
@@ -162,7 +166,7 @@ class GroupCommit:
 
     def _prepare_next(self) -> None:
         if self._writer.wants_next and self._clock.monotonic_ms() >= self._next_segment_at:
-            # If the disk is full it is tried again, but not at every write.
+            # On a full disk, try again once a second, not at every write.
             self._next_segment_at = self._clock.monotonic_ms() + SECOND_MS
             self._jobs.submit(self._writer.prepare_next, self._prepared)
 
@@ -172,12 +176,12 @@ class GroupCommit:
         self._disk.is_confined = self._writer.is_confined
 
     def end_jobs(self) -> None:
-        """Return when all writes are done."""
+        """Wait until all writes are done, and end the thread."""
         self._end_interval()
         self._jobs.stop()
 
     def close(self, *, sync: bool) -> None:
-        """Close the files; `sync`: nothing has failed, so all of it is made durable."""
+        """Close the files; with `sync`, when nothing has failed, make all of them durable first."""
         if sync:
             self._writer.sync()
         self._writer.close()

@@ -1,8 +1,9 @@
-"""Commands that wait for a turn, bounded by number and by bytes.
+"""Commands that wait for a turn, bounded in count and in bytes.
 
-Turns wait for the disk when it is behind (`UNSYNCED_BYTES_MAX`), and commands for turns.  What would be too much is
-refused at once: clients wait and try again.  Whatever settles or takes back what was accepted before (acks, recalls,
-signs of life) has as many places again for itself, so that it goes on when sends do not.
+Turns wait for the disk when it lags (`UNSYNCED_BYTES_MAX`), and commands wait for turns.  Commands
+above the bound are refused at once: clients wait and try again.  Commands that settle or take back
+what was accepted before (acks, recalls, signs of life) have as many places again of their own, so
+that they go on when sends do not.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _SETTLING = (
 
 
 def _bytes_of(command: Command) -> int:
-    """What it carries of messages."""
+    """Return the bytes of the messages that a command carries."""
     if isinstance(command, SendMessages):
         return command.size_bytes
     if isinstance(command, Adopt):
@@ -58,31 +59,34 @@ def _bytes_of(command: Command) -> int:
 
 
 class Inputs:
-    """First in, first out; but a receive whose caller goes while it waits here is decided by nobody."""
+    """A first-in, first-out queue of commands.
+
+    A receive or pull whose caller has gone while it waits in the queue is dropped, not decided.
+    """
 
     def __init__(self, *, count_max: int = INPUTS_MAX, bytes_max: int = INPUTS_BYTES_MAX) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
         self._waiting: deque[Input] = deque()
-        self._sizes: deque[int] = deque()  # of each in `_waiting`
+        self._sizes: deque[int] = deque()  # bytes of each command in `_waiting`
         self._bytes = 0
         self._gone: set[object] = set()  # tokens of receives whose callers have gone
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return how many commands wait."""
         return len(self._waiting)
 
     def __iter__(self) -> Iterator[Input]:
-        """The oldest first."""
+        """Iterate over the waiting commands, the oldest first."""
         return iter(self._waiting)
 
     @property
     def message_bytes(self) -> int:
-        """What they carry of messages."""
+        """Bytes of all messages that the waiting commands carry."""
         return self._bytes
 
     def put(self, item: Input) -> HorologError | None:
-        """Let a command wait, or give why not (TOO_MANY_REQUESTS)."""
+        """Queue a command, or return the refusal (TOO_MANY_REQUESTS)."""
         size = _bytes_of(item.command)
         refusal = self._refusal(item.command, size)
         if refusal is None:
@@ -97,18 +101,18 @@ class Inputs:
         count = len(self._waiting)
         if count >= self._count_max:
             if isinstance(command, CancelReceive):
-                return None  # not more of them than receives
+                return None  # there are never more cancels than receives
             places = 2 * self._count_max if isinstance(command, _SETTLING) else self._count_max
             if count >= places:
                 return _busy(f"{count} requests", f"{places} requests")
-        # One that is larger than the bound by itself is taken when no other message waits.
+        # A command that is larger than the bound by itself is taken when no other message waits.
         if size and self._bytes and self._bytes + size > self._bytes_max:
             waiting = f"{self._bytes // MIB} MiB of messages"
             return _busy(waiting, f"{self._bytes_max} bytes")
         return None
 
     def take(self, most: int) -> list[Input]:
-        """The oldest, at most so many."""
+        """Take the oldest commands, at most `most`."""
         count = min(len(self._waiting), most)
         self._bytes -= sum([self._sizes.popleft() for _ in range(count)])
         assert self._bytes >= 0
@@ -116,7 +120,7 @@ class Inputs:
         return self._without_gone(taken) if self._gone else taken
 
     def _without_gone(self, taken: list[Input]) -> list[Input]:
-        """Without receives that nobody waits for: a lease for them would be nobody's."""
+        """Drop receives whose callers have gone: a lease for them would have no holder."""
         wanted = []
         for item in taken:
             if isinstance(item.command, Receive | Pull) and item.token in self._gone:
@@ -127,14 +131,14 @@ class Inputs:
         return wanted
 
     def put_back(self, taken: list[Input]) -> None:
-        """What was taken is the oldest again."""
+        """Put commands that were taken back at the front of the queue."""
         sizes = [_bytes_of(item.command) for item in taken]
         self._waiting.extendleft(reversed(taken))
         self._sizes.extendleft(reversed(sizes))
         self._bytes += sum(sizes)
 
     def clear(self) -> None:
-        """Forget them."""
+        """Drop all waiting commands."""
         self._waiting.clear()
         self._sizes.clear()
         self._bytes = 0

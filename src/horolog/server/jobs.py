@@ -1,6 +1,7 @@
-"""One job after the other in a thread of its own, for callers in the event loop who want no future for each.
+"""Jobs in a thread of their own, one after another, without a future for each.
 
-A future of the loop would be told one pass later than this callback, and the end of a write is what answers wait for.
+A future of the loop would be settled one pass of the loop later than the callback used here, and
+answers wait for the end of a write.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from horolog.server.threads import threads_wanted
 
 
 class Jobs:
-    """A thread and the jobs that wait for it.  Call it from the loop's thread.
+    """A thread and the jobs that wait for it.  Call its methods from the loop's thread.
 
-    The thread is there from the beginning: refused in the middle of a turn, it would leave its jobs without an end.
+    The thread starts in the constructor: if the system refused it in the middle of a turn, the jobs
+    would never end.
     """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -27,7 +29,7 @@ class Jobs:
         self._loop = loop
 
     def submit(self, job: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
-        """Queue a job; `done` is called in the loop's thread with what it raised, or None."""
+        """Queue a job; `done` is called in the loop's thread with its exception, or None."""
 
         def tell(ended: Future[Any]) -> None:
             with suppress(RuntimeError):  # the loop is closed: the process ends
@@ -36,5 +38,5 @@ class Jobs:
         self._pool.submit(job).add_done_callback(tell)
 
     def stop(self) -> None:
-        """Return when all jobs are done."""
+        """Wait until all jobs are done."""
         self._pool.shutdown()

@@ -1,8 +1,8 @@
-"""One connection of a door, whatever protocol it speaks: bytes from the transport, and back.
+"""One connection of a door, for any protocol: bytes from the transport, and bytes back to it.
 
-Plaintext and TLS share a port: the first byte of a connection tells.  What was said in one turn of the event loop is
-written once.  Reading stops while too much is under way: answers that the peer does not take, or requests that the
-disk has not taken yet (`door.Intake`).
+Plaintext and TLS share a port: the first byte of a connection tells them apart.  The output of one
+turn of the event loop is written once.  Reading stops while too much is under way: answers that
+the peer does not read, or requests that the disk has not taken yet (`door.Intake`).
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from horolog.server.shares import Share
 from horolog.server.tls import HANDSHAKE, Certificate, Tls
 
 _log = logging.getLogger("horolog.doors")
-_WRITE_HIGH_BYTES = 4 << 20  # in the transport, before nothing more is read from that peer
+_WRITE_HIGH_BYTES = 4 << 20  # of unread answers in the transport, before reading stops
 
 
 class Stopped(IntFlag):
-    """Why nothing is read from a peer."""
+    """The reasons for which a link reads nothing from its peer."""
 
-    BY_PEER = 1  # it does not take its answers
-    BY_DOOR = 2  # too many requests are under way
-    BY_SHARE = 4  # too many of its address
-    BY_LINK = 8  # too many of its own
+    BY_PEER = 1  # the peer does not read its answers
+    BY_DOOR = 2  # too many requests of the whole door are under way
+    BY_SHARE = 4  # too many requests of the peer's address
+    BY_LINK = 8  # too many requests of the link itself
 
 
 class Link(asyncio.Protocol):
-    """One connection; what its bytes mean is for the protocol's own class, which has the methods that raise here.
+    """One connection; a subclass for each protocol implements the methods that raise here.
 
-    farewell  said to a connection too many
+    farewell  written to a connection that is refused because there are too many
     address   of the peer, as text
-    share     of what its address has taken; None until it is admitted
-    under_way bytes of its requests without an answer
-    requests  without an answer, but for those that wait for something to happen
-    is_full   whether nothing is read from it, because these are too many
+    share     counts what the peer's address uses; None until the link is admitted
+    under_way bytes of requests without an answer
+    requests  requests without an answer, except those that wait for an event
+    is_full   nothing is read from the peer, because the link has too many unanswered requests
     """
 
     farewell = b""
@@ -57,7 +57,7 @@ class Link(asyncio.Protocol):
         self._port = 0
         self._connected_ms = 0
         self.share: Share | None = None
-        self._held = 0  # bytes of requests that have not come to their end, as the door counts them
+        self._held = 0  # bytes of unfinished requests, as the door counts them
         self.under_way = self.requests = 0
         self.is_full = False
         self.heard_ms = time.monotonic_ns() // 1_000_000
@@ -65,27 +65,27 @@ class Link(asyncio.Protocol):
     # --- what a protocol does ---------------------------------------------------------------------
 
     def hear(self, data: bytes, now_ms: int) -> None:
-        """Bytes of the peer; answers to them are written when this returns."""
+        """Take bytes of the peer; answers to them are written when `hear` returns."""
         raise NotImplementedError
 
     def take_output(self) -> bytes:
-        """Everything that is to be written now."""
+        """Take all bytes that are to be written now."""
         raise NotImplementedError
 
     def written(self) -> None:
-        """It was; a protocol that has ended closes the transport."""
+        """Note that the output was written; a protocol that has ended closes the transport."""
         raise NotImplementedError
 
     def gone(self) -> None:
-        """The peer has gone: nobody waits for its answers."""
+        """Drop the requests of a peer that has disconnected: their answers have no reader."""
         raise NotImplementedError
 
     def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
-        """Deal with a peer of which nothing was heard for `quiet_ms`."""
+        """Deal with a peer from which nothing was heard for `quiet_ms`."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Take no more requests; those under way are answered."""
+        """Accept no more requests; answer those under way."""
         raise NotImplementedError
 
     @property
@@ -98,22 +98,22 @@ class Link(asyncio.Protocol):
         raise NotImplementedError
 
     def puts_off(self) -> bool:
-        """Whether what is to be written after `hear` goes with the answers to come, which saves a write."""
+        """Return whether output made by `hear` may wait for later answers, which saves a write."""
         return False
 
     @property
     def untaken(self) -> int:
-        """Bytes of answers that the peer has not taken."""
+        """Bytes of answers that the peer has not read."""
         return self._transport.get_write_buffer_size()
 
     def cut_off(self) -> None:
-        """End the connection now, whatever it is still owed."""
+        """End the connection at once, and drop the answers that are not written."""
         self._transport.abort()
 
     # --- transport --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer has connected."""
+        """Register a new connection with the door; refuse it if the door does not admit it."""
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass
         peer_name = transport.get_extra_info("peername")
         self.peer = peer_of(peer_name)
@@ -127,12 +127,12 @@ class Link(asyncio.Protocol):
 
     @property
     def origin(self) -> Origin:
-        """Where it comes from, for operators."""
+        """The peer's address, use of TLS and time of connection, for operators."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return Origin(f"{host}:{self._port}", self._tls is not None, self._connected_ms)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer has gone."""
+        """Release everything that the door counts for a connection that has ended."""
         self.gone()
         if self.share is not None:
             self._door.holds(self, -self._held)
@@ -140,37 +140,37 @@ class Link(asyncio.Protocol):
         self._door.lost(self)
 
     def holds(self, held: int) -> str:
-        """Note how many bytes are held of requests that have not come to their end; gives "", or why this link must end.
+        """Count the bytes held of unfinished requests; return "", or why the link must end.
 
-        A few bytes always have room, and do not count.
+        A few bytes (up to `UNFINISHED_SMALL`) always have room, and do not count.
         """
         held = held if held > UNFINISHED_SMALL else 0
         change, self._held = held - self._held, held
         return self._door.holds(self, change) if change else ""
 
     def pause_writing(self) -> None:
-        """The peer does not take its answers."""
+        """Stop reading from a peer that does not read its answers."""
         self.stop_reading(Stopped.BY_PEER)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Read again from a peer that reads its answers again."""
         self.go_on_reading(Stopped.BY_PEER)
 
     def stop_reading(self, why: Stopped) -> None:
-        """Read nothing more, until every reason for it has gone."""
+        """Read nothing more, until every reason to stop has been removed."""
         if not self._stopped:
             self._transport.pause_reading()
         self._stopped |= why
 
     def go_on_reading(self, why: Stopped) -> None:
-        """One of the reasons has gone."""
+        """Remove a reason to stop; read again if it was the last one."""
         if self._stopped & why:
             self._stopped &= ~why
             if not self._stopped and not self._transport.is_closing():
                 self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the peer."""
+        """Take bytes of the peer, decrypt them if the peer speaks TLS, and write the answers."""
         self.heard_ms = now_ms = time.monotonic_ns() // 1_000_000
         self._door.bytes_in += len(data)
         if not self._begun:
@@ -178,7 +178,7 @@ class Link(asyncio.Protocol):
             if data[0] == HANDSHAKE and self._door.certificate is not None:
                 try:
                     self._tls = Tls(self._door.certificate.context)
-                except OSError as error:  # no file is to be had; the next connection tries again
+                except OSError as error:  # no free file descriptor; a later connection may succeed
                     self._door.log.warning("no certificate for TLS: %s", error.strerror or error)
                     self._transport.close()
                     return
@@ -187,7 +187,7 @@ class Link(asyncio.Protocol):
             data = self._tls.take(data)
             ended = self._tls.ended
         if data:
-            self._owes = True  # what is said meanwhile is written by `flush`, at the end
+            self._owes = True  # so that output made meanwhile is written once, by the `flush` below
             self.hear(data, now_ms)
             if self.puts_off() and not ended:
                 self._owes = False
@@ -197,24 +197,24 @@ class Link(asyncio.Protocol):
             self._transport.close()
 
     def eof_received(self) -> bool:
-        """The peer writes nothing more; so does this end."""
+        """Close the transport: when a peer ends its side, the door ends its own."""
         return False
 
     # --- writing ----------------------------------------------------------------------------------
 
     def owes(self) -> None:
-        """Something was said: it is written once this turn of the event loop is over, or the core has a pause."""
+        """Have the output written when this turn of the event loop ends, or the core pauses."""
         if not self._owes:
             self._owes = True
             self._door.owing.add(self)
 
     @property
     def owes_now(self) -> bool:
-        """Whether something was said that is not written."""
+        """Whether the link has output that is not written."""
         return self._owes
 
     def flush(self) -> None:
-        """Write all that was said."""
+        """Write all output of the link."""
         self._owes = False
         out = self.take_output()
         if self._tls is not None:
@@ -228,31 +228,34 @@ class Link(asyncio.Protocol):
 
 
 class Owing:
-    """Links that have said something which is not written: `flush` writes it, at the latest after this turn of the loop."""
+    """Links whose output is not written yet.
+
+    `flush` writes the output, at the latest after the current turn of the event loop.
+    """
 
     def __init__(self) -> None:
         self._links: list[Link] = []
 
     def add(self, link: Link) -> None:
-        """One more."""
+        """Add a link that has output."""
         if not self._links:
             asyncio.get_running_loop().call_soon(self.flush)
         self._links.append(link)
 
     def flush(self) -> None:
-        """Write what they said, unless it was written meanwhile."""
+        """Write the output of every link, unless it was written meanwhile."""
         links, self._links = self._links, []
         for link in links:
             if link.owes_now:
                 try:
                     link.flush()
                 except Exception:  # noqa: BLE001 - as it says
-                    # Nobody else's answers, and no turn of the core, may suffer from it.
+                    # One broken connection must not harm the answers of others, or the core's turn.
                     _log.exception("what a connection is owed could not be written")
 
 
 class Links(Protocol):
-    """What a link needs of its door."""
+    """The methods and fields of a door that a link uses."""
 
     loop: asyncio.AbstractEventLoop
     owing: Owing
@@ -262,36 +265,42 @@ class Links(Protocol):
     bytes_out: int
 
     def admit(self, link: Link) -> bool:
-        """Whether one more connection is taken."""
+        """Return whether one more connection is accepted."""
         ...
 
     def lost(self, link: Link) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         ...
 
     def took(self, link: Link, size: int, count: int) -> None:
-        """Count so many more requests, and bytes of them, that are under way."""
+        """Add `count` requests of `size` bytes to those under way."""
         ...
 
     def gave(self, link: Link, size: int, count: int) -> None:
-        """Count so many that have their answers, or need none any more, or wait for something to happen."""
+        """Subtract `count` requests of `size` bytes from those under way.
+
+        The requests have their answers, need none any more, or wait for an event.
+        """
         ...
 
     def holds(self, link: Link, change: int) -> str:
-        """Count so many more bytes of an unfinished request; gives "", or why the link must end."""
+        """Add `change` to the bytes of unfinished requests; return "", or why to end the link."""
         ...
 
     def gives(self, link: Link, size: int) -> bool:
-        """Whether an answer of so many bytes may be given; if not, too much is not taken already."""
+        """Return whether an answer of `size` bytes may be given.
+
+        Return False if the peer has too many unread bytes already.
+        """
         ...
 
     def fault(self, link: Link, fault: Exception) -> None:
-        """A peer has broken the protocol."""
+        """Count and log a peer's breach of the protocol."""
         ...
 
 
 def peer_of(address: object) -> Peer:
-    """IPv4 and port of a socket's peer name; zeros for anything else."""
+    """Return IPv4 address and port of a socket's peer name; zeros for anything else."""
     if not isinstance(address, tuple) or len(address) < 2:
         return Peer()
     try:

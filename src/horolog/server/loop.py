@@ -1,8 +1,8 @@
-"""The loop around the core: gathers inputs into turns, performs effects, releases replies.
+"""The event loop around the core: gather inputs into turns, perform effects, release replies.
 
-One thread runs the core (the event loop's), one writes and syncs the log (`group_commit`), one makes checkpoints
-(`checkpointing`).  A failed write or sync of the log ends the process; recovery starts from the disk.  When the next
-turn is decides `next_turn`.
+The event loop's thread runs the core, a second thread writes and syncs the log (`group_commit`),
+a third makes checkpoints (`checkpointing`).  A failed write or sync of the log ends the process;
+recovery starts from the disk.  `next_turn` decides when the next turn is.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from horolog.server.write_back import WriteBack
 from horolog.storage.api import Storage
 
 _log = logging.getLogger("horolog")
-_CLOCK_LOOK_MS = 500  # so that a step of the wall clock is noticed while something waits
+_CLOCK_LOOK_MS = 500  # how often to look for a step of the wall clock while messages wait
 _SWITCH_S = 0.000_1
-_COMPANY_S = 0.002  # so long does what is to become commands wait for more while the disk is busy
+_COMPANY_S = 0.002  # seconds that doors gather requests for one command while the disk is busy
 
 
 class Engine:
     """A running shard.  Everything but its jobs belongs to the event loop's thread.
 
     storage     the data directory
-    on_checks   called with transactions whose producers are to be asked
+    on_checks   called with transactions whose producers must be asked how they ended
     on_answers  called when answers were given that can be written before the turn goes on
-    next_turn   asked for by whatever has work for the core
-    next_in_ms  until there is something to do; None: there is nothing before a command comes
+    next_turn   asked for a turn by every part that has work for the core
+    next_in_ms  milliseconds until the core has work; None: it has none before a command arrives
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class Engine:
         self.on_answers: list[Callable[[], None]] = []
         self.on_checks: Callable[[list[CheckDue]], None] = lambda _: None
         self.backups: Backups | None = None  # only where there is a data directory
-        self.adoptions: Adoptions | None = None  # likewise
-        self.offloads: OffloadMaker | None = None  # likewise
+        self.adoptions: Adoptions | None = None  # None without a data directory
+        self.offloads: OffloadMaker | None = None  # None without a data directory
 
     async def start(self) -> None:
         """Start the threads and the first turn; needs a running event loop."""
@@ -104,13 +104,13 @@ class Engine:
         self._turn()
 
     def on_close(self, close: Callable[[], None]) -> None:
-        """Something to do when the engine has stopped (release the directory's lock)."""
+        """Call `close` when the engine has stopped, to release the directory's lock for example."""
         self._on_close.append(close)
 
     def submit(self, command: Command) -> asyncio.Future[Any]:
-        """Hand a command to the core; the future gives its result or raises HorologError.
+        """Queue a command for the core; the future returns its result or raises HorologError.
 
-        TOO_MANY_REQUESTS at once while too much waits for the disk.
+        The future fails at once with TOO_MANY_REQUESTS while too much waits for the disk.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         if (refusal := self._put(future, command)) is not None:
@@ -118,21 +118,24 @@ class Engine:
         return future
 
     def ask(self, command: Command, then: Callable[[object], None]) -> Ticket:
-        """The same for a door: `then` is called with the result or the HorologError, after this has returned."""
+        """Queue a command for the core on behalf of a door, without a future.
+
+        `then` is called with the result or the HorologError, after `ask` has returned.
+        """
         ticket = Ticket(then)
         if (refusal := self._put(ticket, command)) is not None:
             self._loop.call_soon(ticket.settle, refusal)
         return ticket
 
     def before_turn(self, ask: Callable[[], None]) -> None:
-        """Call `ask` once, before the next turn takes its commands, or two milliseconds from now.
+        """Call `ask` once, before the next turn takes its commands, or within two milliseconds.
 
-        Until then a door gathers requests whose commands cost less together.  While a write is under way nobody could
-        be answered, and its end brings a turn.
+        Until then a door gathers requests whose commands cost less together.  While a write is under
+        way no client could be answered anyway, and the end of the write brings a turn.
         """
         self._before_turn.add(ask)
         if self._stopping or self.failed.done():
-            self._loop.call_soon(self._before_turn.call)  # they are refused
+            self._loop.call_soon(self._before_turn.call)  # commands of `ask` are refused
         elif self.log.is_busy:
             self._before_turn.call_within(self._loop, _COMPANY_S)
         else:
@@ -164,7 +167,7 @@ class Engine:
         if self.log.is_full:
             self.log.write()
             if self.log.is_full:
-                return  # the disk is behind: the end of the write under way brings the next turn
+                return  # the disk lags: the end of the write under way brings the next turn
         self.next_turn.begin()
         self._before_turn.call()
         self.next_turn.take()
@@ -179,7 +182,7 @@ class Engine:
             self._answer_early(effects)
             self.broker.go_on(now, effects)
         except Exception as error:  # noqa: BLE001 - a broken invariant or a dead disk: stop, recover
-            self.inputs.put_back(inputs)  # they are told too
+            self.inputs.put_back(inputs)  # `_fail` refuses them
             self._fail(error)
             return
         finally:
@@ -190,7 +193,10 @@ class Engine:
         self.next_turn.go_on()
 
     def _answer_early(self, effects: Effects) -> None:
-        """Give, and write, the answers that are ready before anything is appended: clients go on meanwhile."""
+        """Give and write the answers that are ready before the turn appends.
+
+        Clients go on meanwhile.
+        """
         prompt, effects.prompt = effects.prompt, []
         if prompt or self._held.are_due(self.log.commit):
             self.meters.pause()
@@ -201,7 +207,8 @@ class Engine:
             self.meters.resume()
 
     def _perform(self, effects: Effects) -> None:
-        # First, so that the commands which answers bring wait for the end of this write, and have no turn before.
+        # Write first: commands that the answers bring then wait for the end of this write, and
+        # have no turn before it.
         self.log.gather(effects.writes, effects.end)
         self.log.write()
         self._write_back.look(effects.end)
@@ -235,20 +242,22 @@ class Engine:
     # --- other jobs -----------------------------------------------------------------------------
 
     async def checkpoint(self) -> int:
-        """Take a checkpoint that covers all that was answered so far; its log position when it is durable.
+        """Take a checkpoint that covers all commands answered so far.
 
-        DISK_FULL if there is no space for one, INTERNAL if none was made within a minute.
+        Return its log position when it is durable.
+
+        Raise DISK_FULL if there is no space for one, INTERNAL if none was made within a minute.
         """
         if self.failed.done() or self._stopping:
             raise HorologError(ErrorCode.INTERNAL, "checkpoint: the broker is stopping")
         return await self.checkpointing.take()
 
     def pin(self) -> None:
-        """From here on no checkpoint removes files, until `unpin`: a backup copies them."""
+        """Keep checkpoints from removing files until `unpin`: a backup copies them."""
         self.checkpointing.pin()
 
     def unpin(self) -> None:
-        """The next checkpoint removes what its forerunners have left."""
+        """Let the next checkpoint remove the files that were kept since `pin`."""
         self.checkpointing.unpin()
 
     def _make_runs(self, job: FarJob) -> None:
@@ -284,7 +293,7 @@ class Engine:
         )
 
     async def until_quiet(self) -> None:
-        """Return when nothing is under way, and nothing is to be done at this time."""
+        """Return when no work is under way, and none is due at this time."""
         if self.failed.done():
             return  # there will be no more turns
         self.next_turn.soon()
@@ -293,20 +302,20 @@ class Engine:
         await future
 
     async def advance(self, by_ms: int) -> None:
-        """Move a simulated clock; returns when all that became due is handed over and committed.
+        """Move a simulated clock; return when all that became due is handed over and committed.
 
-        BAD_REQUEST with a system clock, or a negative time.
+        Raise BAD_REQUEST for a system clock or a negative time.
         """
         await simulated_time.advance(self, by_ms)
 
     async def stop(self) -> None:
-        """Finish what was begun, take a checkpoint, close everything; later commands are refused."""
+        """Finish the work under way, take a checkpoint, close everything; refuse later commands."""
         if self.backups is not None:
             await self.backups.close()
         if not self.failed.done():
             self.broker.is_ending = True
             await self.until_quiet()
-            self.broker.checkpoints.want()  # of all that is in the log: nothing more is begun
+            self.broker.checkpoints.want()  # a checkpoint of the whole log: no new work is begun
             await self.until_quiet()
         self._stopping = True
         self.checkpointing.refuse()
@@ -325,13 +334,13 @@ class Engine:
         error = why or error
         if not self.failed.done():
             self.failed.set_exception(error)
-            self.failed.exception()  # noticed by whoever awaits it
+            self.failed.exception()  # so that asyncio does not log it as never retrieved
         lost = HorologError(ErrorCode.DISK_FAILED, f"the broker has failed: {error}")
         give(Reply(item.token, lost) for item in self.inputs)
         self.inputs.clear()
         self._held.refuse(lost)
         self.checkpointing.refuse()
-        self._before_turn.call()  # they are refused
+        self._before_turn.call()  # commands of the callbacks are refused
         for future in self._quiet:
             if not future.done():
                 future.set_result(None)

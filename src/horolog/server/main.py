@@ -1,11 +1,11 @@
-"""A broker process from its start to its end: engine, doors, ready line, signals.
+"""Run a broker process from start to end: engine, doors, ready line, signals.
 
-    open the data directory → doors of clients → admin port → ready line → … → SIGTERM or SIGINT → doors
-    closed, engine stopped
+    open the data directory → doors of clients → admin port → ready line → … → SIGTERM or SIGINT →
+    doors closed, engine stopped
 
-The order matters: the directory's lock is taken before a port is opened, so that a second broker on
-the same directory is told about the directory; doors close before the engine stops, so that whoever
-was promised an answer gets it.
+The order matters.  The lock of the data directory is taken before a port is opened, so that a
+second broker on the same directory is refused because of the directory, not of a port.  Doors
+close before the engine stops, so that every client whose request was accepted gets an answer.
 """
 
 from __future__ import annotations
@@ -38,24 +38,29 @@ from horolog.storage.descriptors import RESERVE
 
 log = logging.getLogger("horolog.server")
 
-GRACE_S = 1.0  # for calls under way; telemetry streams never end by themselves
-_PORTS = ("grpc-port", "admin-port", "namesrv-port", "broker-port")  # as the ready line tells them
+GRACE_S = 1.0  # seconds for calls under way; telemetry streams never end by themselves
+_PORTS = (
+    "grpc-port",
+    "admin-port",
+    "namesrv-port",
+    "broker-port",
+)  # as the ready line has them
 EXIT_OK = 0
 EXIT_FAILED = 1
 
 
 class _Signals(NamedTuple):
-    """What has come so far."""
+    """Events of the signals that have arrived so far."""
 
     stop: asyncio.Event  # SIGTERM, SIGINT
-    reload: asyncio.Event  # SIGHUP, before there was anything to read again
+    reload: asyncio.Event  # SIGHUP that arrived before there were files to reload
 
 
 async def serve(settings: Settings, parts: Parts) -> int:
-    """Run a broker until a signal or a failure ends it; gives the exit code.
+    """Run a broker until a signal or a failure ends it; return the exit code.
 
-    A data directory or port that cannot be had is a HorologError whose field is the flag; nothing
-    stays open.
+    A data directory or port that cannot be opened raises a HorologError whose field is the flag
+    that the user set; nothing stays open.
     """
     supervisor = Supervisor.of(os.environ)
     try:
@@ -95,7 +100,10 @@ async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> in
 
 
 def _allow_many_files() -> None:
-    """Take as many file descriptors as the system allows: connections, hours, queues and key runs need them."""
+    """Raise the limit of open files to the hard limit.
+
+    Connections, hours, queues and key runs need file descriptors.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -150,7 +158,7 @@ async def _serve_doors(
 
 
 def _reload(files: Sequence[Reloaded], supervisor: Supervisor) -> None:
-    """Read certificate and access file again; what cannot be used does not keep the others from it."""
+    """Reload certificates and the access file; a refused one does not affect the others."""
     supervisor.reloading()
     refused = []
     for each in files:
@@ -163,7 +171,7 @@ def _reload(files: Sequence[Reloaded], supervisor: Supervisor) -> None:
 
 
 def _tell_access(settings: Settings, guard: Guard | None) -> None:
-    """One line about who may connect."""
+    """Log one line that says who may connect."""
     if guard is not None:
         log.info("access control is on identities=%d", len(guard))
     elif settings.is_local:
@@ -178,12 +186,15 @@ def _tell_access(settings: Settings, guard: Guard | None) -> None:
 async def _announce(
     settings: Settings, parts: Parts, engine: RunningEngine, ports: dict[str, int]
 ) -> BrokerView | None:
-    """The ready line: one line on stdout, flushed; whoever started us waits for it.  None: the engine has failed."""
+    """Print the ready line to stdout, flushed: the process that started the broker waits for it.
+
+    Return None if the engine has failed.
+    """
     try:
         view: BrokerView = await engine.submit(DescribeBroker())
     except HorologError:
         if engine.failed.done():
-            return None  # told by `_until_the_end`
+            return None  # `_until_the_end` reports the failure
         raise
     facts: dict[str, object] = {name: ports[name] for name in _PORTS if name in ports}
     facts |= {"data-dir": settings.data_dir, "epoch": view.epoch, "pid": os.getpid()}
@@ -193,7 +204,7 @@ async def _announce(
 
 
 async def _until_the_end(engine: RunningEngine, stop: asyncio.Event, data_dir: Path) -> int:
-    """Wait for a signal (0) or the engine's failure (1)."""
+    """Wait for a signal (return 0) or for the engine to fail (return 1)."""
     stopped = asyncio.ensure_future(stop.wait())
     ends: set[asyncio.Future[Any]] = {stopped, engine.failed}
     try:
@@ -211,7 +222,7 @@ async def _until_the_end(engine: RunningEngine, stop: asyncio.Event, data_dir: P
 
 
 def _take_signals(signals: _Signals) -> None:
-    """From here on none of them ends the process by itself, also while it recovers."""
+    """Handle SIGTERM, SIGINT and SIGHUP, so that none ends the process, even in recovery."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.stop.set)

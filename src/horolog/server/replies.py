@@ -1,4 +1,4 @@
-"""Replies to whoever asked: given at once, or held until the log is committed as far as they were computed from."""
+"""Replies to callers: given at once, or held until the log that they depend on is committed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horolog.server.ticket import Ticket
 
 
 def give(replies: Iterable[Reply]) -> None:
-    """Settle tickets and futures; those whose callers have gone are passed over."""
+    """Settle tickets and futures; skip those whose callers have gone."""
     for reply in replies:
         token, result = reply.token, reply.result
         if type(token) is Ticket:
@@ -28,7 +28,7 @@ def give(replies: Iterable[Reply]) -> None:
 
 
 class HeldReplies:
-    """Replies of turns, the oldest first, each with the log end that must be committed before they are given."""
+    """Replies of turns, oldest first, each with the log end that must be committed first."""
 
     def __init__(self) -> None:
         self._held: deque[tuple[int, list[Reply]]] = deque()
@@ -39,16 +39,16 @@ class HeldReplies:
             self._held.append((end, replies))
 
     def are_due(self, commit: int) -> bool:
-        """Whether `release` would give some."""
+        """Return whether `release` would give any reply."""
         return bool(self._held) and self._held[0][0] <= commit
 
     def release(self, commit: int) -> None:
-        """Give those that had to wait for this commit position (a log position), or for a lower one."""
+        """Give the replies whose log end is at or below this commit position (a log position)."""
         while self._held and self._held[0][0] <= commit:
             give(self._held.popleft()[1])
 
     def refuse(self, error: HorologError) -> None:
-        """Give this error to all instead, and hold none."""
+        """Give `error` in place of every held reply, and hold none."""
         held, self._held = self._held, deque()
         for _, replies in held:
             give([Reply(reply.token, error) for reply in replies])

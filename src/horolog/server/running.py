@@ -1,6 +1,6 @@
-"""What the doors and the admin API need of the running broker.
+"""Protocols of the running broker, as the doors and the admin API use it.
 
-`server.loop.Engine` has it, and so have the fakes of tests.
+`server.loop.Engine` implements them, and so do the fakes of tests.
 """
 
 from __future__ import annotations
@@ -33,137 +33,147 @@ class BackupMaker(Protocol):
         ...
 
     def view(self) -> BackupView:
-        """The newest one, running or ended."""
+        """Return the state of the newest backup, running or ended."""
         ...
 
 
 class AdoptionMaker(Protocol):
-    """Stages and commits whole transactions (`server.adoptions.Adoptions`)."""
+    """Stages and commits the files of adoptions, each transaction as a whole.
+
+    Implemented by `server.adoptions.Adoptions`.
+    """
 
     async def begin(
         self, app: str, version: int, topic: str, *, join: bool, fingerprint: str
     ) -> dict[str, Any]:
-        """What a writer of files must know, and where it may write them."""
+        """Return what a writer of files must know, and where it may write them."""
         ...
 
     async def put(self, token: str, name: str, offset: int, content: bytes) -> int:
-        """Write a piece of a staged file; its length after that."""
+        """Write a piece of a staged file; return the length of the file after that."""
         ...
 
     async def commit(self, wanted: BeginAdoption, token: str, claims: Sequence[FileRow]) -> Adopted:
-        """All files of a transaction, or an error that names the field, and nothing."""
+        """Adopt all files of a transaction; or adopt none, and raise an error naming the field."""
         ...
 
     async def abort(self, app: str, version: int, token: str) -> bool:
-        """Remove what was staged, unless it is committed; whether it is."""
+        """Remove what was staged, unless it is committed; return whether it is committed."""
         ...
 
 
 class TierReader(Protocol):
-    """Looks for messages that a tier holds (`delay.tier`), and reads them there; `server.messages` asks it.
+    """Finds and reads messages that a tier holds (`delay.tier`), for `server.messages`.
 
-    Each of these is IN_TIER if the tier cannot be read.
+    Every method raises IN_TIER if the tier cannot be read.
     """
 
-    name: str  # of the tier, in sentences
+    name: str  # of the tier, as sentences name it
 
     async def look_for(self, command: Recall | Reschedule) -> Elsewhere:
-        """Rows of one message, and of a reschedule the record of one of them; IN_TIER if they cannot be read."""
+        """Return the rows of one message in the tier; for a reschedule also the record of one row.
+
+        Raise IN_TIER if they cannot be read.
+        """
         ...
 
     async def places(self, command: RecallMany) -> list[TierPlace]:
-        """Where messages of a window may wait."""
+        """Return the places of the tier where messages of a window may wait."""
         ...
 
     async def recall_rows(
         self, command: RecallMany, places: Sequence[TierPlace], done: RecalledMany
     ) -> None:
-        """Recall, or count, what waits of a window in these places, and add it to `done`."""
+        """Recall, or count, the pending messages of a window in `places`; add to `done`."""
         ...
 
     async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
-        """(message id, due ms) of what waits in the tier with this key."""
+        """Return (message id, due ms) of the messages that wait in the tier with this key."""
         ...
 
     async def find(self, query: FindMessages) -> list[FoundMessage]:
-        """What waits in the tier with this id or key, or was recalled there."""
+        """Return messages with this id or key that wait in the tier or were recalled there."""
         ...
 
     async def topics_with(self, message_id: str) -> list[str]:
-        """Topics of which `find` finds something with this id."""
+        """Return the topics in which `find` finds a message with this id."""
         ...
 
 
 class Promote(Protocol):
-    """Brings back from a tier the hours that begin within `ahead_ms`; gives how many hours and rows those were.
+    """Brings back from a tier the hours that begin within `ahead_ms`.
 
-    That is a job, and the daemon imports none: whoever starts the broker gives it one.  It runs in a thread.
+    Returns how many hours and rows were brought back.  Promotion is a job, and the daemon imports
+    no job: the code that starts the broker passes one in.  The job runs in a thread.
     """
 
     def __call__(self, broker: str, *, ahead_ms: int, timeout_ms: int) -> tuple[int, int]:
-        """`broker` is the URL of its admin port."""
+        """Run the job; `broker` is the URL of the broker's admin port."""
         ...
 
 
 class LateFetch(Protocol):
-    """Fetches from a tier what is due soon and nobody has promoted."""
+    """Fetches from a tier the messages that are due soon and that no job has promoted."""
 
     def least_in_ms(self, most: int) -> int:
-        """How far a simulated clock may be moved, `most` at most, before it has to look."""
+        """Return how many ms a simulated clock may advance before `look` runs; at most `most`."""
         ...
 
     async def look(self, *, again: bool = True) -> None:
-        """Fetch what is late; `again`: also if it has just failed."""
+        """Fetch what is late; with `again` also if the last fetch has just failed."""
         ...
 
 
 class OffloadMaker(Protocol):
-    """Moves what is due far ahead to the tier (`delay.tier`)."""
+    """Moves messages that are due far ahead to the tier (`delay.tier`)."""
 
     async def begin(self, app: str, from_ms: int) -> dict[str, Any]:
-        """Freeze runs; returns when they may be read."""
+        """Freeze runs; return when they may be read."""
         ...
 
     async def commit(self, offload_id: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
-        """Compare what the tier has with the frozen runs, and cut them."""
+        """Compare the rows in the tier with the frozen runs, and cut the runs."""
         ...
 
     async def abort(self, offload_id: int) -> bool:
-        """Thaw; whether there was something to abort."""
+        """Thaw the runs of an offload; return whether there was an offload to abort."""
         ...
 
     async def show(self, to_ms: int) -> dict[str, Any]:
-        """All offloads, and what waits in the tier in hours that begin before `to_ms`."""
+        """Return all offloads, and what waits in the tier in hours that begin before `to_ms`."""
         ...
 
     async def gone(self, offload_id: int, hour: int | None) -> list[tuple[int, int]]:
-        """Origins of what was recalled of an offload (and hour)."""
+        """Return the origins of messages recalled from an offload, or from one hour of it."""
         ...
 
     @property
     def messages(self) -> TierReader:
-        """What it finds there again."""
+        """The reader that finds messages in the tier."""
         ...
 
     @property
     def late(self) -> LateFetch | None:
-        """What fetches hours that are due soon, once it was begun."""
+        """The part that fetches hours that are due soon; None before `promote_late`."""
         ...
 
     def promote_late(self, promote: Promote, url: str) -> None:
-        """Fetch hours that are due soon with that job, through the broker's own admin port."""
+        """Begin to fetch hours that are due soon, with the job `promote`.
+
+        `url` is the URL of the broker's own admin port.
+        """
         ...
 
     async def close(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         ...
 
 
 class TakesCommands(Protocol):
-    """Commands in, results as futures: see `protocol.commands` for which result belongs to which command."""
+    """Takes commands and returns futures; `protocol.commands` names the result of each command."""
 
     def submit(self, command: Command) -> asyncio.Future[Any]:
-        """A future of the command's result; a refusal is a HorologError."""
+        """Queue a command; the future returns its result, or raises a HorologError when refused."""
         ...
 
 
@@ -172,28 +182,28 @@ class TieredEngine(TakesCommands, Protocol):
 
     @property
     def offloads(self) -> OffloadMaker | None:
-        """What moves messages to the tier; None where there is no data directory."""
+        """The part that moves messages to the tier; None where there is no data directory."""
         ...
 
 
 class RunningEngine(TieredEngine, Protocol):
-    """The running broker, as those see it who start, ask and stop it."""
+    """The running broker, for the code that starts, asks and stops it."""
 
     failed: asyncio.Future[None]
 
     @property
     def backups(self) -> BackupMaker | None:
-        """What makes backups; None where there is no data directory."""
+        """The part that makes backups; None where there is no data directory."""
         ...
 
     @property
     def adoptions(self) -> AdoptionMaker | None:
-        """What takes over files; None where there is no data directory."""
+        """The part that adopts files; None where there is no data directory."""
         ...
 
     @property
     def clock(self) -> Clock:
-        """The broker's clock; due times mean this one."""
+        """The broker's clock; due times are compared with this clock."""
         ...
 
     async def advance(self, by_ms: int) -> None:
@@ -209,7 +219,10 @@ class RunningEngine(TieredEngine, Protocol):
 
 
 class GrpcEngine(TieredEngine, Protocol):
-    """What the door of 5.x clients needs of the running broker: `server.loop.Engine`, or `AutoCreate` before it."""
+    """The running broker, as the door of 5.x clients uses it.
+
+    Implemented by `server.loop.Engine`, and by `AutoCreate`, which wraps the engine.
+    """
 
     @property
     def clock(self) -> Clock:
@@ -218,13 +231,13 @@ class GrpcEngine(TieredEngine, Protocol):
 
     @property
     def on_answers(self) -> list[Callable[[], None]]:
-        """Called when answers were given that can be written before the turn goes on."""
+        """Callbacks for when answers were given that can be written before the turn goes on."""
         ...
 
     def ask(self, command: Command, then: Callable[[object], None]) -> Ticket:
-        """Have `then` called with the result or the HorologError, after this has returned."""
+        """Queue a command; `then` gets the result or the HorologError, after `ask` has returned."""
         ...
 
     def before_turn(self, ask: Callable[[], None]) -> None:
-        """Call `ask` once, before the next turn takes its commands, or two milliseconds from now."""
+        """Call `ask` once, before the next turn takes its commands, or within two milliseconds."""
         ...

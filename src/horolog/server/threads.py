@@ -1,12 +1,14 @@
-"""Jobs in threads, so that whoever waits for one always hears how it ended.
+"""Run jobs in threads, so that the waiting caller always learns how its job ended.
 
-A panic of a library written in Rust is not an `Exception` but a bare `BaseException`.  Raised in a thread it would
-end the thread and nobody would be told; raised in a task it passes every handler.  So it becomes a HorologError here.
+A panic of a library written in Rust is not an `Exception` but a bare `BaseException`.  Raised in a
+thread it would end the thread without a report; raised in a task it passes every handler.  So it
+becomes a HorologError here.
 
-The system may refuse a thread (`threads_wanted`).  What cannot wait for one has it from its start on (`jobs`).
+The system may refuse a thread (`threads_wanted`).  A part that cannot wait for a thread has one
+from its start on (`jobs`).
 
-    in_thread   a thread of its own, which does not keep the process from ending, as asyncio's do: for jobs of minutes
-    in_pool     a thread of the loop's pool: for short ones
+    in_thread   a daemon thread, unlike asyncio's, so the process can end: for jobs of minutes
+    in_pool     a thread of the loop's pool: for short jobs
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from typing import Any, TypeVar
 from horolog.errors import ErrorCode, HorologError, first_line
 
 _Result = TypeVar("_Result")
-_REFUSED = "can't start new thread"  # as CPython says it
+_REFUSED = "can't start new thread"  # CPython's message
 
 
 def _only_exceptions(error: BaseException) -> Exception:
-    """What a future can carry and a handler can catch."""
+    """Return an exception that a future can carry and a handler can catch."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     refusal = HorologError(ErrorCode.INTERNAL, f"{type(error).__name__}: {first_line(error)}")
@@ -35,7 +37,7 @@ def _only_exceptions(error: BaseException) -> Exception:
 
 @contextmanager
 def threads_wanted() -> Iterator[None]:
-    """Have a thread that is refused inside told as a HorologError."""
+    """Convert the refusal of a thread inside the block into a HorologError."""
     try:
         yield
     except RuntimeError as error:
@@ -49,13 +51,13 @@ def threads_wanted() -> Iterator[None]:
 
 
 def in_thread(name: str, job: Callable[[], _Result]) -> asyncio.Future[_Result]:
-    """Start a job in a daemon thread of that name; the future gives its result or raises what it raised."""
+    """Start a job in a daemon thread named `name`; the future returns its result or exception."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Result] = loop.create_future()
 
     def settle(result: _Result | None, error: Exception | None) -> None:
         if future.done():
-            return  # nobody waits any more
+            return  # the caller no longer waits
         if error is not None:
             future.set_exception(error)
         else:
@@ -82,7 +84,7 @@ def in_thread(name: str, job: Callable[[], _Result]) -> asyncio.Future[_Result]:
 async def in_pool(
     job: Callable[..., _Result], *arguments: Any, pool: Executor | None = None
 ) -> _Result:
-    """Run a job in the loop's pool, or in another one."""
+    """Run a job in a thread of `pool`, or of the loop's own pool."""
 
     def work() -> _Result:
         try:

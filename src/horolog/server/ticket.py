@@ -1,6 +1,7 @@
-"""A command under way whose result goes to a callback: what a door uses, thousands of times a second.
+"""A command under way whose result goes to a callback, as doors use it thousands of times a second.
 
-A future would cost an object more, a pass through the event loop for each callback, and an exception for a refusal.
+A future would cost one more object, a pass through the event loop for each callback, and an
+exception for a refusal.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ _log = logging.getLogger("horolog")
 
 
 def nobody(result: object) -> None:
-    """Drop a result that nobody is told."""
+    """Drop a result that has no receiver."""
 
 
 class Ticket:
-    """The token of a command.  Neither the result nor the caller is kept: callers may take long for their answers.
+    """The token of a command.
+
+    A ticket keeps neither the result nor the caller: callers may take long for their answers.
 
     over  the result has been given
     """
@@ -28,14 +31,14 @@ class Ticket:
         self.over = False
 
     def settle(self, result: object) -> None:
-        """Give the result to whoever asked; what comes later is for nobody."""
+        """Pass the result to the callback; drop every later result."""
         if self.over:
             return
         self.over = True
-        # A call has its ticket, and a ticket its call: here the cycle ends.
+        # A call refers to its ticket and the ticket to its call: break the cycle here.
         then, self._then = self._then, nobody
         try:
             then(result)
         except Exception:  # noqa: BLE001 - as it says
-            # The results of other commands come in the same turn, and must be told all the same.
+            # The results of other commands are given in the same turn, and must not be lost.
             _log.exception("a result could not be told")

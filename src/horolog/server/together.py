@@ -1,6 +1,6 @@
-"""Requests that several connections have sent at about the same time: until when they are gathered, and in which parts.
+"""Gather requests that several connections have sent at about the same time into commands.
 
-A part becomes a command.
+`parts` decides which requests make one command, and `Once` how long they are gathered.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 from horolog.limits import MIB
 
 _log = logging.getLogger("horolog")
-MESSAGES_MAX = 1_024  # of a part, unless one request has more
+MESSAGES_MAX = 1_024  # of a part; more only if one request has more
 BYTES_MAX = MIB
 _Asked = TypeVar("_Asked")
 
@@ -21,7 +21,7 @@ _Asked = TypeVar("_Asked")
 def parts(
     asked: Iterable[_Asked], size_of: Callable[[_Asked], tuple[int, int]]
 ) -> Iterator[list[_Asked]]:
-    """The requests in order; `size_of` gives the messages of one, and its bytes."""
+    """Cut requests into parts, in order; `size_of` returns the messages and bytes of a request."""
     part: list[_Asked] = []
     messages = size = 0
     for each in asked:
@@ -37,27 +37,27 @@ def parts(
 
 
 class Once:
-    """What is called once, together, by `call`: doors that hand on what they have gathered."""
+    """Callbacks to call once, together: doors pass on the requests that they have gathered."""
 
     def __init__(self) -> None:
         self._waiting: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
-        """Whether something waits."""
+        """Return whether a callback waits."""
         return bool(self._waiting)
 
     def add(self, each: Callable[[], None]) -> None:
-        """One more."""
+        """Add a callback for the next `call`."""
         self._waiting.append(each)
 
     def call_within(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """Have them called at that time, unless they are before."""
+        """Call the callbacks in `seconds` seconds, unless `call` comes first."""
         if self._timer is None:
             self._timer = loop.call_later(seconds, self.call)
 
     def call(self) -> None:
-        """Call all that wait, each whatever happens to the others."""
+        """Call all waiting callbacks; an exception of one does not stop the others."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
