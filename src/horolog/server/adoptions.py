@@ -1,11 +1,11 @@
 """Adoptions of the running broker: staging directories, and the file work of commits in threads.
 
     begin → a staging directory → files, written there directly or by `put` → commit:
-        in a thread   check and sync the files; read a small transaction, or move its files into `runs`
+in a thread   check and sync the files; read a small transaction, or move it into `runs`
         in the core   append the ADOPT record
         in a thread   remove the staging directory
 
-What is decided, and what a crash leaves, say `broker.adopt.adoptions` and `broker.adopt.staging`.
+`broker.adopt.adoptions` describes the decisions, `broker.adopt.staging` what a crash leaves.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BORN_HOST = "127.0.0.1:0"  # messages of files come from no connection
 
 
 class Core(TakesCommands, Protocol):
-    """What adoptions need of the engine."""
+    """The methods of the engine that adoptions use."""
 
     @property
     def clock(self) -> Clock:
@@ -55,21 +55,26 @@ class Core(TakesCommands, Protocol):
 
 
 class Adoptions:
-    """All transactions of a broker.  Belongs to the event loop's thread but for the file work."""
+    """All adoptions of a broker.  Belongs to the event loop's thread, except the file work."""
 
     def __init__(self, engine: Core, place: ShardFiles, data_dir: Path, segment_bytes: int) -> None:
         self._engine = engine
         self._place = place
         self._directory = data_dir / place.stagings  # as other processes see it
         self.inline_bytes = min(ADOPTION_INLINE_BYTES, segment_bytes // 8)
-        # One commit or abort of a transaction at a time.  Whoever holds a lock or waits for it keeps it
+        # One commit or abort of a transaction at a time.  A task that holds a lock or waits for it
+        # keeps the lock alive; between two holders it is not locked, and must still be the same
+        # lock.
         # alive; between two holders it is not locked, and must still be the same lock.
         self._busy: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def begin(
         self, app: str, version: int, topic: str, *, join: bool = False, fingerprint: str = ""
     ) -> dict[str, Any]:
-        """Make a staging directory, or join that of the same transaction; errors as `broker.adopt.adoptions.begin`."""
+        """Make a staging directory, or join the one of the same transaction.
+
+        Raise the errors of `broker.adopt.adoptions.begin`.
+        """
         command = BeginAdoption(app, version, topic, fingerprint)
         begun: AdoptionBegun = await self._engine.submit(command)
         now_ms = self._engine.clock.wall_ms()
@@ -104,7 +109,7 @@ class Adoptions:
         staging.begin(self._place, begun)
 
     async def put(self, token: str, name: str, offset: int, content: bytes) -> int:
-        """Write a piece of a staged file at its offset; the file's length after that."""
+        """Write a piece of a staged file at its offset; return the file's length after that."""
         staging.check_name(name)
         return await in_pool(self._put, token, name, offset, content)
 
@@ -129,9 +134,9 @@ class Adoptions:
             file.close()
 
     async def commit(self, wanted: BeginAdoption, token: str, claims: Sequence[FileRow]) -> Adopted:
-        """Adopt all files of a transaction, or refuse with the field that is wrong and change nothing."""
+        """Adopt all files of a transaction; or adopt none, and raise an error naming the field."""
         work = self._commit(wanted, token, claims)
-        # A caller that goes away must not let the next attempt begin while this one is in the core.
+        # If the caller goes away, the next attempt must not begin while this one is in the core.
         return await asyncio.shield(asyncio.create_task(work))
 
     async def _commit(
@@ -145,7 +150,7 @@ class Adoptions:
                 return Adopted(True)
             command = await self._prepared(wanted, token, claims, begun)
             result: Adopted = await self._engine.submit(command)
-            if result.already:  # by another transaction of that version, meanwhile
+            if result.already:  # another transaction of that version was committed meanwhile
                 await in_pool(partial(self._end, app, version, token, undo=True))
             else:
                 await in_pool(self._end, app, version, token)
@@ -194,7 +199,7 @@ class Adoptions:
         return replace(command, files=checked.files, soon_bytes=checked.soon_bytes)
 
     async def abort(self, app: str, version: int, token: str) -> bool:
-        """Remove what a transaction has staged, unless it is committed; whether it is."""
+        """Remove what a transaction has staged, unless it is committed; return whether it is."""
         async with self._lock(token):
             state: AdoptionState = await self._engine.submit(DescribeAdoption(app))
             is_committed = version <= state.version
@@ -202,11 +207,11 @@ class Adoptions:
             return is_committed
 
     def _end(self, app: str, version: int, token: str, *, undo: bool = False) -> None:
-        """Remove the staging directory, with `undo` what was moved as well; of this transaction only."""
+        """Remove a transaction's staging directory; with `undo`, also the files moved from it."""
         try:
             found = staging.find(self._place, token)
         except HorologError:
-            return  # ended before
+            return  # removed before
         if (found.app, found.version) != (app, version):
             raise refused("token", f"is of version {found.version} of {found.app!r}")
         if undo:

@@ -1,4 +1,6 @@
-"""The setting `auto_create_topics`: an engine for the door of 5.x clients that makes a topic at its first use.
+"""The setting `auto_create_topics`: an engine that creates a topic at its first use.
+
+Only the door of 5.x clients uses it.
 
 Off by default, because a mistyped name then becomes a topic instead of an error.  A topic made
 like this is NORMAL, as with RocketMQ; a topic for scheduled messages is created on purpose.
@@ -20,38 +22,38 @@ from horolog.server.ticket import Ticket
 
 
 class AutoCreate:
-    """Passes everything on to `engine`; routes and sends of an unknown topic create it first."""
+    """Passes all calls to `engine`; routes and sends of an unknown topic create the topic first."""
 
     def __init__(self, engine: GrpcEngine) -> None:
         self._engine = engine
 
     @property
     def offloads(self) -> OffloadMaker | None:
-        """The engine's."""
+        """The engine's offloads."""
         return self._engine.offloads
 
     @property
     def clock(self) -> Clock:
-        """The engine's."""
+        """The engine's clock."""
         return self._engine.clock
 
     @property
     def on_answers(self) -> list[Callable[[], None]]:
-        """The engine's."""
+        """The engine's callbacks for answers that can be written."""
         return self._engine.on_answers
 
     def before_turn(self, ask: Callable[[], None]) -> None:
-        """Do what the engine does."""
+        """Pass the callback to the engine."""
         self._engine.before_turn(ask)
 
     def submit(self, command: Command) -> asyncio.Future[Any]:
-        """Do what the engine does, but for TOPIC_NOT_FOUND of a route or a send."""
+        """Submit a command; create the topic and submit again if a route or send lacks it."""
         if isinstance(command, DescribeTopic | SendMessages):
             return asyncio.ensure_future(self._submit_again(command))
         return self._engine.submit(command)
 
     def ask(self, command: Command, then: Callable[[object], None]) -> Ticket:
-        """Do what the engine does, but for TOPIC_NOT_FOUND of a route or a send."""
+        """Ask the engine; create the topic and ask again if a route or send lacks it."""
         if isinstance(command, DescribeTopic | SendMessages):
             then = partial(self._look, command, then)
         return self._engine.ask(command, then)

@@ -1,10 +1,10 @@
-"""Backups of the running broker.
+"""Make backups of the running broker.
 
-    lock the backup directory → pin (no file is removed from here on) → take a checkpoint → in a thread: copy what
-    it names → unpin
+    lock the backup directory → pin (no file is removed from here on) → take a checkpoint → in a
+    thread: copy the files that it names → unpin
 
-The core goes on meanwhile: later checkpoints are taken, and what they would have removed is removed by the first
-one after the backup.
+The core goes on meanwhile.  Later checkpoints are taken, and the files that they would have removed
+are removed by the first checkpoint after the backup.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROOT_FILES = ("meta", "clock")  # of the data directory, beside its shard
 
 
 class Source(NamedTuple):
-    """The data directory of the broker that runs."""
+    """The data directory of the running broker."""
 
     storage: Storage
     data_dir: Path
@@ -43,25 +43,25 @@ class Source(NamedTuple):
 
 
 class Pinning(Protocol):
-    """What a backup needs of the engine."""
+    """The methods of the engine that a backup uses."""
 
     clock: Clock
 
     def pin(self) -> None:
-        """From here on no file is removed that any checkpoint names."""
+        """Keep every file that a checkpoint names until `unpin`."""
         ...
 
     def unpin(self) -> None:
-        """Removal goes on."""
+        """Let checkpoints remove files again."""
         ...
 
     async def checkpoint(self) -> int:
-        """Take a checkpoint that covers all that was answered; its position when it is durable."""
+        """Take a checkpoint of all commands answered; return its position when it is durable."""
         ...
 
 
 class Backups:
-    """Makes one backup at a time.  Belongs to the event loop's thread but for the copying."""
+    """Makes one backup at a time.  Belongs to the event loop's thread, except the copying."""
 
     def __init__(self, engine: Pinning, source: Source) -> None:
         self._engine = engine
@@ -73,7 +73,7 @@ class Backups:
         self._view = BackupView()
 
     def view(self) -> BackupView:
-        """The newest backup of this process."""
+        """Return the state of the newest backup of this process."""
         progress = self._progress
         return self._view._replace(
             files=progress.files,
@@ -85,10 +85,10 @@ class Backups:
         )
 
     async def begin(self, directory: str, *, full: bool = False) -> BackupView:
-        """Start a backup into a directory of this machine; `view` says how far it is.
+        """Start a backup into a directory of this machine; `view` returns its progress.
 
-        full  copy everything again, also what the directory has already
-        TOO_MANY_REQUESTS while another one runs; for the directory see `backup.place.open_place`.
+        full  copy everything again, also files that the directory has already
+        Raise TOO_MANY_REQUESTS while another backup runs, and the errors of `backup.place.open_place`.
         """
         if self._opening or (self._task is not None and not self._task.done()):
             raise refused(
@@ -111,7 +111,7 @@ class Backups:
         return self.view()
 
     async def close(self) -> None:
-        """End a backup that runs; the one before it stays valid."""
+        """End a backup that runs; the backup before it stays valid."""
         self._stop.set()
         if self._task is not None:
             await asyncio.wait({self._task})
@@ -119,7 +119,7 @@ class Backups:
     async def _run(self, place: BackupDirectory, *, full: bool) -> None:
         _log.info("backup begins directory=%s number=%d", place.directory, self._view.number)
         self._engine.pin()
-        # A broker that has logged nothing since takes the checkpoint that it has: it holds what there is now.
+        # If nothing was logged since the last checkpoint, that one is used, and is up to date.
         begun_ms = self._engine.clock.wall_ms()
         try:
             position = await self._engine.checkpoint()
@@ -187,7 +187,7 @@ class Backups:
 
     def _manifest(self, log: SegmentReader, checkpoint: Checkpoint, made_ms: int) -> Manifest:
         header = frame_at(log, checkpoint.last_frame)
-        crc = 0  # of no header: the next backup copies all of it again
+        crc = 0  # without a header: the next backup copies everything again
         damaged = []
         if header is not None:
             crc = header_crc(log, header)

@@ -1,4 +1,4 @@
-"""One gRPC call, as its handler sees it."""
+"""One gRPC call, as its handler uses it."""
 
 from __future__ import annotations
 
@@ -28,45 +28,49 @@ class Line(Protocol):
 
     @property
     def origin(self) -> Origin:
-        """Where it comes from."""
+        """The address and kind of the connection."""
         ...
 
     def owes(self) -> None:
-        """Something was said: write it soon."""
+        """Have the connection's output written soon."""
         ...
 
     def answered(self, stream: int) -> None:
-        """A call has its answer: it is over once the peer has room for it."""
+        """Note that a call has its whole answer: the call is over once the peer has room for it."""
         ...
 
     def holds_poll(self, size: int) -> None:
-        """A call is going to wait for messages; TOO_MANY_REQUESTS if too many of its address do.
+        """Count a call that begins to wait for messages.
 
-        size  bytes of its request, of which nothing is kept
+        size  bytes of its request, which is no longer kept
+
+        Raise TOO_MANY_REQUESTS if too many calls of the address wait.
         """
         ...
 
     def gives(self, size: int) -> bool:
-        """Whether an answer of so many bytes may be given."""
+        """Return whether an answer of `size` bytes may be given."""
         ...
 
     def answer_all(self, calls: Sequence[Call], answers: Sequence[bytes]) -> None:
-        """The whole answers of calls that came by it."""
+        """Write the whole answers of several calls of this connection."""
         ...
 
     def give_up(self, stream: int) -> None:
-        """The peer does not take its answers: it gets none to this call."""
+        """End a call without its answer, since the peer does not read its answers."""
         ...
 
 
 class Call:
-    """Answer it once, in whole or in pieces; after its caller has gone nothing happens.
+    """A call under way.  Answer it once, whole or in pieces.
 
-    line        the connection that it came by
+    After the caller has gone an answer has no effect.
+
+    line        the connection that the call came by
     size        bytes of the request, as long as it is kept
     began_ns    monotonic, when the request was complete
-    counts      1 while it counts as a request that the broker works on
-    polls       whether it waits for messages, and counts among what its address may have of that
+    counts      1 while the call counts as a request that the broker works on
+    polls       the call waits for messages, and counts among the polls of its address
     on_dropped  called when the caller goes before it has taken the whole answer
     """
 
@@ -84,51 +88,51 @@ class Call:
 
     @property
     def peer(self) -> Peer:
-        """Where the request came from."""
+        """The address and port that the request came from."""
         return self.line.peer
 
     @property
     def address(self) -> str:
-        """The same as text, without the port."""
+        """The peer's address as text, without the port."""
         return self.line.address
 
     @property
     def origin(self) -> Origin:
-        """Its connection, for operators."""
+        """The call's connection, for operators."""
         return self.line.origin
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody waits for the answer."""
+        """Whether the caller still waits for the answer."""
         return self.line.calls.http.is_open(self.stream)
 
     @property
     def takes_more(self) -> bool:
-        """Whether its caller is there, and takes what it was told before."""
+        """Whether the caller is there, and has taken the answers so far."""
         return self.is_open and not self.line.calls.http.wants_room
 
     def hold_poll(self) -> None:
-        """It is going to wait for messages, and what its request said is forgotten.
+        """Note that the call waits for messages, and that its request is no longer kept.
 
-        TOO_MANY_REQUESTS if too many of its address do.
+        Raise TOO_MANY_REQUESTS if too many calls of the address wait.
         """
         self.line.holds_poll(self.size)
         self.polls, self.counts, self.size = True, 0, 0
 
     def header(self, name: bytes) -> str:
-        """A request header, "" if it is not there."""
+        """Return a request header, "" if it is not there."""
         value = self.head.fields.get(name)
         return value.decode("utf-8", "replace") if value else ""
 
     def remaining_ms(self) -> int | None:
-        """What is left of the caller's patience; None if it did not say."""
+        """Return the milliseconds left of the caller's timeout; None if the caller set none."""
         whole = timeout_ms(self.head)
         if whole is None:
             return None
         return whole - (time.monotonic_ns() - self.began_ns) // 1_000_000
 
     def answer(self, messages: bytes) -> None:
-        """The whole answer: framed messages, and success."""
+        """Write the whole answer: framed messages, and status OK."""
         if self._has_room(len(messages)):
             self.line.calls.answer(self.stream, messages)
             self.line.answered(self.stream)
@@ -139,14 +143,14 @@ class Call:
         self.line.owes()
 
     def say(self, message: bytes) -> None:
-        """Go on with an answer that was begun; it ends if the peer takes too little of it."""
+        """Write one message of an answer; end the call if the peer does not read its answers."""
         content = framed(message)
         if self._has_room(len(content)):
             self.line.calls.say(self.stream, content)
             self.line.owes()
 
     def _has_room(self, size: int) -> bool:
-        """Whether the peer may have so many bytes more; its stream ends if it takes too little."""
+        """Return whether the peer may be given `size` bytes more; end the call if not."""
         line = self.line
         if line.calls.http.wants_room or not line.gives(size):
             line.give_up(self.stream)
@@ -159,7 +163,7 @@ class Call:
         self.line.answered(self.stream)
 
     def fail(self, status: int, why: str) -> None:
-        """An answer that is a gRPC error only."""
+        """Answer with a gRPC error only."""
         self.line.calls.fail(self.stream, status, why)
         self.line.answered(self.stream)
 
@@ -175,7 +179,7 @@ def answer_all(calls: Sequence[Call], answers: Sequence[bytes]) -> None:
 
 
 def expected(error: object) -> HorologError:
-    """A refusal as it is; anything else is our own mistake, and logged."""
+    """Return a HorologError unchanged; log any other error as a bug and return INTERNAL."""
     if isinstance(error, HorologError):
         return error
     _log.error("unexpected %r", error, exc_info=error if isinstance(error, Exception) else None)
@@ -185,7 +189,7 @@ def expected(error: object) -> HorologError:
 def answer_with(
     call: Call, make: Callable[[], bytes], refuse: Callable[[HorologError], bytes]
 ) -> None:
-    """Answer with what `make` gives; with what `refuse` says of its error if it fails."""
+    """Answer a call with the result of `make`; if that fails, with `refuse` of the error."""
     try:
         messages = make()
     except Exception as error:  # noqa: BLE001 - in a callback nobody else would tell the caller

@@ -1,6 +1,7 @@
-"""Checkpoints outside of the core: their jobs in a thread, who asked for one, and who keeps files from being removed.
+"""Run the core's checkpoint jobs in a thread, for callers and turns that want a checkpoint.
 
-The core decides and captures; it has a turn for that whenever one is wanted, so nobody looks whether it is so yet.
+The core decides when to take a checkpoint and captures its state, in a turn that it has whenever a
+checkpoint is wanted, so no timer polls for it.  A backup can keep files from being removed.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from horolog.server.jobs import Jobs
 from horolog.storage.api import Storage
 
 _log = logging.getLogger("horolog")
-_AGAIN_S = 0.5  # a checkpoint that came to nothing, on a full disk or as simulated time flies, is asked for again
+_AGAIN_S = 0.5  # until a checkpoint that failed is asked for again (full disk, simulated time)
 _TAKEN_S = 60.0  # in which a checkpoint becomes durable, however slow its syncs are
 
 
 class _Wish(NamedTuple):
-    """Somebody waits for a checkpoint at this log position or after it."""
+    """A caller that waits for a checkpoint at this log position or after it."""
 
     position: int
     durable: asyncio.Future[int]
@@ -35,9 +36,9 @@ class Checkpointing:
     turn  has the engine make a turn soon
     fail  ends the engine
 
-    made, failed  checkpoints since the start: durable ones, and those for which there was no space
-    took_s        seconds of the newest durable one
-    at            monotonic seconds when it was; None: none since the start
+    made, failed  checkpoints since the start: durable ones, and those that failed
+    took_s        seconds that the newest durable checkpoint took
+    at            monotonic seconds at the end of the newest durable one; None: none since the start
     """
 
     def __init__(
@@ -62,15 +63,15 @@ class Checkpointing:
         self._pins = 0
 
     def pin(self) -> None:
-        """From here on no job removes files, until `unpin`: a backup copies them."""
+        """Keep jobs from removing files until `unpin`: a backup copies them."""
         self._pins += 1
 
     def unpin(self) -> None:
-        """The next checkpoint removes what its forerunners have left."""
+        """Let the next checkpoint remove the files that were kept since `pin`."""
         self._pins -= 1
 
     def carry_out(self, job: CheckpointJob) -> None:
-        """Write it, in the thread."""
+        """Write a checkpoint in the thread."""
         self.is_busy = True
         keep = self._pins > 0
         began = perf_counter()
@@ -108,9 +109,10 @@ class Checkpointing:
     # --- who asked --------------------------------------------------------------------------------
 
     async def take(self) -> int:
-        """Take a checkpoint that covers all that was answered so far; its log position when it is durable.
+        """Take a checkpoint that covers all commands answered so far.
 
-        DISK_FULL if there is no space for one, INTERNAL if none was made within a minute.
+        Return its log position when it is durable.  Raise DISK_FULL if there is no space for one,
+        INTERNAL if none was made within a minute.
         """
         shard = self._broker.shard
         if shard.checkpoint_position >= shard.log.end:
@@ -124,7 +126,7 @@ class Checkpointing:
             raise _none_taken() from None
 
     def _want(self) -> None:
-        """Have the core decide one at its next turn; again after a while, for what comes to nothing."""
+        """Have the core decide a checkpoint at its next turn; ask again later in case it fails."""
         self._forget_again()
         self._wishes = [wish for wish in self._wishes if not wish.durable.done()]
         if self._wishes:
@@ -139,7 +141,10 @@ class Checkpointing:
             self._again = None
 
     def _grant(self) -> None:
-        """One is durable; if it was decided before somebody asked it may not cover enough, and another follows."""
+        """Settle the callers whose position the durable checkpoint covers.
+
+        A checkpoint decided before a caller asked may not cover enough: then another one follows.
+        """
         position = self._broker.shard.checkpoint_position
         for wish in self._wishes:
             if wish.position <= position and not wish.durable.done():
@@ -147,7 +152,7 @@ class Checkpointing:
         self._want()
 
     def refuse(self, error: HorologError | None = None) -> None:
-        """There will be none, for want of space or because the engine ends: whoever waits is told."""
+        """Refuse all waiting callers: there is no space for a checkpoint, or the engine ends."""
         self._forget_again()
         wishes, self._wishes = self._wishes, []
         for wish in wishes:

@@ -1,6 +1,7 @@
-"""Who is connected: what the doors tell operators of their clients.
+"""What the doors tell operators about connected clients.
 
-A client of the gRPC door is one with an open Telemetry stream; of the remoting doors, one that has sent a heartbeat.
+A client of the gRPC door has an open Telemetry stream; a client of the remoting doors has sent a
+heartbeat.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ PUSH, PULL, SIMPLE, POP = "push", "pull", "simple", "pop"
 
 
 class Origin(NamedTuple):
-    """A connection: the peer's address and port, whether it is encrypted, and since when it is there."""
+    """A connection: the peer's address and port, whether it uses TLS, and when it was made."""
 
     address: str
     tls: bool
@@ -26,12 +27,12 @@ class Origin(NamedTuple):
 class ConnectedClient(NamedTuple):
     """A client and its connection.
 
-    language, version  what it says of itself; of 4.x clients the ordinal of RocketMQ's MQVersion
-    consumes           how it takes messages: push, pull, pop, simple; "": it does not
-    groups             consumer groups that it is in
+    language, version  as the client reports them; of 4.x clients the ordinal of MQVersion
+    consumes           how the client takes messages: push, pull, pop, simple; "": it does not
+    groups             consumer groups that the client is in
     producer_groups    as 4.x producers name them
-    topics             that it publishes to or has subscribed to, as it says; 100 at most
-    connected_ms       of this machine's clock
+    topics             that the client says it publishes to or has subscribed to; 100 at most
+    connected_ms       by this machine's clock
     """
 
     client_id: str
@@ -48,55 +49,55 @@ class ConnectedClient(NamedTuple):
 
 
 class KnowsClients(Protocol):
-    """A front end that knows who is connected."""
+    """A front end that knows its connected clients."""
 
     def connected(self) -> Iterator[ConnectedClient]:
-        """All clients, made one by one as they are asked for."""
+        """Yield all clients, each made when it is asked for."""
         ...
 
     def members(self, group: str) -> Sequence[ConnectedClient]:
-        """Those in a consumer group."""
+        """Return the connected clients of a consumer group."""
         ...
 
     def member_count(self, group: str) -> int:
-        """How many these are."""
+        """Return how many clients of a consumer group are connected."""
         ...
 
     def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """A group goes on at these offsets, by queue: tell those of its members that keep offsets themselves."""
+        """Tell the clients of a group that keep offsets themselves to go on at these, by queue."""
         ...
 
 
 class Neighbour(Protocol):
-    """Another door, of whose clients admin tools are told at this one."""
+    """Another door, whose clients admin tools can see at this door."""
 
     def members(self, group: str) -> Sequence[ConnectedClient]:
-        """Those in a consumer group."""
+        """Return the connected clients of a consumer group."""
         ...
 
     def publishers(self) -> Iterator[ConnectedClient]:
-        """Clients that send: they have no group, so each of their topics stands for one."""
+        """Yield clients that send: they have no group, so each of their topics stands for one."""
         ...
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:
-        """What a consumer group wants, by topic."""
+        """Return the subscriptions of a consumer group, by topic."""
         ...
 
     def groups_of(self, topic: str) -> Sequence[str]:
-        """Consumer groups with a member that wants something of a topic."""
+        """Return the consumer groups with a connected client that subscribes to a topic."""
         ...
 
     async def thread_stacks(self, group: str, client_id: str, within_s: float) -> str:
-        """What a member says that its threads do; "" if it does not say so in time."""
+        """Return the thread stacks that a client reports; "" if it does not report them in time."""
         ...
 
 
 def shown_topics(names: Sequence[str]) -> tuple[str, ...]:
-    """Topics by name, as many as are kept of one client."""
+    """Return topics by name, as many as are kept of one client."""
     return tuple(sorted(set(names))[:CLIENT_TOPICS_SHOWN_MAX])
 
 
 def kind_of(members: Sequence[ConnectedClient]) -> str:
-    """How the members of a group consume: a kind, "mixed", or "" without members."""
+    """Return how the clients of a group consume: a kind, "mixed", or "" without clients."""
     kinds = {member.consumes for member in members}
     return "mixed" if len(kinds) > 1 else next(iter(kinds), "")

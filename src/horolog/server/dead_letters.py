@@ -1,4 +1,4 @@
-"""Dead letters re-driven in turns: each command of the core takes a frame's worth, and others go on in between."""
+"""Re-drive dead letters in many turns: each command takes as many as a frame holds."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from horolog.server.running import TieredEngine
 
 @dataclass(slots=True)
 class RedriveReport:
-    """What has become of a re-drive; `next` is where it goes on, None at the end."""
+    """The outcome of a re-drive; `next` is the dead letter where to go on, None at the end."""
 
     redriven: int = 0
     already: int = 0
     refused: int = 0
-    refusals: list[RefusedLetter] = field(default_factory=list)  # the first of them
-    unknown: list[str] = field(default_factory=list)  # ids that no dead letter has
+    refusals: list[RefusedLetter] = field(default_factory=list)  # the first ones
+    unknown: list[str] = field(default_factory=list)  # ids without a dead letter
     first_due_ms: int = 0
     last_due_ms: int = 0
     next: LetterPlace | None = None
 
     def add(self, done: Redriven) -> None:
-        """A turn's worth."""
+        """Add the outcome of one turn."""
         self.redriven += len(done.letters)
         self.already += done.already
         self.refused += len(done.refused)
@@ -46,7 +46,7 @@ class RedriveReport:
 
 
 async def count_letters(engine: TieredEngine) -> list[DeadLetterCount]:
-    """All groups that have dead letters, by name."""
+    """Return the count of dead letters of every group that has some, by name."""
     found: list[DeadLetterCount] = []
     after = ""
     while True:
@@ -58,7 +58,10 @@ async def count_letters(engine: TieredEngine) -> list[DeadLetterCount]:
 
 
 async def redrive(engine: TieredEngine, command: Redrive) -> RedriveReport:
-    """All that `command` means, at most its limit; refusals of the whole are raised."""
+    """Re-drive all dead letters that `command` selects, at most its limit.
+
+    Raise the refusal if the core refuses a whole command.
+    """
     report = RedriveReport()
     if not command.due_ms and command.rate:
         raise AssertionError("due times that are spread need a beginning")
@@ -75,7 +78,7 @@ async def redrive(engine: TieredEngine, command: Redrive) -> RedriveReport:
 
 
 async def redrive_ids(engine: TieredEngine, command: Redrive, ids: list[str]) -> RedriveReport:
-    """The same of the dead letters with these message ids."""
+    """Re-drive the dead letters with these message ids; report the ids that no dead letter has."""
     report = RedriveReport()
     page: DeadLetterPage = await engine.submit(ListDeadLetters(command.group, limit=1, all=True))
     if not page.letters:

@@ -1,9 +1,10 @@
-"""A listening port: it takes connections, bounds them, and looks after quiet ones.
+"""A listening port: accept connections, limit them, and look after quiet ones.
 
-Which protocol is spoken is for the links that it is told to make.  All doors of a broker share one `Intake`: when the
-requests under way have more bytes than `BYTES_UNDER_WAY_MAX`, because the disk stalls, nothing is read from anybody
-until half of them have their answers; the bytes wait in the peers.  Long before that nothing is read from a connection
-with many of them, and from an address that has its share (`shares`): who floods waits alone.
+The links that a door makes know the protocol.  All doors of a broker share one `Intake`: when the
+requests under way have more bytes than `BYTES_UNDER_WAY_MAX`, because the disk stalls, nothing is
+read from any peer until half of those bytes are answered; further requests wait in the peers.  Long
+before that, reading stops from a connection with many requests under way, and from an address that
+has used its share (`shares`): a client that floods the broker waits alone.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _log = logging.getLogger("horolog.doors")
 
 
 class Intake:
-    """What all doors of a broker have taken together.
+    """Counts and limits what all doors of a broker have accepted together.
 
-    connections  more are refused, the newest first
-    unfinished   bytes of requests that have not come to their end; who adds more is cut off
-    share        percent of all that the clients of one address may take
-    untaken      bytes of answers that clients have not read
+    connections  limit of connections; the newest are refused
+    unfinished   limit of bytes of unfinished requests; a link that adds more is cut off
+    share        percent of all limits that the clients of one address may use
+    untaken      limit of bytes of answers that clients have not read
 
-    owing  links with something to write
+    owing  links with output to write
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class Intake:
         self.owing = Owing()
         self.answers = Untaken(self._links, untaken)
         self._under_way = 0
-        self._stopped = False  # reading, by `_under_way`
-        self._unfinished = 0  # bytes of requests that have not come to their end
+        self._stopped = False  # reading, because of `_under_way`
+        self._unfinished = 0  # bytes of unfinished requests
 
     def admit(self, link: Link) -> str:
-        """Take one more connection; "", or why not."""
+        """Admit a connection; return "", or the reason why it is refused."""
         if len(self._links) >= self.connections_max:
             return f"{len(self._links)} are open, the most that are allowed"
         key = key_of(link.address)
@@ -85,7 +86,7 @@ class Intake:
         return self._under_way
 
     def lost(self, link: Link) -> None:
-        """A connection has ended; what it has taken it gives back by itself."""
+        """Remove a connection that has ended; the link itself subtracts what it had under way."""
         self._links.discard(link)
         share = link.share
         if share is not None:
@@ -94,7 +95,7 @@ class Intake:
                 self._shares.pop(share.key, None)
 
     def took(self, link: Link, size: int, count: int) -> None:
-        """Count so many more requests, and bytes of them, that are under way."""
+        """Add `count` requests of `size` bytes to those under way; stop reading at a limit."""
         share = link.share
         assert share is not None
         link.under_way += size
@@ -124,7 +125,10 @@ class Intake:
                 each.stop_reading(Stopped.BY_DOOR)
 
     def gave(self, link: Link, size: int, count: int) -> None:
-        """Count so many that have their answers, or need none any more, or wait for something to happen."""
+        """Subtract `count` requests of `size` bytes from those under way; read if there is room.
+
+        The requests have their answers, need none any more, or wait for an event.
+        """
         share = link.share
         assert share is not None
         link.under_way -= size
@@ -151,7 +155,7 @@ class Intake:
                 each.go_on_reading(Stopped.BY_DOOR)
 
     def holds(self, link: Link, change: int) -> str:
-        """Count so many more bytes of requests that have not come to their end; gives "", or why they are too many."""
+        """Add `change` to the bytes of unfinished requests; return "", or the limit exceeded."""
         share = link.share
         assert share is not None
         share.unfinished += change
@@ -166,7 +170,7 @@ class Intake:
         return ""
 
     def check_invariants(self) -> None:
-        """What is counted is what its parts have, and an address that has nothing is forgotten."""
+        """Check that totals are the sums of their parts, and addresses without links are gone."""
         shares = self._shares.values()
         assert self._links == {link for share in shares for link in share.links}
         assert self._under_way == sum(share.under_way for share in shares)
@@ -179,18 +183,18 @@ class Intake:
 
 
 class Door:
-    """One listening port.  `start` gives the real port; `stop` lets requests end within a grace time.
+    """One listening port.  `start` returns the real port; `stop` lets requests end in a grace time.
 
-    make_link      what speaks on a new connection
-    listener       a bound socket, which is the door's from now on
-    intake         bounds of all doors together
-    log            where it tells of what goes wrong with connections
-    certificate    what connections that ask for TLS get; None: they are refused
-    quiet_ms       a connection of which nothing was heard for so long is asked whether it lives, or ended
-    unanswered_ms  it is closed when it does not answer within this time
+    make_link      makes the link of a new connection
+    listener       a bound socket, which the door owns from now on
+    intake         counts and limits of all doors together
+    log            receives problems with connections
+    certificate    of connections that ask for TLS; None: they are refused
+    quiet_ms       a link of which nothing was heard for so long is probed, or ended
+    unanswered_ms  a link that does not answer within this time is closed
 
     accepted, refused    connections since the start
-    bytes_in, bytes_out  on the wire, of all of them
+    bytes_in, bytes_out  on the wire, of all connections
     """
 
     def __init__(
@@ -213,14 +217,14 @@ class Door:
         self._quiet_ms = quiet_ms
         self._unanswered_ms = unanswered_ms
         self._links: set[Link] = set()
-        self._refused = 0  # connections since the last line about it
+        self._refused = 0  # connections refused since the last log line about them
         self.accepted = self.refused = 0
         self.bytes_in = self.bytes_out = 0
         self._why_refused = ""
         self._idle: asyncio.Event | None = None
 
     async def start(self) -> int:
-        """Take connections; gives the port."""
+        """Accept connections; return the port."""
         self.loop = asyncio.get_running_loop()
         self._server = await self.loop.create_server(
             lambda: self._make_link(self), sock=self._listener, backlog=_BACKLOG
@@ -229,7 +233,7 @@ class Door:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, grace_s: float = 0.5) -> None:
-        """Take no more connections and requests, give those under way `grace_s` seconds, close."""
+        """Refuse connections and requests, give those under way `grace_s` seconds, close."""
         self._server.close()
         self._timer.cancel()
         self._tell_refused()
@@ -243,10 +247,10 @@ class Door:
             link.close()
         await self._server.wait_closed()
 
-    # --- what links tell ----------------------------------------------------------------------------
+    # --- calls from links -------------------------------------------------------------------------
 
     def admit(self, link: Link) -> bool:
-        """Whether one more connection is taken."""
+        """Return whether one more connection is accepted, and count it."""
         if why := self.intake.admit(link):
             self._refused += 1
             self.refused += 1
@@ -258,35 +262,35 @@ class Door:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """How many connections are open."""
         return len(self._links)
 
     def lost(self, link: Link) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         self.intake.lost(link)
         self._links.discard(link)
         self._notice_idle()
 
     def took(self, link: Link, size: int, count: int) -> None:
-        """Count so many more requests, and bytes of them, that are under way."""
+        """Add `count` requests of `size` bytes to those under way."""
         self.intake.took(link, size, count)
 
     def gave(self, link: Link, size: int, count: int) -> None:
-        """Count so many that have their answers, or need none any more, or wait for something to happen."""
+        """Subtract `count` requests of `size` bytes from those under way; see `Intake.gave`."""
         self.intake.gave(link, size, count)
         if self._idle is not None:
             self._notice_idle()
 
     def holds(self, link: Link, change: int) -> str:
-        """Count so many more bytes of an unfinished request; gives "", or why its link must end."""
+        """Add `change` to the bytes of unfinished requests; return "", or why to end the link."""
         return self.intake.holds(link, change)
 
     def gives(self, link: Link, size: int) -> bool:
-        """Whether an answer of so many bytes may be given."""
+        """Return whether an answer of `size` bytes may be given; if so, it is counted."""
         return self.intake.answers.gives(link, size)
 
     def fault(self, link: Link, fault: Exception) -> None:
-        """A peer has broken the protocol: told to it already, and here for whoever looks."""
+        """Log a breach of the protocol; the peer has its error already."""
         self.log.debug("connection from %s ended: %s", link.peer, fault)
 
     def _notice_idle(self) -> None:

@@ -1,8 +1,8 @@
-"""Why a broker ends: a sentence where the world is to blame, and not our own mistake.
+"""Explain why a broker ends: a sentence if the world is to blame, and not a bug of our own.
 
-Files are opened and mapped as they are needed, so whoever moves the data directory or cuts a file while the broker
-runs meets it in the middle of a step.  What that raises there says nothing (`unpack requires a buffer …`); the
-lengths of the files do.
+Files are opened and mapped as they are needed.  If a user moves the data directory or cuts a file
+while the broker runs, the error is raised in the middle of a step and explains nothing (`unpack
+requires a buffer …`); the lengths of the files show the cause.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from horolog.storage.lock import gone
 
 
 def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologError | None:
-    """The failure as a sentence; None: nothing is wrong with the files, so it is a bug."""
+    """Return the failure as a sentence; None: nothing is wrong with the files, so it is a bug."""
     if isinstance(error, HorologError):
         return error
     if isinstance(error, AssertionError):
-        return None  # also of a cut file it would say too little; the traceback says where
+        return None  # the traceback says where; a cut file's length would explain too little
     if isinstance(error, FileNotFoundError):
         return gone(str(error.filename or error))
     if isinstance(error, OSError):
@@ -33,11 +33,11 @@ def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologE
             ErrorCode.DISK_FAILED, first_line(error), field=str(error.filename or "")
         )
     if isinstance(error, MemoryError):
-        said = str(error)  # of an allocation by numpy it says how much
+        said = str(error)  # numpy's message says how many bytes it wanted
         return HorologError(
             ErrorCode.INTERNAL, f"out of memory: {said}" if said else "out of memory"
         )
-    with suppress(Exception):  # whatever is wrong with the files, the first error counts
+    with suppress(Exception):  # if this check fails too, the first error counts
         for path, written in _lengths(storage, shard):
             size = size_of(storage, path)
             if size < written:
@@ -50,7 +50,7 @@ def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologE
 
 
 def _lengths(storage: Storage, shard: Shard) -> Iterator[tuple[str, int]]:
-    """Files and the bytes that they must have at least: what is live, then what the newest checkpoint names."""
+    """Yield files and the bytes each must have at least: live ones, then checkpointed ones."""
     for hour in shard.delay.hours.values():
         yield f"{hour.directory}/{LOG_NAME}", hour.log_bytes
         yield f"{hour.directory}/{INDEX_NAME}", hour.count * ENTRY_BYTES

@@ -1,7 +1,7 @@
-"""What each call of a 5.x client needs, and whether its sender has it.
+"""Check which rights a call of a 5.x client needs, and whether its sender has them.
 
-Routes tell of a topic to whoever may send to it or take from it; ends of transactions need what their sends needed;
-a heartbeat says which group it is of, or none.
+Routes may be read by senders and consumers of a topic; the end of a transaction needs the rights of
+its sends; a heartbeat says which group it is of, or none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _send(request: QuickSend | pb.SendMessageRequest) -> Needs:
         return (topic(request.topic, _PUB),)
     if not request.messages:
         return ()
-    return (topic(name_of(request.messages[0].topic), _PUB),)  # of others they are refused
+    return (topic(name_of(request.messages[0].topic), _PUB),)  # others are refused later
 
 
 def _publish(request: Any) -> Needs:
@@ -86,22 +86,22 @@ def _of_settings(settings: pb.Settings) -> Needs:
 
 
 class GrpcAccess:
-    """The guard of the gRPC door."""
+    """Checks the rights of calls of the gRPC door."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
 
     def check(self, name: str, request: Any, call: Call) -> None:
-        """UNAUTHORIZED or FORBIDDEN, unless whoever sent this may call it."""
+        """Raise UNAUTHORIZED or FORBIDDEN unless the sender of a request may make the call."""
         needs = NEEDS.get(name)
         self._check(call, ADMIN if needs is None else needs(request))
 
     def check_settings(self, call: Call, settings: pb.Settings) -> None:
-        """The same of what a client says on its Telemetry stream that it will do."""
+        """Raise UNAUTHORIZED or FORBIDDEN unless a client may do what its settings say."""
         self._check(call, _of_settings(settings))
 
     def may_publish(self, call: Call, name: str) -> bool:
-        """Whether who makes a call may send to a topic, with the access file as it is now."""
+        """Return whether the caller may send to a topic, with the access file as it is now."""
         try:
             self._check(call, (topic(name, _PUB),))
         except HorologError:

@@ -1,4 +1,4 @@
-"""What the door remembers of each client from its Telemetry stream: its type, how long its polls wait, who it is."""
+"""What the gRPC door remembers of each client: its settings, its subscriptions, its stream."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 
 class ClientSettings(NamedTuple):
-    """Settings in force; `poll_ms` is None where the client has said nothing of polls."""
+    """A client's settings in force; `poll_ms` is None where the client has set no polling time."""
 
     client_type: int
     poll_ms: int | None = None
 
 
-_shared = lru_cache(maxsize=64)(ClientSettings)  # thousands of clients have the same
+_shared = lru_cache(maxsize=64)(ClientSettings)  # thousands of clients have equal settings
 
 
 class _Heard(Generic[T]):
     """Values by client id, of clients that were heard of in this period or in the one before.
 
-    Two plain dicts take half of what a dict in order takes, and a period ends without a look at anybody.
+    Two plain dicts take half the memory of an ordered dict, and a period ends without a scan.
     """
 
     def __init__(self) -> None:
@@ -53,49 +53,52 @@ class _Heard(Generic[T]):
         return len(self._now) + len(self._before)
 
     def end_period(self) -> None:
-        """Forget whom nobody has heard of in it."""
+        """End a period; drop clients that were not heard of in it."""
         self._before, self._now = self._now, {}
 
     def put(self, client_id: str, value: T) -> None:
-        """It is heard of.  If there are too many, one of those goes that were not, or else the newest."""
+        """Store the value of a client that was heard of.
+
+        If there are too many, drop one that was not heard of in this period, or else the newest.
+        """
         self._before.pop(client_id, None)
         if len(self) >= CLIENTS_REMEMBERED_MAX and client_id not in self._now:
             (self._before or self._now).popitem()
         self._now[client_id] = value
 
     def get(self, client_id: str) -> T | None:
-        """What is known of it."""
+        """Return the value of a client; None if it is not known."""
         found = self._now.get(client_id)
         return found if found is not None else self._before.get(client_id)
 
     def drop(self, client_id: str) -> None:
-        """Forget it."""
+        """Drop a client."""
         self._now.pop(client_id, None)
         self._before.pop(client_id, None)
 
 
 class Clients:
-    """Clients by id; those that are dropped settle again when they come back.
+    """Settings of clients by id; a client that was dropped settles again when it comes back.
 
-    The door calls `sweep` every CLIENT_SWEEP_MS, so that clients that come and go leave nothing behind.
+    The door calls `sweep` every CLIENT_SWEEP_MS, so that clients that have gone take no memory.
     """
 
     def __init__(self) -> None:
         self._known: _Heard[ClientSettings] = _Heard()
-        self._gone: _Heard[bool] = _Heard()  # said good-bye, and not heard of since
+        self._gone: _Heard[bool] = _Heard()  # have terminated, and were not heard of since
 
     def sweep(self) -> None:
-        """Forget whom nobody has heard of since the sweep before."""
+        """Drop clients that were not heard of since the sweep before."""
         self._known.end_period()
         self._gone.end_period()
 
     def settle(self, client_id: str, settings: ClientSettings) -> None:
-        """Its settings over Telemetry."""
+        """Store the settings that a client has sent over Telemetry."""
         self._gone.drop(client_id)
         self._known.put(client_id, _shared(*settings))
 
     def beat(self, client_id: str, client_type: int) -> bool:
-        """A heartbeat; whether anything is known of the client.  Old clients do not say their type."""
+        """Take a heartbeat; return whether the client is known.  Old clients send no type."""
         known = self._known.get(client_id)
         if known is None and not client_type:
             return False
@@ -103,17 +106,17 @@ class Clients:
         return True
 
     def forget(self, client_id: str) -> None:
-        """It goes; a receive that it still has under way must not wait."""
+        """Drop a client that terminates; a receive that it still has under way must not wait."""
         self._known.drop(client_id)
         self._gone.put(client_id, True)
 
     def poll_ms(self, client_id: str) -> int | None:
-        """How long a poll waits that does not say so itself."""
+        """Return how long a client's poll waits if the request does not say so, in ms."""
         known = self._known.get(client_id)
         return known.poll_ms if known else None
 
     def is_gone(self, client_id: str) -> bool:
-        """Whether the last that was heard of it is its good-bye."""
+        """Return whether a client has terminated, and was not heard of since."""
         return self._gone.get(client_id) is not None
 
 
@@ -125,7 +128,7 @@ CONSUMERS = {
 
 
 class Stream(Protocol):
-    """An open Telemetry stream."""
+    """An open Telemetry stream of a client."""
 
     client_id: str
     language: str
@@ -133,20 +136,20 @@ class Stream(Protocol):
 
     @property
     def origin(self) -> Origin:
-        """Its connection."""
+        """The connection of the stream."""
         ...
 
     def may_be_asked(self, topic: str) -> bool:
-        """Whether it takes what it is told, and may send to a topic, as the access file says now."""
+        """Return whether the client reads its stream, and may now send to `topic`."""
         ...
 
     def tell(self, command: pb.TelemetryCommand) -> bool:
-        """Ask the client for something; False if it is gone, or takes nothing."""
+        """Send the client a command; return False if it has gone, or does not read its stream."""
         ...
 
 
 class _Settled(NamedTuple):
-    """What a client has said of itself."""
+    """The relevant settings of a client: how it consumes, its group, its topics."""
 
     consumes: str
     group: str
@@ -154,9 +157,9 @@ class _Settled(NamedTuple):
 
 
 class _Wanted:
-    """What consumer groups want, by topic: as the member said that was heard last.
+    """Subscriptions of consumer groups, by topic, as the last client of the group has sent them.
 
-    Only tools are told of it, so what would take too much memory is not kept.
+    Only tools read them, so subscriptions that would take too much memory are not kept.
     """
 
     def __init__(self) -> None:
@@ -164,7 +167,7 @@ class _Wanted:
         self._bytes = 0
 
     def put(self, group: str, subscription: pb.Subscription) -> None:
-        """What a member has said; what others of its group said before is over."""
+        """Store the subscriptions of a client; they replace those of other clients of the group."""
         self.drop(group)
         now_ms = time.time_ns() // 1_000_000
         wanted = {}
@@ -180,30 +183,30 @@ class _Wanted:
             self._bytes += size
 
     def drop(self, group: str) -> None:
-        """It has no member any more."""
+        """Remove a group that has no clients any more."""
         wanted = self._of_group.pop(group, {})
         self._bytes -= sum(each.size_bytes for each in wanted.values())
 
     def of(self, group: str) -> Mapping[str, Subscription]:
-        """What a group wants."""
+        """Return the subscriptions of a group, by topic."""
         return self._of_group.get(group, {})
 
     def groups_of(self, topic: str) -> list[str]:
-        """Groups that want something of a topic."""
+        """Return the groups that subscribe to a topic."""
         return sorted(group for group, wanted in self._of_group.items() if topic in wanted)
 
 
 class Streams:
-    """Clients with an open Telemetry stream that have told their settings; the members of each group among them."""
+    """Clients with an open Telemetry stream that have sent settings, and the groups they are in."""
 
     def __init__(self) -> None:
         self._settled: dict[Stream, _Settled] = {}
         self._of_group: dict[str, dict[Stream, None]] = {}
-        self._of_client: dict[str, Stream] = {}  # the one that has settled last
+        self._of_client: dict[str, Stream] = {}  # the stream that has settled last
         self.wanted = _Wanted()
 
     def settle(self, stream: Stream, settings: pb.Settings) -> None:
-        """Its settings; later ones replace what it said before."""
+        """Store the settings of a stream; they replace its earlier ones."""
         self.leave(stream)
         group, consumes = "", ""
         topics = list(settings.publishing.topics)
@@ -217,7 +220,7 @@ class Streams:
         self._settled[stream] = _Settled(consumes, group, shown_topics(list(map(name_of, topics))))
 
     def leave(self, stream: Stream) -> None:
-        """It has ended, or its client has said good-bye."""
+        """Remove a stream that has ended, or whose client has terminated."""
         settled = self._settled.pop(stream, None)
         if self._of_client.get(stream.client_id) is stream:
             del self._of_client[stream.client_id]
@@ -229,28 +232,28 @@ class Streams:
                 self.wanted.drop(settled.group)
 
     def of_client(self, client_id: str) -> Stream | None:
-        """The stream of a client, the one that has settled last."""
+        """Return the stream of a client, the one that has settled last."""
         return self._of_client.get(client_id)
 
     def __iter__(self) -> Iterator[ConnectedClient]:
-        """All of them that are still there when it comes to them."""
+        """Iterate over all clients whose streams are still open when they are reached."""
         return (self._shown(stream) for stream in list(self._settled) if stream in self._settled)
 
     def members(self, group: str) -> list[ConnectedClient]:
-        """Those in a consumer group."""
+        """Return the connected clients of a consumer group."""
         return [self._shown(stream) for stream in self._of_group.get(group, ())]
 
     def member_count(self, group: str) -> int:
-        """How many these are."""
+        """Return how many clients of a consumer group are connected."""
         return len(self._of_group.get(group, ()))
 
     def member(self, group: str, client_id: str) -> Stream | None:
-        """One of them; of several with that id the one that has settled last."""
+        """Return a group's stream by client id, of several the one that settled last."""
         streams = reversed(self._of_group.get(group, {}))
         return next((stream for stream in streams if stream.client_id == client_id), None)
 
     def publishers(self) -> Iterator[ConnectedClient]:
-        """Clients that send."""
+        """Yield clients that send."""
         return (client for client in self if not client.groups)
 
     def _shown(self, stream: Stream) -> ConnectedClient:

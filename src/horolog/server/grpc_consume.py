@@ -1,4 +1,4 @@
-"""Receives, acks and changes of invisible time of 5.x clients."""
+"""Handlers of receives, acks and changes of invisible time of 5.x clients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _NOTHING = framed(
 
 
 class ConsumerCalls:
-    """ReceiveMessage, AckMessage and ChangeInvisibleDuration."""
+    """Handlers of ReceiveMessage, AckMessage and ChangeInvisibleDuration."""
 
     def __init__(self, engine: GrpcEngine, clients: Clients) -> None:
         self._engine = engine
@@ -59,14 +59,14 @@ class ConsumerCalls:
         self._deliveries = Deliveries()
 
     def receive(self, request: pb.ReceiveMessageRequest, call: Call) -> None:
-        """Status, then messages, then the delivery time; answered before the caller's deadline."""
+        """Answer with the status, the messages, the delivery time, before the caller's deadline."""
         client_id = client_id_of(call)
         poll_ms = self._polling_ms(request, client_id, call.remaining_ms())
         command = _to_receive(request, client_id, poll_ms)
         if poll_ms:
             call.hold_poll()
         asked = request.message_queue.topic
-        # Of the request itself, which may be large, nothing is to be kept while the poll waits.
+        # Keep only the topic's name while the poll waits: the request may be large.
         named = pb.Resource(resource_namespace=asked.resource_namespace, name=asked.name)
         topic = named.SerializeToString()
         ticket = self._engine.ask(command, partial(self._received, command, topic, call))
@@ -76,7 +76,7 @@ class ConsumerCalls:
         if not isinstance(given, Received):
             call.answer(_refused(expected(given)))
             return
-        # Handles only: the caller may take its time, and the answer has the messages a second time.
+        # Keep only the handles: the caller may read slowly, and the answer has the messages too.
         handles = [message.receipt_handle for message in given.messages]
         back = partial(give_back, self._engine, command, handles)
         left_ms = call.remaining_ms()
@@ -84,19 +84,23 @@ class ConsumerCalls:
             call.on_dropped = back
             answer_with(call, lambda: self._answer(topic, given), _refused)
             return
-        if call.is_open:  # its caller has stopped waiting, and says so later, or never
+        if call.is_open:  # the caller has stopped waiting, and cancels later, or never
             call.fail(DEADLINE_EXCEEDED, "the deadline of the call has passed")
         back()
 
     def _left(self, ticket: Ticket) -> None:
-        """The caller has gone: what it could not be given yet is for others."""
+        """Cancel a receive whose caller has gone: its messages are for others."""
         if not ticket.over:
             self._engine.ask(CancelReceive(ticket), _ignore)
 
     def _polling_ms(
         self, request: pb.ReceiveMessageRequest, client_id: str, remaining_ms: int | None
     ) -> int:
-        """The time that the request says, else the client's settings, else the longest; always before the deadline."""
+        """Return how long a poll waits, at most until shortly before the caller's deadline.
+
+        The request says how long, or else the client's settings; otherwise the longest time
+        applies.
+        """
         wanted = self._clients.poll_ms(client_id)
         if request.HasField("long_polling_timeout"):
             timeout = request.long_polling_timeout
@@ -120,7 +124,7 @@ class ConsumerCalls:
         return b"".join((_FOUND, messages, end))
 
     def ack(self, request: pb.AckMessageRequest, call: Call) -> None:
-        """Consume messages; every handle has its entry."""
+        """Consume messages; the answer has an entry for each handle."""
         if not request.entries:
             raise refused("entries", "none; at least 1 is needed")
         group, topic = check_group(name_of(request.group)), check_topic(name_of(request.topic))
@@ -128,7 +132,7 @@ class ConsumerCalls:
         self._engine.ask(Ack(group, topic, handles), partial(_acked, request, call))
 
     def ack_all(self, acks: Sequence[tuple[QuickAck, Call]]) -> None:
-        """Consume the messages of requests that came together by one connection: one command a group and topic."""
+        """Consume messages of requests that came together: one command a group and topic."""
         alike: dict[tuple[str, str], list[tuple[QuickAck, Call]]] = {}
         for request, call in acks:
             alike.setdefault((request.group, request.topic), []).append((request, call))
@@ -143,9 +147,10 @@ class ConsumerCalls:
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
     ) -> pb.ChangeInvisibleDurationResponse:
-        """Renew or give back a message.
+        """Renew the lease of a message, or release the message.
 
-        Java's client takes the handle of any answer for the message's next one: a refusal gives back the one it had.
+        Java clients use the handle of any answer for the next request, so a refusal returns the old
+        one.
         """
         try:
             changed = await self._changed(request)
@@ -174,7 +179,7 @@ class ConsumerCalls:
     async def forward_to_dead_letters(
         self, request: pb.ForwardMessageToDeadLetterQueueRequest, call: Call
     ) -> pb.ForwardMessageToDeadLetterQueueResponse:
-        """Give a leased message up."""
+        """Move a leased message to the dead letters."""
         sent: Sent = await self._engine.submit(
             ForwardToDeadLetters(
                 check_group(name_of(request.group)),
@@ -192,7 +197,7 @@ def _refused(error: HorologError) -> bytes:
 
 
 def _acked_all(those: Sequence[tuple[QuickAck, Call]], result: object) -> None:
-    """Answer requests to acknowledge that were one command, each as if it had come alone."""
+    """Answer acks that were one command, each as if it had come alone."""
     if not isinstance(result, Acked):
         for request, call in those:
             _acked(request, call, result)
@@ -215,7 +220,7 @@ def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object)
             answer = pb.AckMessageResponse(status=status_of(error))
             call.answer(framed(answer.SerializeToString()))
             return
-        # The group has received nothing: none of the handles is one.
+        # INVALID_RECEIPT_HANDLE: the group has received nothing, so every handle is wrong.
         request = request.whole() if isinstance(request, QuickAck) else request
         call.answer(_some_refused(request, [error] * len(request.entries)))
         return
@@ -232,7 +237,7 @@ def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object)
 
 
 def _some_refused(request: pb.AckMessageRequest, refused: Sequence[HorologError | None]) -> bytes:
-    """The framed answer with an entry for each handle, and why it was refused."""
+    """Return the framed answer with an entry for each handle, and why it was refused."""
     entries = [
         pb.AckMessageResultEntry(
             message_id=entry.message_id,
@@ -247,7 +252,7 @@ def _some_refused(request: pb.AckMessageRequest, refused: Sequence[HorologError 
 
 
 def _ignore(_result: object) -> None:
-    """Nobody waits for it."""
+    """Ignore a result."""
 
 
 def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int) -> Receive:

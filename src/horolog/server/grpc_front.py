@@ -1,11 +1,11 @@
 """The front door of RocketMQ 5.x clients: `apache.rocketmq.v2.MessagingService` over HTTP/2.
 
-Handlers translate, hand a command to the engine and translate back; what is right or wrong is decided by
-`protocol` and the core.  Errors travel inside the answers with gRPC status OK; only Telemetry, and requests
-that are not protobuf at all, end with a gRPC error.
+Handlers translate a request, pass a command to the engine and translate the result back; `protocol`
+and the core decide what is right or wrong.  Errors travel inside the answers with gRPC status OK;
+only Telemetry, and requests that are not protobuf at all, end with a gRPC error.
 
-The calls that carry messages have no task of their own: their handlers give the command to the engine, and answer
-from the callback of its result.
+The calls that carry messages have no task of their own: their handlers pass the command to the
+engine, and answer from its callback.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TELEMETRY = f"/{SERVICE}/Telemetry".encode()
 
 
 class GrpcFront:
-    """One listening port.  `start` gives the real port; `stop` lets calls end within a grace time."""
+    """One listening port.  `start` returns the real port; `stop` lets calls end in a grace time."""
 
     streaming = frozenset({_TELEMETRY})
 
@@ -60,9 +60,11 @@ class GrpcFront:
         quiet_ms: int = 60_000,
         unanswered_ms: int = 20_000,
     ) -> None:
-        """A connection quiet for `quiet_ms` is pinged; unanswered for `unanswered_ms` it is closed: half-open.
+        """Make the door; `start` opens it.
 
-        guard  who may do what; None: everybody everything
+        guard          checks permissions; None: every client may do everything
+        quiet_ms       a connection that is quiet for so long is pinged
+        unanswered_ms  a connection that does not answer the ping for so long is closed: half-open
         """
         clients = self._clients = Clients()
         self._access = GrpcAccess(guard) if guard is not None else None
@@ -80,7 +82,7 @@ class GrpcFront:
             engine,
         )
         self._conversations: dict[Call, Conversation] = {}
-        self._refused: dict[Call, str] = {}  # Telemetry of nobody, and why
+        self._refused: dict[Call, str] = {}  # Telemetry calls without a client id, and the refusal
         self._engine = engine
         self._host, self._port = host, port
         self._certificate = certificate
@@ -88,7 +90,7 @@ class GrpcFront:
         self._quiet_ms, self._unanswered_ms = quiet_ms, unanswered_ms
 
     async def start(self) -> int:
-        """Listen; gives the real port.  CONFIG if the port is taken."""
+        """Listen; return the real port.  Raise CONFIG if the port is taken."""
         limits = Limits(streams=STREAMS_MAX)
         self._door = Door(
             lambda door: Http2Link(door, self, limits),
@@ -106,16 +108,16 @@ class GrpcFront:
 
     @property
     def doors(self) -> dict[str, Door]:
-        """What listens, by name."""
+        """The listening doors, by name."""
         return {"grpc": self._door}
 
     @property
     def certificate_ends_s(self) -> float | None:
-        """When the configured certificate ends, epoch; None: none is configured."""
+        """When the configured certificate ends, epoch seconds; None: none is configured."""
         return None if self._certificate is None else self._certificate.ends_s
 
     async def open(self) -> dict[str, int]:
-        """Listen, as part of the process; the port by the name of its setting."""
+        """Listen, as a part of the process; return the port by the name of its setting."""
         try:
             return {"grpc-port": await self.start()}
         except OSError as error:
@@ -130,7 +132,7 @@ class GrpcFront:
         self._sweep_later()
 
     def reload(self) -> None:
-        """Read the certificate's files again, if there are any; the old one stays if they cannot be used."""
+        """Read the certificate's files again, if any; keep the old one if they are refused."""
         if self._certificate is not None and self._certificate.reload():
             self._certificate.warn()
             _log.info("certificate read again")
@@ -141,63 +143,64 @@ class GrpcFront:
         await self._door.stop(grace_s)
         self._unary.stop()
 
-    # --- who is there -----------------------------------------------------------------------------
+    # --- connected clients ------------------------------------------------------------------------
 
     def connected(self) -> Iterator[ConnectedClient]:
-        """All clients with a Telemetry stream."""
+        """Yield all clients with a Telemetry stream."""
         return iter(self._sessions.streams)
 
     def members(self, group: str) -> list[ConnectedClient]:
-        """Those in a consumer group."""
+        """Return the connected clients of a consumer group."""
         return self._sessions.streams.members(group)
 
     def member_count(self, group: str) -> int:
-        """How many these are."""
+        """Return how many clients of a consumer group are connected."""
         return self._sessions.streams.member_count(group)
 
     def publishers(self) -> Iterator[ConnectedClient]:
-        """Clients that send."""
+        """Yield clients that send."""
         return self._sessions.streams.publishers()
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:
-        """What a consumer group wants, by topic."""
+        """Return the subscriptions of a consumer group, by topic."""
         return self._sessions.streams.wanted.of(group)
 
     def groups_of(self, topic: str) -> list[str]:
-        """Consumer groups with a member that wants something of a topic."""
+        """Return the consumer groups with a connected client that subscribes to a topic."""
         return self._sessions.streams.wanted.groups_of(topic)
 
     async def thread_stacks(self, group: str, client_id: str, within_s: float) -> str:
-        """What a member says that its threads do; "" if it does not say so in time."""
+        """Return the thread stacks that a client reports; "" if it does not report them in time."""
         stream = self._sessions.streams.member(group, client_id)
         return await self._sessions.stacks.ask(stream, within_s) if stream is not None else ""
 
     def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Nobody: 5.x clients take what the broker gives them, and keep no offsets."""
+        """Do nothing: 5.x clients take what the broker gives them, and keep no offsets."""
 
     @property
     def paths(self) -> set[bytes]:
-        """Paths of the calls that are answered."""
+        """Paths of the calls that the door answers."""
         return {*self._unary.paths, *self.streaming}
 
     def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
-        """Calls with one message each, which came together."""
+        """Take calls with one request message each, which came together."""
         self._unary.asked(asked)
 
     # --- Telemetry --------------------------------------------------------------------------------
 
     def opened(self, call: Call) -> None:
-        """A client opens its Telemetry stream."""
+        """Begin the Telemetry stream of a client."""
         call.on_dropped = lambda: self._leave(call)
         try:
             self._conversations[call] = self._sessions.converse(call)
             call.begin()
         except HorologError as error:
-            # Told once the client has spoken: grpc.aio takes an answer before that for an error of its own.
+            # Report it once the client has sent something: grpc.aio takes an answer before that for
+            # an error of its own.
             self._refused[call] = error.message
 
     def said(self, call: Call, message: bytes) -> None:
-        """A command of a client."""
+        """Take a command that a client sends on its Telemetry stream."""
         if (why := self._refused.pop(call, None)) is not None:
             call.fail(INVALID_ARGUMENT, why)
         conversation = self._conversations.get(call)
@@ -211,7 +214,7 @@ class GrpcFront:
             self._end(call, INVALID_ARGUMENT, error.message)
 
     def said_all(self, call: Call) -> None:
-        """The client has nothing more to say."""
+        """End the stream of a client that sends no more, once its commands are answered."""
         if (why := self._refused.pop(call, None)) is not None:
             call.fail(INVALID_ARGUMENT, why)
         conversation = self._conversations.get(call)

@@ -1,4 +1,4 @@
-"""Sends and recalls of 5.x clients."""
+"""Handlers of sends and recalls of 5.x clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from horolog.server.running import GrpcEngine
 
 
 class ProducerCalls:
-    """SendMessage and RecallMessage."""
+    """Handlers of SendMessage and RecallMessage."""
 
     def __init__(
         self, engine: GrpcEngine, broker_name: str, transactions: TransactionCalls
@@ -43,7 +43,7 @@ class ProducerCalls:
         self._broker_name = broker_name
 
     def send(self, request: QuickSend | pb.SendMessageRequest, call: Call) -> None:
-        """Store the messages of one request; every one has its entry."""
+        """Store the messages of one request; the answer has an entry for each message."""
         is_half = False
         if isinstance(request, QuickSend):
             ids = request.names()
@@ -118,7 +118,7 @@ class ProducerCalls:
     def _answer(
         self, topic: str, ids: list[str], refused: dict[int, HorologError], sent: Sent
     ) -> bytes:
-        """An entry for each id; `sent` has none of those that were refused before."""
+        """Return the answer, with an entry for each id; `sent` has none of those in `refused`."""
         accepted = (
             [name for place, name in enumerate(ids) if place not in refused] if refused else ids
         )
@@ -146,7 +146,7 @@ class ProducerCalls:
         return all_entries(entries)
 
     def _stored(self, topic: str, ids: list[str], sent: Sent) -> list[tuple[str, int, bytes]]:
-        """Message id, queue offset, and recall handle of messages that are stored."""
+        """Return message id, queue offset, and recall handle of messages that are stored."""
         if not ids:
             return []
         offsets = sent.queue_offsets
@@ -162,7 +162,7 @@ class ProducerCalls:
     async def recall(
         self, request: pb.RecallMessageRequest, call: Call
     ) -> pb.RecallMessageResponse:
-        """Cancel a scheduled message by its handle."""
+        """Recall a scheduled message by its handle."""
         topic = check_topic(name_of(request.topic))
         handle = decode_recall_handle(request.recall_handle)
         if handle.topic != topic:
@@ -172,14 +172,15 @@ class ProducerCalls:
         if recalled.status is RecallStatus.NOT_FOUND:
             await self._check_takes_delay(topic)
         status = pb.Status(code=RECALL_CODES[recalled.status], message=recalled.detail)
-        # The official Python client takes 40401 for success and returns the id: without one, a caller can tell.
+        # The official Python client takes 40401 as success and returns the id.  Without an id the
+        # caller can see the difference.
         done = recalled.status is RecallStatus.CANCELLED
         return pb.RecallMessageResponse(
             status=status, message_id=recalled.message_id if done else ""
         )
 
     async def _check_takes_delay(self, topic: str) -> None:
-        """A topic that takes no scheduled messages never had one to recall: the handle is wrong."""
+        """Raise TYPE_CONFLICT if the topic takes no scheduled messages: the handle is wrong."""
         view: TopicView = await self._engine.submit(DescribeTopic(topic, with_pending=False))
         if view.type not in (TopicType.DELAY, TopicType.MIXED):
             raise refused(

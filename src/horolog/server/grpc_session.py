@@ -1,4 +1,4 @@
-"""What clients do apart from messages: Telemetry, heartbeats, routes, assignments, good-byes."""
+"""Handlers of a client's session: Telemetry, heartbeats, routes, assignments, termination."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from horolog.server.grpc_stacks import ThreadStacks
 from horolog.server.grpc_transactions import GrpcProducers
 from horolog.server.running import GrpcEngine
 
-_SAID_MAX = 64  # characters that are kept of a language or a version
+_SAID_MAX = 64  # characters kept of a language or a version
 
 
 def client_id_of(call: Call) -> str:
-    """Who calls; CLIENT_ID_REQUIRED if it does not say."""
+    """Return the id of the calling client; raise CLIENT_ID_REQUIRED if the header is missing."""
     client_id = call.header(b"x-mq-client-id")
     if not client_id.strip():
         raise refused(
@@ -42,7 +42,7 @@ def client_id_of(call: Call) -> str:
 
 
 class Conversation:
-    """A client's Telemetry stream: its settings are answered in the order they came."""
+    """A client's Telemetry stream; settings are answered in the order in which they came."""
 
     def __init__(self, sessions: SessionCalls, call: Call, client_id: str) -> None:
         self._sessions = sessions
@@ -56,14 +56,15 @@ class Conversation:
 
     @property
     def origin(self) -> Origin:
-        """The connection that it came by."""
+        """The connection of the stream."""
         return self._call.origin
 
     def hear(self, command: pb.TelemetryCommand) -> None:
         """Answer settings with the merged settings; a HorologError ends the stream.
 
-        Settings that are refused get their status, and the first ones end the stream too: until settings have come the
-        Go client does not start, and it looks at no status.
+        Refused settings are answered with their status.  If the first settings are refused, the
+        stream ends too: the Go client does not start before settings have come, and ignores the
+        status.
         """
         if command.HasField("thread_stack_trace"):
             self._sessions.stacks.heard(self, command.thread_stack_trace)
@@ -104,31 +105,31 @@ class Conversation:
             self._call.say(answer.SerializeToString())
 
     def may_be_asked(self, topic: str) -> bool:
-        """Whether it takes what it is told, and may send to a topic, as the access file says now."""
+        """Return whether the client reads its stream, and may now send to `topic`."""
         return self._call.takes_more and self._sessions.may_publish(self._call, topic)
 
     def tell(self, command: pb.TelemetryCommand) -> bool:
-        """Ask the client for something; False if it is gone, or does not take what it is told."""
+        """Send the client a command; return False if it has gone, or does not read its stream."""
         if not self._call.takes_more:
             return False
         self._say(command)
         return True
 
     def left(self) -> None:
-        """The stream has ended."""
+        """Remove the stream everywhere: it has ended."""
         self._sessions.producers.leave(self)
         self._sessions.streams.leave(self)
         self._sessions.stacks.left(self)
 
     def then(self, end: Callable[[], None]) -> None:
-        """The client has said all: end the stream when everything is answered."""
+        """Call `end` when every command of the client is answered; the client sends no more."""
         self._then = end
         if not self._unanswered:
             end()
 
 
 class SessionCalls:
-    """The calls of a client's session."""
+    """Handlers of the calls of a client's session."""
 
     def __init__(
         self,
@@ -147,22 +148,22 @@ class SessionCalls:
         self._clients = clients
 
     def converse(self, call: Call) -> Conversation:
-        """A Telemetry stream begins; CLIENT_ID_REQUIRED if nobody says whose it is."""
+        """Begin a Telemetry stream; raise CLIENT_ID_REQUIRED without a client id."""
         return Conversation(self, call, client_id_of(call))
 
     def check_access(self, call: Call, settings: pb.Settings) -> None:
-        """UNAUTHORIZED or FORBIDDEN, unless the client may do what it says that it will."""
+        """Raise UNAUTHORIZED or FORBIDDEN unless the client may do what its settings say."""
         if self._access is not None:
             self._access.check_settings(call, settings)
 
     def may_publish(self, call: Call, topic: str) -> bool:
-        """Whether who makes a call may send to a topic."""
+        """Return whether the caller may send to a topic."""
         return self._access is None or self._access.may_publish(call, topic)
 
     def settle(
         self, client_id: str, settings: pb.Settings, language: str
     ) -> tuple[pb.TelemetryCommand, asyncio.Future[Any]]:
-        """Take over a client's settings; gives the answer, and what it has to wait for."""
+        """Store a client's settings; return the answer, and a future to wait for before it."""
         self._check(settings)
         merged = merged_settings(settings, language)
         self._clients.settle(client_id, ClientSettings(settings.client_type, polling_ms(merged)))
@@ -173,7 +174,7 @@ class SessionCalls:
         return answer, self._engine.submit(FindGroup(name_of(settings.subscription.group)))
 
     def note(self, conversation: Conversation, settings: pb.Settings) -> None:
-        """Who it is; and a producer may be asked of transactions of the topics that it publishes to."""
+        """Record a client; a producer may be asked of transactions of its topics."""
         self.streams.settle(conversation, settings)
         if settings.HasField("publishing"):
             self.producers.join(conversation, map(name_of, settings.publishing.topics))
@@ -186,7 +187,7 @@ class SessionCalls:
             return
         check_group(name_of(settings.subscription.group))
         if settings.client_type in (pb.LITE_PUSH_CONSUMER, pb.LITE_SIMPLE_CONSUMER):
-            # As an ordinary one it would take the messages of the topic that its lite topics are in.
+            # As an ordinary consumer it would take all messages of the topic of its lite topics.
             raise HorologError(
                 ErrorCode.NOT_IMPLEMENTED,
                 "client_type: consumers of lite topics are not supported",
@@ -196,7 +197,7 @@ class SessionCalls:
             check_topic(name_of(entry.topic))
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
-        """The client lives."""
+        """Record that the client lives."""
         client_id = client_id_of(call)
         if request.client_type in CONSUMERS or request.HasField("group"):
             check_group(name_of(request.group))
@@ -212,9 +213,10 @@ class SessionCalls:
     async def notify_client_termination(
         self, request: pb.NotifyClientTerminationRequest, call: Call
     ) -> pb.NotifyClientTerminationResponse:
-        """The client goes: its polls are answered now, what it holds becomes visible soon.
+        """Forget a client that terminates.
 
-        Nobody is told of it any more, and it is asked nothing: the Go client leaves its stream open, and is silent.
+        Its polls are answered now, and its leased messages become visible soon.  It is not listed
+        any more and not asked anything: the Go client leaves its stream open, and is silent.
         """
         client_id = client_id_of(call)
         self._clients.forget(client_id)
@@ -227,7 +229,7 @@ class SessionCalls:
 
     @staticmethod
     def _endpoints(endpoints: pb.Endpoints) -> pb.Endpoints:
-        """What the client dialled; it is given back, so that it opens no second connection."""
+        """Return the endpoints that the client dialled, so that it opens no second connection."""
         if not endpoints.addresses or not endpoints.scheme:
             raise refused(
                 "endpoints",
@@ -243,7 +245,7 @@ class SessionCalls:
         except HorologError as error:
             if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
-            # Clients, and the tests of some, look for RocketMQ's words.
+            # RocketMQ's words: clients, and the tests of some, look for them.
             words = (
                 f"CODE: 17  DESC: No topic route info in name server for the topic: {describe.name}"
             )
@@ -251,7 +253,7 @@ class SessionCalls:
         return view
 
     async def query_route(self, request: pb.QueryRouteRequest, call: Call) -> pb.QueryRouteResponse:
-        """All queues of a topic."""
+        """Return all queues of a topic."""
         endpoints = self._endpoints(request.endpoints)
         view = await self._view(request.topic)
         return pb.QueryRouteResponse(
@@ -262,9 +264,10 @@ class SessionCalls:
     async def query_assignment(
         self, request: pb.QueryAssignmentRequest, call: Call
     ) -> pb.QueryAssignmentResponse:
-        """One assignment: any queue of this broker (messages are balanced, not queues).
+        """Return one assignment: any queue of this broker, since messages are balanced, not queues.
 
-        A group in order is told each queue, as official brokers do: its clients poll for each, and get what may go.
+        A FIFO group gets every queue, as with official brokers: its clients poll each, and get the
+        messages that may be delivered.
         """
         endpoints = self._endpoints(request.endpoints)
         group = check_group(name_of(request.group))

@@ -1,8 +1,9 @@
-"""Transactions of 5.x clients: half messages, their ends, and producers that are asked over their Telemetry streams.
+"""Transactions of 5.x clients: half messages, their ends, and checks over Telemetry streams.
 
-A 5.x producer has no group: RocketMQ takes the topic for it.  Whoever publishes to a topic, as its settings say, or has
-sent a half message to it, may be asked what became of a transaction of that topic, as long as it may send there.  Of the
-transactions of a 4.x group nobody is asked here, also not who publishes to a topic of the group's name.
+A 5.x producer has no group: RocketMQ uses the topic as its group.  A client that publishes to a
+topic, as its settings say, or that has sent a half message to it, may be asked how a transaction of
+that topic ended, as long as the client may send there.  For transactions of a 4.x group no 5.x
+client is asked, not even one that publishes to a topic with the group's name.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class GrpcProducers:
         self._streams: dict[str, Stream] = {}  # by client id
 
     def join(self, stream: Stream, topics: Iterable[str]) -> None:
-        """A producer publishes to these topics; what it has said before holds on."""
+        """Add the topics that a producer publishes to; topics added before stay."""
         known = self._topics.setdefault(stream, set())
         self._streams[stream.client_id] = stream
         for topic in topics:
@@ -56,13 +57,13 @@ class GrpcProducers:
                 self.on_came(topic)
 
     def produces(self, client_id: str, topic: str) -> None:
-        """A client has sent a half message: its settings may not name the topic yet."""
+        """Add the topic of a half message to its sender; settings may not name the topic yet."""
         stream = self._streams.get(client_id)
         if stream is not None:
             self.join(stream, (topic,))
 
     def leave(self, stream: Stream) -> None:
-        """Its stream has ended."""
+        """Remove a producer whose stream has ended."""
         for topic in self._topics.pop(stream, ()):
             del self._of_topic[topic][stream]
             if not self._of_topic[topic]:
@@ -71,33 +72,36 @@ class GrpcProducers:
             del self._streams[stream.client_id]
 
     def has(self, due: CheckDue) -> bool:
-        """Whether somebody publishes to a topic who may, and takes what it is told."""
+        """Return whether a client publishes to the topic, may do so, and reads its stream."""
         return any(stream.may_be_asked(due.topic) for stream in self._asked(due))
 
     def _asked(self, due: CheckDue | TransactionCheck) -> dict[Stream, None]:
-        """Those who are asked of a transaction: none, if it is of a 4.x group."""
+        """Return the streams that may be asked of a transaction: none if it is of a 4.x group."""
         return self._of_topic.get(due.topic, {}) if due.group == due.topic else {}
 
     def ask(self, check: TransactionCheck) -> bool:
-        """Ask one of them what became of a transaction."""
+        """Ask a producer of the topic how a transaction ended; return False if none can be."""
         streams = self._asked(check)
         for stream in list(streams):
             del streams[stream]
-            streams[stream] = None  # the last one from here on
+            streams[stream] = None  # asked last from here on
             if stream.may_be_asked(check.topic) and stream.tell(check_command(check)):
                 return True
         return False
 
 
 class TransactionCalls:
-    """EndTransaction, and what SendMessage does with half messages."""
+    """Handlers of EndTransaction, and of SendMessage with half messages."""
 
     def __init__(self, engine: GrpcEngine, producers: GrpcProducers) -> None:
         self._engine = engine
         self._producers = producers
 
     async def end(self, request: pb.EndTransactionRequest, call: Call) -> pb.EndTransactionResponse:
-        """Commit or roll back; INVALID_TRANSACTION_ID for one that is not known, or ended otherwise."""
+        """Commit or roll back a transaction.
+
+        Raise INVALID_TRANSACTION_ID for one that is not known, or has ended in the other way.
+        """
         del call
         topic = check_topic(name_of(request.topic))
         await self._engine.submit(
@@ -111,13 +115,16 @@ class TransactionCalls:
         return pb.EndTransactionResponse(status=OK)
 
     def half(self, command: SendMessages, call: Call) -> SendHalf:
-        """The command for half messages; whoever sends them may be asked of them."""
+        """Return the command for half messages; their sender may be asked how they end."""
         self._producers.produces(call.header(b"x-mq-client-id"), command.topic)
         return SendHalf(command.topic, command.messages)
 
     @staticmethod
     def answer(ids: list[str], refused: dict[int, HorologError], sent: Sent) -> bytes:
-        """The framed answer to half messages, with an entry for each id; `sent` has none of those refused before."""
+        """Return the framed answer to half messages, with an entry for each id.
+
+        `sent` has none of the messages in `refused`.
+        """
         found = iter(range(len(sent.origins)))
         entries = []
         for place, message_id in enumerate(ids):
@@ -139,13 +146,13 @@ class TransactionCalls:
 
 
 def all_entries(entries: list[pb.SendResultEntry]) -> bytes:
-    """The framed answer to a send."""
+    """Return the framed answer to a send."""
     status = common_status(entry.status for entry in entries)
     return framed(pb.SendMessageResponse(status=status, entries=entries).SerializeToString())
 
 
 def check_are_halves(messages: Iterable[pb.Message]) -> bool:
-    """Whether messages are half messages; TYPE_CONFLICT if only some of them are."""
+    """Return whether messages are half messages; raise TYPE_CONFLICT if only some of them are."""
     found = {each.system_properties.message_type == pb.TRANSACTION for each in messages}
     if len(found) > 1:
         raise refused(

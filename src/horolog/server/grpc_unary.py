@@ -1,4 +1,7 @@
-"""Calls of 5.x clients with one message each: read, handled, and refused; those that came together, together."""
+"""Calls of 5.x clients with one request message each: read, handle, refuse them, in groups.
+
+Sends and acks that came together become one command.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ _Sent = tuple[Any, Call]  # the request is a QuickSend, or protobuf's
 class _Method(NamedTuple):
     """How a call is read, handled, and refused.
 
-    handle  answers by itself, now or later (None), or gives what will be the answer
+    handle  answers by itself, now or later (and returns None), or returns the answer's awaitable
     """
 
     name: str
@@ -55,7 +58,7 @@ class _Method(NamedTuple):
 
 
 class UnaryCalls:
-    """Those of every connection of a front."""
+    """The unary calls of all connections of a front."""
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class UnaryCalls:
         self._consumers = consumers
         self._access = access
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sends: list[_Sent] = []  # until `_store`
+        self._sends: list[_Sent] = []  # that wait for `_store`
         handlers: dict[str, Handler] = {
             "SendMessage": producers.send,
             "ReceiveMessage": consumers.receive,
@@ -94,7 +97,7 @@ class UnaryCalls:
 
     @property
     def paths(self) -> set[bytes]:
-        """Paths of the calls that this answers."""
+        """Paths of the calls that this class answers."""
         return set(self._methods)
 
     def stop(self) -> None:
@@ -105,13 +108,13 @@ class UnaryCalls:
     def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
         """Take calls with one message each that came together.
 
-        Acks become one command for each group and topic, and the other calls come after them, in their order.  Sends
-        wait for those of other connections (`_store`).
+        Acks become one command for each group and topic; the other calls come after them, in their
+        order.  Sends wait for sends of other connections (`_store`).
         """
         sends: list[_Sent] = []
         acks: list[tuple[QuickAck, Call]] = []
         others: list[tuple[_Method, Any, Call]] = []
-        named: RequestHead | None = None  # whose client is known
+        named: RequestHead | None = None  # the last head whose client id was checked
         for call, message in asked:
             method = self._methods.get(call.head.path)
             if method is None:
@@ -143,7 +146,7 @@ class UnaryCalls:
             self._handle(*each)
 
     def _may(self, method: _Method, request: Any, call: Call) -> bool:
-        """Whether the call may be made; it is answered if not."""
+        """Return whether the call may be made; answer it with the refusal if not."""
         try:
             client_id_of(call)
             if self._access is not None:
@@ -154,9 +157,9 @@ class UnaryCalls:
         return True
 
     def _store(self) -> None:
-        """Hand on all sends that wait, as one command for each topic; those of a connection stay in their order.
+        """Pass on all waiting sends, as one command a topic; those of a connection stay in order.
 
-        Who has sent something that was not read quickly has commands of its own.
+        A connection with a send that could not be read quickly has commands of its own.
         """
         sends, self._sends = self._sends, []
         apart: dict[Line, list[_Sent]] = {
@@ -213,7 +216,7 @@ def _method(name: str, handle: Handler) -> _Method:
 
 
 def _refusal(method: _Method, error: Exception) -> bytes:
-    """The answer that says what was wrong, framed."""
+    """Return the framed answer that reports an error."""
     return framed(method.answer(status=status_of(expected(error))).SerializeToString())
 
 

@@ -1,4 +1,4 @@
-"""One connection of the gRPC door: bytes to the HTTP/2 protocol, and what it has to say back."""
+"""One connection of the gRPC door: passes bytes to the HTTP/2 protocol, and its output back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from horolog.server.link import Link, Links
 _PING = b"horolog\0"
 _PONG_S = 0.05
 _WHY = b"too many connections: the broker takes no more of them"
-# GOAWAY with ENHANCE_YOUR_CALM, and no SETTINGS before it: gRPC clients would take the connection for made, and come
+# GOAWAY with ENHANCE_YOUR_CALM, and no SETTINGS before it.  After SETTINGS gRPC clients would count
+# the connection as made, and try again ten times a second.  Without, they count it as failed, and
+# wait longer each time.
 # again ten times a second.  So they take it for failed, and wait longer each time.
 _TOO_MANY = (
     (8 + len(_WHY)).to_bytes(3, "big") + b"\7" + bytes(9) + (11).to_bytes(4, "big") + _WHY
@@ -25,29 +27,29 @@ _TOO_MANY = (
 
 
 class Service(Protocol):
-    """Who handles calls."""
+    """The handler of the calls of a connection."""
 
     streaming: frozenset[bytes]
 
     def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
-        """Calls with one message, which came together."""
+        """Take calls with one request message each, which came together."""
         ...
 
     def opened(self, call: Call) -> None:
-        """A streaming call has begun."""
+        """Begin a streaming call."""
         ...
 
     def said(self, call: Call, message: bytes) -> None:
-        """A message of a streaming call."""
+        """Take a message of a streaming call."""
         ...
 
     def said_all(self, call: Call) -> None:
-        """The caller of a streaming call has nothing more to say."""
+        """Note that the caller of a streaming call sends nothing more."""
         ...
 
 
 class Http2Link(Link):
-    """One connection."""
+    """One HTTP/2 connection of a client."""
 
     farewell = _TOO_MANY
 
@@ -56,16 +58,16 @@ class Http2Link(Link):
         self._service = service
         self._open: dict[int, Call] = {}
         self.calls = Calls(service.streaming, limits)
-        self.pinged_ms = 0  # 0: it was heard since
+        self.pinged_ms = 0  # when the last ping was sent; 0: the peer was heard since
         self._pong: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the peer, which lives: records of TLS tell that too."""
+        """Take bytes of the peer; any bytes, even TLS records only, show that it lives."""
         self.pinged_ms = 0
         super().data_received(data)
 
     def gone(self) -> None:
-        """The peer has gone: nobody waits for its answers."""
+        """Drop the calls of a peer that has disconnected: their answers have no reader."""
         if self._pong is not None:
             self._pong.cancel()
         self.calls.abort()
@@ -74,17 +76,17 @@ class Http2Link(Link):
 
     @property
     def untaken(self) -> int:
-        """Bytes of answers that the peer has not taken, or has left no room for."""
+        """Bytes of answers that the peer has not read, or for which its windows have no room."""
         return self.calls.http.untaken + super().untaken
 
     def gives(self, size: int) -> bool:
-        """Whether an answer of so many bytes may be given."""
+        """Return whether an answer of `size` bytes may be given; small ones always may."""
         return size <= UNTAKEN_SMALL or self._door.gives(self, size)
 
     # --- calls ------------------------------------------------------------------------------------
 
     def hear(self, data: bytes, now_ms: int) -> None:
-        """Bytes of the peer; answers to them are written when this returns."""
+        """Take bytes of the peer; answers to them are written when `hear` returns."""
         asked: list[tuple[Call, bytes]] = []
         size = 0
         for event in self.calls.receive(data, now_ms):
@@ -99,7 +101,7 @@ class Http2Link(Link):
                 asked, size = [], 0
             if type(event) is Opened:
                 call = self._open[event.stream] = Call(self, event.stream, event.head, 0)
-                call.counts = 0  # it lasts as long as its client
+                call.counts = 0  # a stream lasts as long as its client, and is no request under way
                 self._service.opened(call)
             elif type(event) is Dropped:
                 self._drop(event.stream)
@@ -114,7 +116,7 @@ class Http2Link(Link):
         self._hold()
 
     def _hold(self) -> None:
-        """Count what is held of requests that have not ended; too much of all peers together ends this connection."""
+        """Count the bytes held of unfinished requests; end this connection if all hold too many."""
         if why := self.holds(self.calls.held):
             self._door.fault(self, ConnectionFault(Code.ENHANCE_YOUR_CALM, why))
             self.calls.abort(Code.ENHANCE_YOUR_CALM, why)
@@ -124,13 +126,13 @@ class Http2Link(Link):
         self._service.asked(asked)
 
     def answered(self, stream: int) -> None:
-        """A call has its answer: it is over once the peer has room for it."""
+        """Note that a call has its whole answer: the call is over once the peer has room for it."""
         if not self.calls.http.is_open(stream):
             self._end(stream)
         self.owes()
 
     def answer_all(self, calls: Sequence[Call], answers: Sequence[bytes]) -> None:
-        """Answer calls of this connection that hold no poll."""
+        """Answer calls of this connection that hold no poll; all at once if the peer has room."""
         done = 0
         if not self.calls.http.wants_room and max(map(len, answers)) <= UNTAKEN_SMALL:
             done = self.calls.answer_all([call.stream for call in calls], answers)
@@ -154,9 +156,9 @@ class Http2Link(Link):
         return call
 
     def holds_poll(self, size: int) -> None:
-        """A call is going to wait for messages, and nothing is kept of its `size` bytes.
+        """Count a call that begins to wait for messages; its request of `size` bytes is not kept.
 
-        TOO_MANY_REQUESTS if too many of its address do.
+        Raise TOO_MANY_REQUESTS if too many calls of the address wait.
         """
         if self.share is not None:
             self.share.hold_poll()
@@ -168,15 +170,15 @@ class Http2Link(Link):
             call.on_dropped()
 
     def give_up(self, stream: int) -> None:
-        """The peer takes too few of its answers to be given this one as well."""
+        """Cancel a call whose peer reads too few of its answers to be given this one as well."""
         self.calls.cancel(stream)
         self._drop(stream)
         self.owes()
 
     def puts_off(self) -> bool:
-        """Whether only a ping is to be answered, and calls are; then it is answered within `_PONG_S`.
+        """Return whether output is pongs only while calls are under way; write it in `_PONG_S`.
 
-        Clients in Go and Java send one with every call, to measure the connection.
+        Go and Java clients send a ping with every call, to measure the connection.
         """
         out = self.calls.http.out
         if not self.requests or not out.has_only_pongs:
@@ -190,21 +192,21 @@ class Http2Link(Link):
         self.flush()
 
     def take_output(self) -> bytes:
-        """Everything that is to be written now."""
+        """Return all bytes that are to be written now."""
         return self.calls.http.take_output()
 
     def written(self) -> None:
-        """It was; a connection that has ended is closed."""
+        """Note that the output was written; close the transport of a connection that has ended."""
         http = self.calls.http
         if http.closed:
             if http.fault is not None:
                 self._door.fault(self, http.fault)
             self._transport.close()
 
-    # --- the door's looks ---------------------------------------------------------------------------
+    # --- looks of the door ------------------------------------------------------------------------
 
     def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
-        """Ask a quiet peer whether it lives, and give up one that does not answer, or a request that does not end."""
+        """Ping a quiet peer; end one that does not answer, and requests that take too long."""
         overdue = () if self._stopped else self.calls.overdue(now_ms - UNFINISHED_FRAME_MS)
         for stream in overdue:
             why = f"the request has not come to its end within {UNFINISHED_FRAME_MS} ms"
@@ -221,7 +223,7 @@ class Http2Link(Link):
             self.flush()
 
     def leave(self) -> None:
-        """Take no more calls; those under way are answered."""
+        """Accept no more calls; answer those under way."""
         self.calls.http.leave()
         self.flush()
 

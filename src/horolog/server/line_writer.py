@@ -1,10 +1,11 @@
-"""Writes lines to stderr in a thread of its own: nobody may read it, and the broker goes on.
+"""Write log lines to stderr in a thread, so that a stderr that is not read cannot block the broker.
 
     emit ─> lines that wait, LOG_WAITING_BYTES_MAX at most ─> thread ─> stderr
 
-Whoever logs waits until its line is written, so that it is out before whatever the process does next.  It does not
-wait for a reader that has stopped: after `_LINE_S` nobody waits any more until a write ends.  What then has no room is
-dropped, and its count is told once there is room.
+A caller that logs waits until its line is written, so that the line is out before whatever the
+process does next.  It does not wait for a reader that has stopped: after `_LINE_S` no caller waits
+any more until a write ends.  Lines without room are then dropped, and their count is written once
+there is room.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from typing import TextIO
 from horolog.limits import LOG_WAITING_BYTES_MAX
 from horolog.server.threads import threads_wanted
 
-_LINE_S = 0.05  # that one line may hold up whoever logs it
-_FLUSH_S = 1.0  # that lines which nobody reads may hold up the end of the process
+_LINE_S = 0.05  # that one line may hold up the caller that logs it
+_FLUSH_S = 1.0  # that unread lines may hold up the end of the process
 
 
 class LineWriter(logging.Handler):
-    """Formats where it is called, and writes in a daemon thread.
+    """Formats records in the caller's thread, and writes them in a daemon thread.
 
     `logging.shutdown`, which runs at the end of the process, calls `flush`.
 
-    stream  stderr.  Its file is written to and not the stream, whose lock a stuck write would keep from the end of
-            the process; None: there is none, and nothing is written
+    stream  stderr.  Lines go to its file descriptor, not to the stream, whose lock would keep the
+            process from ending while a write is stuck; None: there is no stderr to write to
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -42,19 +43,19 @@ class LineWriter(logging.Handler):
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
         self._lines: list[bytes] = []
         self._waiting = 0  # bytes of lines that are not written
-        self._dropped = 0  # lines, since the last word of that
+        self._dropped = 0  # lines, since the last line that gave their count
         self._is_stuck = False
         self._thread = threading.Thread(target=self._run, name="horolog-log-writer", daemon=True)
         with threads_wanted():
             self._thread.start()
 
     def createLock(self) -> None:  # noqa: N802 - of `logging.Handler`
-        """One lock, that the thread which has it may take again: a destructor can log at any point."""
+        """Make one reentrant lock for lines and handler: a destructor can log at any point."""
         super().createLock()
         self._changed = threading.Condition(self.lock)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Put a line, and return when it is written or has no room; never later than `_LINE_S`."""
+        """Queue a line; return when it is written or dropped, after `_LINE_S` at the latest."""
         try:
             line = self._line(record)
         except Exception:  # noqa: BLE001 - as every handler
@@ -106,7 +107,7 @@ class LineWriter(logging.Handler):
         )
 
     def _write(self, content: bytes) -> None:
-        """Write all of it; what stderr does not take, since its reader has gone or a disk is full, is lost."""
+        """Write all content; drop it if the reader of stderr has gone or a disk is full."""
         if self._stream is None:
             return
         with suppress(OSError, ValueError):
@@ -120,7 +121,7 @@ def _write_all(file: int, content: bytes) -> None:
     while content:
         try:
             content = content[os.write(file, content) :]
-        except BlockingIOError:  # whoever started us made it so
+        except BlockingIOError:  # the parent process made stderr non-blocking
             room = select.poll()
             room.register(file, select.POLLOUT)
             room.poll()

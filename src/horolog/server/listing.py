@@ -1,4 +1,4 @@
-"""Everything of a kind that the broker has, page by page, for admin tools."""
+"""List everything of a kind that the broker has, page by page, for admin tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _READS = 16  # messages that are read at a time
 
 
 async def topics(engine: RunningEngine) -> AsyncIterator[TopicView]:
-    """All topics, by name."""
+    """Yield all topics, by name."""
     after = ""
     while True:
         found: list[TopicView] = await engine.submit(ListTopics(after, with_pending=False))
@@ -30,7 +30,7 @@ async def topics(engine: RunningEngine) -> AsyncIterator[TopicView]:
 
 
 async def groups(engine: RunningEngine) -> AsyncIterator[GroupView]:
-    """All consumer groups, by name."""
+    """Yield all consumer groups, by name."""
     after = ""
     while page := await _page(engine, after):
         for group in page:
@@ -44,13 +44,13 @@ async def _page(engine: RunningEngine, after: str) -> list[GroupView]:
 
 
 async def known_group(engine: RunningEngine, name: str) -> GroupView:
-    """A consumer group; GROUP_NOT_FOUND."""
+    """Return a consumer group; raise GROUP_NOT_FOUND if there is none."""
     group: GroupView = await engine.submit(FindGroup(check_group(name)))
     return group
 
 
 async def lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list[Lag]:
-    """Ask for the lag of all these groups and topics, a turn's worth at a time."""
+    """Return the lag of all these (group, topic) pairs, asking for as many as fit into a turn."""
     found: list[Lag] = []
     while rest := list(pairs[len(found) :]):
         some: list[Lag] = await engine.submit(CountLags(rest))
@@ -62,7 +62,10 @@ async def lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list[
 async def stored_ms(
     engine: RunningEngine, topic: str, offsets: Sequence[tuple[int, int]]
 ) -> list[int]:
-    """When the messages at these (queue, offset) became visible; 0: there is none, or no longer."""
+    """Return when the messages at these (queue, offset) became visible, in epoch ms.
+
+    0: there is no message, or no longer.
+    """
     found: list[int] = []
     for first in range(0, len(offsets), _READS):
         some = offsets[first : first + _READS]

@@ -1,4 +1,4 @@
-"""Logs of the process: stderr, one line an event, never one per message.
+"""Logs of the process: stderr, one line for each event, never one for each message.
 
 A line is `time level logger event key=value …`, or with `--log-format json` one JSON object:
 
@@ -6,9 +6,10 @@ A line is `time level logger event key=value …`, or with `--log-format json` o
      "message": "starting data_dir=horolog-data clock=system flush=sync",
      "fields": {"data_dir": "horolog-data", "clock": "system", "flush": "sync"}}
 
-`fields` are what the event names as `key=value`, numbers as numbers; `exception`, where there is one, is the traceback
-as one string.  Nothing is written to a file, so nothing has to be rotated: whoever starts the broker owns stderr.
-Whoever logs does not wait for a stderr that is not read (`line_writer`).
+`fields` has the values that the event names as `key=value`, numbers as numbers; `exception`, where
+there is one, is the traceback as one string.  Nothing is written to a file, so there is nothing to
+rotate: the process that starts the broker owns stderr.  Code that logs does not wait for a stderr
+that is not read (`line_writer`).
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from horolog.units import format_time_ms
 
 LogFormat = Literal["plain", "json"]
 _crash = logging.getLogger("horolog.crash")
-# A place of a value in an event's text, and the key before it if it has one.
+# The place of a value in an event's text, and the key before it if it has one.
 _PLACE = re.compile(r"(?:(?<!\S)([a-z][a-z_-]*)=)?%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]")
 
 
 class LineFormatter(logging.Formatter):
-    """One line per record, UTC with milliseconds.
+    """Formats a record as one line, UTC with milliseconds.
 
     A traceback follows only where an exception was logged.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line of a record."""
         at = format_time_ms(int(record.created * 1_000))
         text = record.getMessage().replace("\n", "\\n")
         line = f"{at} {record.levelname.lower():<8} {record.name} {text}"
@@ -47,10 +48,10 @@ class LineFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per record, on one line whatever it holds."""
+    """Formats a record as one JSON object, always on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line of a record."""
         event: dict[str, Any] = {
             "time": format_time_ms(int(record.created * 1_000)),
             "level": record.levelname.lower(),
@@ -65,7 +66,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Values that the event's text names: "data_dir=%s" → {"data_dir": …}."""
+    """Return the values that the event's text names: "data_dir=%s" → {"data_dir": …}."""
     if not isinstance(record.msg, str) or not isinstance(record.args, tuple):
         return {}
     keys = [found[1] for found in _PLACE.finditer(record.msg.replace("%%", ""))]
@@ -79,9 +80,9 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def configure_logs(level: str, form: LogFormat = "plain") -> None:
-    """Send everything of `level` and above to stderr; libraries only from `warning` on.
+    """Send records of `level` and above to stderr; those of libraries from `warning` on.
 
-    With "json" what would end a thread or the process with a traceback is an event as well.
+    With "json", an exception that ends a thread or the process is logged as an event too.
     """
     handler = LineWriter(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter())
@@ -103,7 +104,7 @@ def _log_crash(
 
 def _log_thread_crash(crash: threading.ExceptHookArgs) -> None:
     if crash.exc_value is None:
-        return  # the interpreter is at its end
+        return  # the interpreter shuts down
     name = crash.thread.name if crash.thread is not None else "?"
     _crash.critical(
         "not caught thread=%s",

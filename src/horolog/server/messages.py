@@ -1,9 +1,10 @@
-"""Recall, reschedule and find messages wherever they rest: all doors ask here.
+"""Recall, reschedule and find messages, wherever they rest; all doors use this module.
 
-The core decides.  It knows what waits on the disk, near or far, sent or adopted, what is not filed yet, and what was
-handed over; what a tier holds elsewhere it knows by counts alone.  So where that could matter it answers
-`LookElsewhere` and changes nothing: then the tier is read (`server.running.TierReader`), and the core is asked again with
-what was found there.  It answers so once more if something has gone there in between.
+The core decides.  It knows the messages that wait on the disk, near or far, sent or adopted, that
+are not filed yet, and that were handed over; of messages in a tier it knows only counts.  Where a
+tier could matter, the core answers `LookElsewhere` and changes nothing.  Then the tier is read
+(`server.running.TierReader`), and the core is asked again with the rows that were found.  It
+answers `LookElsewhere` again if more messages have gone to the tier in between.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ _TRIES_MAX = 8  # times that the tier is read while messages go there or come ba
 
 
 async def recall(engine: TieredEngine, command: Recall) -> Recalled:
-    """The truth about one message; IN_TIER if it may be in a tier that cannot be read."""
+    """Recall one message; raise IN_TIER if it may be in a tier that cannot be read."""
     found: Recalled = await _decided(engine, command)
     return found
 
 
 async def recall_within_second(engine: TieredEngine, command: Recall) -> list[Recalled]:
-    """The same of every message with that id that is due in the same second, as RocketMQ's timers count them.
+    """Recall every message with an id that is due in the same second, as RocketMQ's timers count.
 
-    Such a second ends with a full one, which belongs to it.
+    Such a second ends at a full second, and includes it.  IN_TIER as in `recall`.
     """
     exact = await recall(engine, command)
     if exact.status is not RecallStatus.NOT_FOUND:
@@ -69,7 +70,7 @@ async def recall_within_second(engine: TieredEngine, command: Recall) -> list[Re
 
 
 async def reschedule(engine: TieredEngine, command: Reschedule) -> Rescheduled:
-    """A message that is due at another time now; IN_TIER as above."""
+    """Change the due time of a message; IN_TIER as in `recall`."""
     done: Rescheduled = await _decided(engine, command)
     return done
 
@@ -94,9 +95,10 @@ def _tier_of(engine: TieredEngine, answer: LookElsewhere) -> TierReader:
 
 
 async def recall_many(engine: TieredEngine, command: RecallMany) -> RecalledMany:
-    """Recall a window: the rows of the tier first, then what waits here.  Gives how many those were; IN_TIER as above.
+    """Recall a window, the rows in the tier first, then the core's messages; return counts.
 
-    What comes back from the tier meanwhile is found here; what goes there meanwhile is looked for again.
+    Messages that come back from the tier meanwhile are recalled by the core; the tier is read again
+    for messages that go there meanwhile.  IN_TIER as in `recall`.
     """
     here: RecalledMany | LookElsewhere = await engine.submit(command)
     if isinstance(here, RecalledMany):
@@ -114,7 +116,7 @@ async def recall_many(engine: TieredEngine, command: RecallMany) -> RecalledMany
         if isinstance(here, LookElsewhere):
             continue
         if command.dry_run and places != await tier.places(command):
-            continue  # something may have been counted twice, or not at all
+            continue  # a message may have been counted twice, or not at all
         counts = zip(astuple(done), astuple(here), strict=True)
         return RecalledMany(*(there + n for there, n in counts))
     raise refused(
@@ -128,7 +130,7 @@ async def recall_many(engine: TieredEngine, command: RecallMany) -> RecalledMany
 async def _with_count(
     asked: Awaitable[RecalledMany | LookElsewhere], cancelled: int, tier: str
 ) -> RecalledMany | LookElsewhere:
-    """The answer; a refusal says what was done in the tier before it."""
+    """Return the core's answer; add to a refusal how many the tier has recalled before."""
     try:
         return await asked
     except HorologError as error:
@@ -139,9 +141,10 @@ async def _with_count(
 
 
 async def recall_by_key(engine: TieredEngine, command: RecallByKey) -> list[Recalled]:
-    """What became of every message with a key; IN_TIER as above, and nothing is changed then.
+    """Recall every message with a key, and return what became of each.
 
-    The core decides all that it knows in one step; what may be in the tier is recalled one by one.
+    The core decides about all messages that it knows in one step; messages that may be in the tier
+    are recalled one by one.  IN_TIER as in `recall`, and then nothing is changed.
     """
     wanted: list[tuple[str, int]] = []
     if engine.offloads is not None:
@@ -157,7 +160,10 @@ async def recall_by_key(engine: TieredEngine, command: RecallByKey) -> list[Reca
 
 
 async def find(engine: TieredEngine, query: FindMessages) -> list[FoundMessage]:
-    """Messages with an id or key; IN_TIER as above.  By id the tier is asked about what the core does not know."""
+    """Return messages with an id or key; IN_TIER as in `recall`.
+
+    By id, the tier is asked only if the core knows no such message.
+    """
     here: list[FoundMessage] = await engine.submit(query)
     if engine.offloads is None or (query.message_id and here):
         return here
@@ -167,7 +173,10 @@ async def find(engine: TieredEngine, query: FindMessages) -> list[FoundMessage]:
 
 
 async def topics_with(engine: TieredEngine, message_id: str) -> list[str]:
-    """Topics that know an id, by name; the tier is asked if none does here.  IN_TIER as above."""
+    """Return the topics that know an id, by name; the tier is asked if the core knows none.
+
+    IN_TIER as in `recall`.
+    """
     found: list[str] = []
     after: str | None = ""
     while after is not None:
@@ -180,7 +189,7 @@ async def topics_with(engine: TieredEngine, message_id: str) -> list[str]:
 
 
 async def show(engine: TieredEngine, query: ShowMessage) -> MessageHistory:
-    """Everything that is known of the messages with an id; IN_TIER as for `find`."""
+    """Return everything that is known of the messages with an id; IN_TIER as in `find`."""
     here: MessageHistory = await engine.submit(query)
     if engine.offloads is None:
         return here
@@ -200,9 +209,10 @@ async def show(engine: TieredEngine, query: ShowMessage) -> MessageHistory:
 async def _with_offload(
     engine: TieredEngine, topic: str, history: MessageHistory
 ) -> MessageHistory:
-    """The same with the instant at which its message went to the tier.
+    """Return the history with the time at which its message went to the tier.
 
-    The core counts what waits there by hour, topic and offload, so it is known where one offload alone has that hour.
+    The core counts the messages in the tier by hour, topic and offload, so the time is known only
+    if a single offload has messages of that hour and topic.
     """
     there = [each.due_ms for each in history.messages if each.state is MessageState.IN_TIER]
     if len(there) != 1:

@@ -1,7 +1,7 @@
-"""Opening a data directory: its lock, its `meta`, and the shard in it.
+"""Open a data directory: its lock, its `meta` file, and the shard in it.
 
-`meta` is JSON, written once: format version, log id, shards, clock kind, segment bytes.  What it fixes cannot be
-changed by a later start (a cluster setting, not a node setting).
+`meta` is JSON, written once: format version, log id, shards, clock kind, segment bytes.  A later
+start cannot change these (cluster settings, not node settings).
 """
 
 from __future__ import annotations
@@ -40,14 +40,20 @@ from horolog.storage.meta import (
     parse_meta,
 )
 
-_OWN_NAMES = ("lock", "meta.tmp", NAME, LAST_NAME, SHARD)  # what may be there before `meta` is
+_OWN_NAMES = (
+    "lock",
+    "meta.tmp",
+    NAME,
+    LAST_NAME,
+    SHARD,
+)  # may be there before `meta` is
 _NO_DIRECTORY_SYNC = (
     "%s is on a file system that can sync no directory: a power cut of the machine that has the disk may take away "
     "the names of new files, and what is in them"
 )
 _log = logging.getLogger("horolog.server")
 ClockKind = Literal["system", "simulated"]
-_META_IS_WRONG = (  # as it may be, when a start is refused so
+_META_IS_WRONG = (  # errors of a start that a flipped bit in `meta` may cause
     ErrorCode.DIRECTORY_FOREIGN,
     ErrorCode.CLOCK_MISMATCH,
     ErrorCode.VERSION_UNSUPPORTED,
@@ -56,7 +62,10 @@ _META_IS_WRONG = (  # as it may be, when a start is refused so
 
 
 def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_BYTES) -> Meta:
-    """Read `meta`, or write it into an empty directory; VERSION_UNSUPPORTED, CLOCK_MISMATCH, DIRECTORY_FOREIGN."""
+    """Read `meta`, or write it into an empty directory.
+
+    Raise VERSION_UNSUPPORTED, CLOCK_MISMATCH or DIRECTORY_FOREIGN.
+    """
     try:
         meta = parse_meta(read_file(storage, "meta"))
     except FileNotFoundError:
@@ -109,12 +118,13 @@ async def open_engine(
     start_ms: int | None = None,
     note: CrashNote | None = None,
 ) -> Engine:
-    """Open (or make) a data directory and start its engine; `await engine.stop()` when done.
+    """Open or create a data directory and start its engine; `await engine.stop()` when done.
 
-    segment_bytes  only for a new directory
-    start_ms       wall time at which a simulated clock begins; by default it goes on where it was, but never
-                   before the system's now at the first start
-    note           of a process of its own: how the last one ended, and this one, if a signal ends it
+        segment_bytes  only for a new directory
+        start_ms       wall time at which a simulated clock begins; by default it goes on where it was,
+                       but never before the system's now at the first start
+    note           of a process of its own: tells how the last process ended, and records a
+                       signal that ends this one
     """
     lock = DirectoryLock(data_dir)
     try:
@@ -130,10 +140,10 @@ async def open_engine(
         meta, now, opened = found
         opened.report += report
         if not storage.syncs_directories:
-            # It has tried: `open_shard` syncs the directory itself.
+            # `open_shard` has synced the directory, so the answer is known.
             _log.warning(_NO_DIRECTORY_SYNC, data_dir)
         if isinstance(now, SimulatedClock) and start_ms is None:
-            # A broker that was killed while its clock was moved was further than it had written down.
+            # A broker killed while its clock was moved was further than the clock file says.
             now.step_wall(max(0, opened.broker.shard.store_ms - now.wall_ms()))
         engine = Engine(opened, storage, now, flush)
         _add_makers(engine, Source(storage, data_dir, SHARD, meta.log_id, meta.segment_bytes))
@@ -160,7 +170,7 @@ def _open(
     meta = open_meta(storage, clock, segment_bytes)
     now: Clock = SystemClock()
     if clock == "simulated":
-        # Before anything is read: what is left of a lease is counted by this clock.
+        # Before the shard is read: the rest of a lease is counted by this clock.
         begin_ms = max(SystemClock().wall_ms(), clock_was(storage, report))
         now = SimulatedClock(begin_ms if start_ms is None else start_ms)
     opened = open_shard(
@@ -175,7 +185,7 @@ def _open(
 
 
 def _add_makers(engine: Engine, source: Source) -> None:
-    """What makes, or takes over, files of a data directory: backups, offloads, adoptions."""
+    """Add the parts that make or adopt files of a data directory: backups, offloads, adoptions."""
     engine.backups = Backups(engine, source)
     engine.offloads = Offloads(engine, engine.broker.shard.tier, source.data_dir)
     place = ShardFiles(source.storage, source.shard, source.log_id)
@@ -183,7 +193,7 @@ def _add_makers(engine: Engine, source: Source) -> None:
 
 
 def _how_it_ended(storage: Storage, note: CrashNote | None) -> list[str]:
-    """What a signal that ended the last process wants to be told and done."""
+    """Report the signal that ended the last process; after a bus error replace unreadable files."""
     said = note.begin() if note is not None else ""
     if not said:
         return []

@@ -1,4 +1,4 @@
-"""The parts of a broker process: the engine, and the doors of clients."""
+"""Build the parts of a broker process: the engine, and the doors of clients."""
 
 from __future__ import annotations
 
@@ -22,31 +22,34 @@ log = logging.getLogger("horolog.server")
 
 
 class Reloaded(Protocol):
-    """What SIGHUP is for."""
+    """A part that reads its files again when the process gets SIGHUP."""
 
     def reload(self) -> None:
-        """Read files again; CONFIG if they cannot be used, and what was read before stays."""
+        """Read the files again.
+
+        Raise CONFIG if they cannot be used; the contents read before stay in use.
+        """
         ...
 
 
 class Door(KnowsClients, Protocol):
-    """A front end with one port, or several."""
+    """A front end with one port or several."""
 
     async def open(self) -> dict[str, int]:
-        """Open the ports; gives their real numbers by the names of their settings: `grpc-port`."""
+        """Open the ports; return the real ports by the names of their settings: `grpc-port`."""
         ...
 
     def reload(self) -> None:
-        """Read the files of the certificate again; CONFIG if they cannot be used."""
+        """Read the files of the certificate again; raise CONFIG if they cannot be used."""
         ...
 
     async def stop(self, grace_s: float, /) -> None:
-        """Close the ports; requests under way have `grace_s` seconds."""
+        """Close the ports; requests under way have `grace_s` seconds to end."""
         ...
 
 
 def print_ready(line: str) -> None:
-    """Print the line to stdout; a reader that has gone, or a full disk under it, ends no broker."""
+    """Print the line to stdout; a closed pipe or a full disk does not end the broker."""
     try:
         print(line, flush=True)
     except OSError as error:
@@ -56,12 +59,13 @@ def print_ready(line: str) -> None:
 
 @dataclass(frozen=True)
 class Parts:
-    """How the parts are made; tests put fakes here.
+    """The functions that make the parts of a broker; tests pass fakes.
 
-    make_doors  the third argument is a bound socket for the broker's port, where that is a free one: messages name
-                it from the first on; the fourth says who may do what
-    make_exposition  of metrics; None: there are none
-    promote          fetches what is due soon and nobody has promoted; None: nobody does
+    make_doors  the third argument is a bound socket of the broker's port if that is 0, since
+                    messages name the port from the first on; the fourth checks permissions
+        say         prints the ready line
+        make_exposition  makes the metrics; None: there are none
+        promote          fetches messages of the tier that are due soon; None: nothing fetches them
     """
 
     open_engine: Callable[[Settings], Awaitable[RunningEngine]]
@@ -72,7 +76,10 @@ class Parts:
 
 
 def real_parts(promote: Promote | None = None) -> Parts:
-    """Engine and doors; what they need is imported when they are made, because it is large."""
+    """Return the functions that make the engine and the doors of a real broker.
+
+    The modules of the parts are imported when the parts are made, because they are large.
+    """
     return Parts(_open_engine, _make_doors, make_exposition=_make_exposition, promote=promote)
 
 

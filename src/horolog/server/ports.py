@@ -1,4 +1,4 @@
-"""Listening ports, of doors and of the admin API: bound at once, or an error that names the flag."""
+"""Open listening ports, for doors and the admin API, with errors that name the flag."""
 
 from __future__ import annotations
 
@@ -11,20 +11,25 @@ _BACKLOG = 2_048
 
 
 def port_in_use(flag: str, port: int, why: str) -> HorologError:
-    """The error for a port that cannot be had; it names the flag and the way out."""
+    """Build the error for a port that cannot be opened; it names the flag and suggests port 0."""
     return refused(
         flag, f"port {port} cannot be opened ({why}); 0 takes a free one", code=ErrorCode.CONFIG
     )
 
 
-# The address is to blame for these, whichever port comes first; EINVAL: link-local, and without its interface.
+# These errors are about the address, not the port.  EINVAL: a link-local address without its
+# interface.
 _ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL})
 
 
 def bind(host: str, port: int, flag: str) -> socket.socket:
-    """A bound TCP socket; a port that is taken or not allowed is CONFIG and names `flag`, an address `--host`."""
+    """Return a bound TCP socket that listens.
+
+    Raise CONFIG: a port that is in use or not allowed names `flag`, a wrong address names `--host`.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named, or asyncio's own loop leaves Nagle's algorithm on, and a second small answer waits 40 ms for an ack.
+    # With IPPROTO_TCP named, asyncio's own loop turns Nagle's algorithm off; otherwise a second
+    # small answer waits 40 ms for an ack.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,8 +1,8 @@
-"""How many messages topics got and groups consumed: in the last minute, hour and day.
+"""Count the messages that topics got and groups consumed in the last minute, hour and day.
 
-Nothing on the way of a message counts for this.  The broker knows totals anyway (queue offsets, committed offsets),
-and once a minute they are looked at, if the log has grown since.  So figures are of whole minutes, and begin with
-this start of the broker.
+No message costs anything for this.  The broker knows totals anyway (queue offsets, committed
+offsets); once a minute they are read, if the log has grown since.  So figures are of whole minutes,
+and begin with the start of the broker.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _At = TypeVar("_At", int, float)
 MINUTE_S = 60
 _HOUR_S = 3_600
 _DAY_S = 86_400
-_FINEST_S = 5  # looks that follow each other more quickly, as a dashboard asks, are one
+_FINEST_S = 5  # looks that follow each other more quickly, as a dashboard makes them, count as one
 
 
 class Rate(NamedTuple):
-    """Messages of a time that has just passed."""
+    """Messages of a recent period: how many, and how many a second."""
 
     sum: int
     a_second: float
 
 
 class Recent(NamedTuple):
-    """The same of three times."""
+    """The rates of the last minute, hour and day."""
 
     minute: Rate
     hour: Rate
@@ -51,9 +51,9 @@ class Day(NamedTuple):
 
 
 class Meter:
-    """Growth of one total.  Only what has grown is kept: an hour of looks, and 24 hours.
+    """Growth of one total, in an hour of looks and in 24 hours.
 
-    Most topics of many are quiet, so one that has not grown holds nothing.
+    Most topics of many are quiet, so a total that has not grown keeps no entries.
     """
 
     __slots__ = ("_hours", "_minutes", "total")
@@ -64,11 +64,11 @@ class Meter:
         self._hours: list[tuple[int, int]] | None = None
 
     def look(self, total: int, now_s: float) -> None:
-        """The total is that now."""
+        """Record the present total, and how much it has grown."""
         grown = total - self.total
         self.total = total
         if grown <= 0:
-            return  # a group that was set back has consumed nothing
+            return  # the offsets of a group that was reset are not consumption
         self._forget(now_s)
         self._minutes = self._minutes or []
         self._hours = self._hours or []
@@ -76,7 +76,7 @@ class Meter:
         _add(self._hours, int(now_s // _HOUR_S), grown, 1)
 
     def recent(self, now_s: float) -> Recent:
-        """What came in the last minute, hour and day."""
+        """Return the growth in the last minute, hour and day."""
         self._forget(now_s)
         minutes = self._minutes or []
         minute = sum(n for at_s, n in minutes if at_s > now_s - MINUTE_S)
@@ -95,7 +95,7 @@ class Meter:
 
 
 def _add(entries: list[tuple[_At, int]], at: _At, grown: int, finest: int) -> None:
-    """To the newest entry, or as a new one if that is `finest` ago."""
+    """Add growth to the newest entry, or as a new entry if the newest is `finest` old."""
     if entries and at - entries[-1][0] < finest:
         at, before = entries.pop()
         grown += before
@@ -103,28 +103,28 @@ def _add(entries: list[tuple[_At, int]], at: _At, grown: int, finest: int) -> No
 
 
 class Totals:
-    """A total at midnights."""
+    """A total at the last two midnights, and now."""
 
     def __init__(self) -> None:
-        self._mornings: list[tuple[int, int]] = []  # (day, total when it began), of two days
+        self._mornings: list[tuple[int, int]] = []  # (day, total when the day began), of two days
         self._now = 0
 
     def look(self, total: int, wall_ms: int) -> None:
-        """The total is that now."""
+        """Record the present total."""
         day = wall_ms // 1000 // _DAY_S
         if not self._mornings or self._mornings[-1][0] < day:
             self._mornings = [*self._mornings[-1:], (day, total)]
         self._now = max(total, self._now)
 
     def day(self) -> Day:
-        """The totals at the last two midnights, and now."""
+        """Return the totals at the last two midnights, and now."""
         if not self._mornings:
             return Day(0, 0, 0)
         return Day(self._mornings[0][1], self._mornings[-1][1], self._now)
 
 
 class Rates:
-    """Looks at the broker once a minute, between `start` and `stop`."""
+    """Reads totals from the broker once a minute, between `start` and `stop`."""
 
     def __init__(self, engine: RunningEngine) -> None:
         self._engine = engine
@@ -137,22 +137,22 @@ class Rates:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to read totals."""
         self._task = asyncio.ensure_future(self._look_on())
 
     async def stop(self) -> None:
-        """Look no more."""
+        """Stop reading totals."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
 
     def puts(self, topic: str = "") -> Recent:
-        """What came into a topic; without, into all of them."""
+        """Return the messages that came into a topic; "": into all topics."""
         return self._recent(topic)
 
     def gets(self, topic: str = "", group: str = "") -> Recent:
-        """What a group consumed of a topic; without, all of all."""
+        """Return the messages that a group consumed of a topic; "": all groups of all topics."""
         return self._recent((topic, group))
 
     def _recent(self, key: Hashable) -> Recent:
@@ -174,7 +174,7 @@ class Rates:
             await asyncio.sleep(MINUTE_S)
 
     async def look(self) -> None:
-        """Take the totals of now."""
+        """Read the present totals from the broker."""
         async with self._looking:
             await self._look()
 
@@ -187,7 +187,7 @@ class Rates:
         self._seen = set()
         wall_ms = self._engine.clock.wall_ms()
         stored, whole = await self._look_at_topics(first=first)
-        put = stored + view.pending + view.recalled  # what was put and waits, or waits no more
+        put = stored + view.pending + view.recalled  # put: visible, pending, or recalled
         self._note("", put)
         self.puts_of_day.look(put, wall_ms)
         consumed = await self._look_at_groups(set() if first else whole)
@@ -197,7 +197,7 @@ class Rates:
             del self._meters[key]
 
     async def _look_at_topics(self, *, first: bool) -> tuple[int, set[str]]:
-        """How many messages topics have had, and which still have all of them."""
+        """Return how many messages topics have had, and which topics still have all of them."""
         stored, whole = 0, set()
         async for topic in listing.topics(self._engine):
             total = sum(topic.queue_offsets)
@@ -209,9 +209,9 @@ class Rates:
         return stored, whole
 
     async def _look_at_groups(self, whole: set[str]) -> int:
-        """How many messages groups have consumed.
+        """Return how many messages groups have consumed.
 
-        whole  topics of which a group that is new since the last look began at the first message
+        whole  topics in which a group that is new since the last look began at the first message
         """
         pairs: list[tuple[str, str]] = []
         async for group in listing.groups(self._engine):
@@ -225,7 +225,7 @@ class Rates:
         return sum(lag.consumed for lag in lags)
 
     def _note(self, key: Hashable, total: int, since: int | None = None) -> None:
-        """A total is that now; one that is new grows from now on, or has grown since it was `since`."""
+        """Record a total; the growth of a new one begins at `since`, or now if that is None."""
         self._seen.add(key)
         meter = self._meters.get(key)
         if meter is None:

@@ -1,7 +1,8 @@
-"""Where a consumer group goes on in a topic: reset to the beginning, the end, a time, or an offset of one queue.
+"""Reset where a consumer group goes on in a topic.
 
-A reset is a commit of offsets: all of them or none, and what was leased or consumed after them comes again.  4.x
-consumers keep offsets of their own, so those that are connected are told (`KnowsClients.tell_reset`).
+A reset leads to the beginning, the end, a time, or an offset of one queue.  It is a commit of
+offsets: all of them or none, and messages leased or consumed after them come again.  4.x consumers
+keep offsets of their own, so connected ones are notified (`KnowsClients.tell_reset`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from horolog.server.running import RunningEngine
 class End(Enum):
     """An end of a queue."""
 
-    EARLIEST = "earliest"  # what is kept
+    EARLIEST = "earliest"  # the oldest message that is kept
     LATEST = "latest"  # after the newest message
 
 
@@ -31,7 +32,7 @@ class QueueOffset(NamedTuple):
 
 
 class ResetRow(NamedTuple):
-    """Where a group is in a queue, and where it shall go on."""
+    """The offset of a group in a queue, before and after a reset."""
 
     queue_id: int
     from_offset: int
@@ -45,9 +46,9 @@ async def plan_reset(
     to: End | QueueOffset | int,
     queue_id: int | None = None,
 ) -> list[ResetRow]:
-    """What a reset would change: to an end, an offset, or a time (epoch ms); of all queues, or of one.
+    """Plan a reset to an end, an offset, or a time (epoch ms), of all queues or of one.
 
-    GROUP_NOT_FOUND, TOPIC_NOT_FOUND; BAD_REQUEST for an offset that the queue does not have.
+    Raise GROUP_NOT_FOUND, TOPIC_NOT_FOUND; BAD_REQUEST for an offset that the queue does not have.
     """
     await engine.submit(FindGroup(group))
     view: TopicView = await engine.submit(DescribeTopic(topic, with_pending=False))
@@ -62,11 +63,11 @@ async def plan_reset(
 async def offsets_of(
     engine: RunningEngine, topic: TopicView, to: End | QueueOffset | int, queue_id: int | None
 ) -> dict[int, int]:
-    """Where a reset leads, as offsets by queue.
+    """Return the offsets by queue to which a reset leads.
 
-    to  an end, an offset of one queue, or a time (epoch ms): the first message that was stored then or later
+    to  an end, an offset of one queue, or a time (epoch ms): the first message stored then or later
 
-    BAD_REQUEST for a queue, or an offset, that the topic does not have.
+    Raise BAD_REQUEST for a queue, or an offset, that the topic does not have.
     """
     only = to.queue_id if isinstance(to, QueueOffset) else queue_id
     if only is not None and not 0 <= only < topic.queues:
@@ -89,7 +90,7 @@ async def offsets_of(
 
 
 async def reset(engine: RunningEngine, group: str, topic: str, rows: list[ResetRow]) -> None:
-    """Do what was planned."""
+    """Commit the offsets of a planned reset."""
     offsets = {row.queue_id: row.to_offset for row in rows}
     await engine.submit(CommitOffsets(group, topic, offsets, afresh=True))
 

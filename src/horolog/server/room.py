@@ -1,4 +1,4 @@
-"""What the log says of a disk that has no room: when messages begin to be refused, and when they are taken again."""
+"""Log when a full disk makes the broker refuse messages, and when they are accepted again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import logging
 from horolog.errors import HorologError
 
 _log = logging.getLogger("horolog")
-QUIET_MS = 60_000  # a disk at the edge tells no more often
+QUIET_MS = 60_000  # between two such warnings, for a disk at the edge
 
 
 class RoomLines:
-    """Looks once a turn; what does not last is told once in a while."""
+    """Checks once a turn whether messages are refused; logs changes, but not every short one."""
 
     def __init__(self) -> None:
-        self._refuses = False  # as the log says
+        self._refuses = False  # as the last log line says
         self._last_ms = -QUIET_MS
 
     def look(self, refusal: HorologError | None, mono_ms: int) -> None:
-        """Why messages are refused just now; None: they are taken."""
+        """Log a change; `refusal` is why messages are refused now, None: they are accepted."""
         refuses = refusal is not None
         if refuses is self._refuses or (refuses and mono_ms - self._last_ms < QUIET_MS):
             return

@@ -1,7 +1,8 @@
-"""What the clients of one address have taken of what all clients share, so that none of them takes it all.
+"""Limits for the clients of one address, so that no address uses up what all clients share.
 
-An address counts as a whole, and of IPv6 the network of 64 bits that one machine may have.  Behind a proxy all clients
-have its address; then they share among themselves (`--address-share 100`).
+All clients of an IPv4 address count together, and so do those of an IPv6 network of 64 bits, which
+one machine may have.  Behind a proxy all clients have the proxy's address; then the limit must be
+the whole (`--address-share 100`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _WHOLE = 100
 
 
 class Bounds:
-    """What one address may take, in the same unit as the whole of it.
+    """The limits of one address, each in the unit of the limit for all.
 
-    percent  of everything; 100: all
+    percent  of every limit; 100: all of it
     """
 
     def __init__(self, percent: int, connections: int, unfinished: int) -> None:
@@ -36,14 +37,14 @@ class Bounds:
 
 
 class Share:
-    """One address.
+    """What one address has in use.
 
     links       its connections
     under_way   bytes of its requests without an answer
-    requests    without an answer, but for those that wait for something to happen
-    unfinished  bytes of its requests that have not come to their end
-    polls       of its requests that wait for messages
-    is_stopped  whether nothing is read from it, because of them
+    requests    its requests without an answer, except those that wait for an event
+    unfinished  bytes of its unfinished requests
+    polls       its requests that wait for messages
+    is_stopped  nothing is read from the address, because of `under_way` or `requests`
     """
 
     __slots__ = (
@@ -66,20 +67,23 @@ class Share:
 
     @property
     def has_too_much(self) -> bool:
-        """Whether nothing more is to be read from it."""
+        """Whether the address is above a limit, so that reading must stop."""
         bounds = self.bounds
         return self.under_way > bounds.bytes_under_way or self.requests > bounds.requests
 
     @property
     def has_room(self) -> bool:
-        """Whether reading may go on."""
+        """Whether the address is below half of its limits, so that reading may go on."""
         bounds = self.bounds
         return (
             self.under_way <= bounds.bytes_under_way // 2 and self.requests <= bounds.requests // 2
         )
 
     def hold_poll(self) -> None:
-        """One more request waits for messages; TOO_MANY_REQUESTS if they are too many.  `polls` counts it till its end."""
+        """Count a request that begins to wait for messages; `polls` counts it until its end.
+
+        Raise TOO_MANY_REQUESTS if too many requests of the address wait already.
+        """
         if self.polls >= self.bounds.polls:
             raise refused(
                 "long_polling_timeout",
@@ -92,7 +96,7 @@ class Share:
 
 
 def key_of(address: str) -> str:
-    """Whom an address counts for."""
+    """Return the key of the share that an address belongs to."""
     try:
         found = ip_address(address)
     except ValueError:

@@ -1,7 +1,7 @@
-"""A clock that stands still until it is moved: every due time on the way is a moment of its own.
+"""Move a clock that otherwise stands still, stopping at every due time on the way.
 
-Messages are handed over when they are due, as with a clock that runs.  After 10 000 moments the clock makes at most
-as many more, at even distances: a century must end.
+Messages are handed over when they are due, as with a clock that runs.  After 10 000 stops the clock
+makes at most as many more, at equal distances: moving it by a century must end.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from horolog.server.loop import Engine
 
 CLOCK_NAME = "clock"  # where a simulated clock was when it was last moved: epoch ms as text
-_HOPS_MAX = 20_000  # moments at which an advance stops
-_HOPS_EXACT = 10_000  # so many of them wherever there is something to do
+_HOPS_MAX = 20_000  # stops of one advance, at most
+_HOPS_EXACT = 10_000  # after so many stops, the rest are at equal distances
 
 
 def clock_was(storage: Storage, report: list[str]) -> int:
-    """Where the simulated clock was when it was last moved; 0 if it never was, or if no time says so, which is told."""
+    """Return the simulated clock's time when it was last moved, in epoch ms; 0 if it never was.
+
+    An unreadable time counts as 0, and is added to `report`.
+    """
     try:
         content = read_file(storage, CLOCK_NAME)
     except FileNotFoundError:
@@ -39,9 +42,9 @@ def clock_was(storage: Storage, report: list[str]) -> int:
 
 
 async def advance(engine: Engine, by_ms: int) -> None:
-    """Move an engine's clock; returns when all that became due is handed over and committed.
+    """Move an engine's clock; return when everything that became due is handed over and committed.
 
-    BAD_REQUEST with a system clock, or a negative time.
+    Raise BAD_REQUEST for a system clock or a negative time.
     """
     clock = engine.clock
     if not isinstance(clock, SimulatedClock):
@@ -61,7 +64,9 @@ async def advance(engine: Engine, by_ms: int) -> None:
                 hop = min(hop, late.least_in_ms(hop))
             clock.advance(hop)
             by_ms -= hop
-            # What is done every few seconds is for time that passes: a year has three million checkpoints.
+            # Work of every few seconds is for real time that passes: a year would have three
+            # million checkpoints.  Only finished hours need some: they stay open, and in memory,
+            # until a checkpoint releases them.
             # Only hours that are over ask for some: they stay open, and in memory, until a checkpoint lets them go.
             over = engine.broker.shard.delay.near.finished(clock.wall_ms())
             checkpoints.hurries = by_ms > 0 and len(over) < FINISHED_HOURS_MAX
@@ -72,5 +77,5 @@ async def advance(engine: Engine, by_ms: int) -> None:
         checkpoints.hurries = False
     if engine.failed.done():
         raise HorologError(ErrorCode.DISK_FAILED, "the broker has failed")
-    # A clock that was moved does not go back at the next start, also if nothing was due on the way.
+    # A moved clock must not go back at the next start, even if nothing was due on the way.
     replace_file(engine.storage, "", CLOCK_NAME, b"%d\n" % clock.wall_ms())

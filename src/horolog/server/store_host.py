@@ -1,7 +1,7 @@
 """The IPv4 address and port that messages name as their store.
 
-4.x clients connect to it: Java's to look a message up by the broker's id of it, Go's orderly consumers to give a message up.
-So it must be one that other machines reach.
+4.x clients connect to the store host: Java clients to look a message up by the id that the broker
+gave it, Go's orderly consumers to give up a message.  So other machines must be able to reach it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from collections.abc import Callable
 from horolog.config import Settings
 
 _LOOPBACK = b"\x7f\0\0\1"
-_ELSEWHERE = ("192.0.2.1", 9)  # of documentation: nobody has it, and nothing is sent there
+_ELSEWHERE = (
+    "192.0.2.1",
+    9,
+)  # an address for documentation; nothing is sent to it
 
 
 def store_host(
@@ -21,10 +24,11 @@ def store_host(
     look_up: Callable[[str], bytes | None] | None = None,
     of_machine: Callable[[], bytes] | None = None,
 ) -> bytes:
-    """4 bytes of address and 4 of port: of the door that 4.x clients know.
+    """Return 4 bytes of address and 4 of port of the door that 4.x clients use.
 
-    The address is the advertised one, or what an advertised name stands for when the process starts; else that of
-    `host`; of a host that is all of the machine's addresses, the one that leads to others.
+    The address is the advertised one, or the one that an advertised name has when the process
+    starts; otherwise the address of `host`; if `host` means all addresses of the machine, the one
+    that has a route to other machines.
     """
     advertised = (look_up or _looked_up)(settings.advertised_host)
     address = advertised or _listens_at(settings.host, of_machine or _of_machine)
@@ -35,7 +39,7 @@ def store_host(
 def _listens_at(host: str, of_machine: Callable[[], bytes]) -> bytes:
     try:
         address = socket.inet_aton(host)
-    except OSError:  # of IPv6
+    except OSError:  # an IPv6 address
         return of_machine() if host == "::" else _LOOPBACK
     return address if any(address) else of_machine()
 
@@ -46,14 +50,14 @@ def _looked_up(name: str) -> bytes | None:
         return None
     try:
         return socket.inet_aton(socket.gethostbyname(name))
-    except (OSError, UnicodeError):  # unknown, or of IPv6 alone
+    except (OSError, UnicodeError):  # unknown, or only an IPv6 name
         return None
 
 
 def _of_machine() -> bytes:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(_ELSEWHERE)  # which only looks for a route
+            probe.connect(_ELSEWHERE)  # sends nothing; looks up a route
         except OSError:
             return _LOOPBACK
         return socket.inet_aton(probe.getsockname()[0])

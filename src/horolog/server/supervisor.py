@@ -1,12 +1,12 @@
-"""What a service manager is told: ready, reloading, stopping, a line of status, and that the core is alive.
+"""Notify the service manager: ready, reloading, stopping, a status line, and signs of life.
 
-systemd starts a unit with `Type=notify` with a datagram socket in NOTIFY_SOCKET, and with `WatchdogSec=` with
-WATCHDOG_USEC.  The protocol is sd_notify(3): lines of KEY=VALUE in one datagram.  Without these variables nothing is
-told and nothing runs.
+systemd starts a unit with `Type=notify` with a datagram socket in NOTIFY_SOCKET, and with
+`WatchdogSec=` with WATCHDOG_USEC.  The protocol is sd_notify(3): lines of KEY=VALUE in one
+datagram.  Without these variables nothing is sent and no task runs.
 
-The watchdog is fed only by answers of the core.  A loop that hangs feeds nothing because it runs nothing; a core that
-takes no turns, or whose log is not written, does not answer; so the watchdog fires, the process is ended with a
-trace of its threads, and a new start recovers from the directory.
+Only answers of the core feed the watchdog.  A loop that hangs sends nothing; a core that takes no
+turns, or whose log is not written, does not answer.  Then the watchdog fires, the process is ended
+with a trace of its threads, and a new start recovers from the directory.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from horolog.units import counted
 
 _log = logging.getLogger("horolog.supervisor")
 _BEATS = 3  # in the time after which the watchdog fires: one may be late, and one more lost
-_AGAIN_S = 1.0  # after a question without an answer, or sooner where the watchdog is quick
-_SEND_TIMEOUT_S = 1.0  # a service manager that does not read must not hold us up
+_AGAIN_S = 1.0  # seconds until the core is asked again, or sooner where the watchdog is quick
+_SEND_TIMEOUT_S = 1.0  # a service manager that does not read must not block the broker
 
 
 class Supervisor:
-    """Whoever started us, if it wants to be told.
+    """The service manager that started the process, if there is one.
 
-    address     of its socket; "": nobody is told
-    watchdog_s  how long it waits for a sign of life; 0: it does not
+    address     of its socket; "": there is none, and nothing is sent
+    watchdog_s  seconds it waits for a sign of life; 0: it does not wait for any
     """
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
@@ -45,7 +45,10 @@ class Supervisor:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> Supervisor:
-        """The one of this process; its variables are taken out, so that nobody we start speaks for us."""
+        """Read the service manager of this process from its environment.
+
+        The variables are removed, so that no child process notifies the service manager.
+        """
         address = environment.pop("NOTIFY_SOCKET", "")
         microseconds = environment.pop("WATCHDOG_USEC", "")
         whose = environment.pop("WATCHDOG_PID", "")
@@ -57,32 +60,35 @@ class Supervisor:
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody is told."""
+        """Whether there is a service manager."""
         return bool(self._address)
 
     # --- life -------------------------------------------------------------------------------------
 
     def starting(self, what: str) -> None:
-        """A status before it is ready."""
+        """Send a status before the broker is ready."""
         self._tell(f"STATUS={_line(what)}")
 
     def ready(self, engine: RunningEngine, view: BrokerView) -> None:
-        """Clients can connect; from now on the watchdog is fed."""
+        """Report that clients can connect, and start to feed the watchdog."""
         self._tell("READY=1", f"STATUS={_status(view)}")
         if self.is_there and self._watchdog_s > 0 and self._beating is None:
             self._beating = asyncio.get_running_loop().create_task(self._beat(engine))
 
     def reloading(self) -> None:
-        """Files are read again; `reloaded` follows."""
+        """Report that files are read again; call `reloaded` next."""
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
 
     def reloaded(self, problems: list[str]) -> None:
-        """They have been read, or not."""
+        """Report that the files have been read, with the problems of those that were refused."""
         lines = [f"STATUS=reload refused: {_line('; '.join(problems))}"] if problems else []
         self._tell("READY=1", *lines)
 
     def stopping(self, why: str = "") -> None:
-        """No more signs of life; the service manager counts the time that stopping may take."""
+        """Report that the broker stops, and feed the watchdog no more.
+
+        The service manager counts the time that stopping may take.
+        """
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
@@ -101,7 +107,7 @@ class Supervisor:
             await asyncio.sleep(pause_s)
 
     def _tell(self, *lines: str) -> None:
-        """One datagram; what cannot be told is logged once."""
+        """Send one datagram; log only the first of several failures in a row."""
         if not self._address:
             return
         try:
@@ -116,7 +122,7 @@ class Supervisor:
 
 
 async def _ask(engine: RunningEngine, within_s: float) -> BrokerView | None:
-    """The core's answer; None: it refused, or said nothing in this time."""
+    """Return the core's answer; None if it refused, or did not answer within `within_s` seconds."""
     with suppress(TimeoutError, HorologError):
         view: BrokerView = await asyncio.wait_for(engine.submit(DescribeBroker()), within_s)
         return view
@@ -124,7 +130,7 @@ async def _ask(engine: RunningEngine, within_s: float) -> BrokerView | None:
 
 
 def _status(view: BrokerView) -> str:
-    """One line for `systemctl status`."""
+    """Return the line that `systemctl status` shows."""
     text = f"serving, {counted(view.pending, 'message')} pending"
     if view.problems:
         return _line(f"{text}, {counted(len(view.problems), 'problem')}: {view.problems[0]}")
@@ -132,5 +138,5 @@ def _status(view: BrokerView) -> str:
 
 
 def _line(text: str) -> str:
-    """Text as one line: a line break would begin another variable."""
+    """Return text as one line: a line break would begin another variable."""
     return " ".join(text.split())

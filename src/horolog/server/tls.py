@@ -1,7 +1,7 @@
-"""TLS on connections whose first byte asks for it: the records are turned here, the socket stays the door's.
+"""TLS for connections whose first byte asks for it: converts records, and leaves the socket alone.
 
-A certificate comes from files (`--tls-cert`, `--tls-key`); when none is configured one is made for this process, and
-signed by itself: the RocketMQ clients that insist on TLS do not check it.
+A certificate comes from files (`--tls-cert`, `--tls-key`).  When none is configured, the process
+makes one and signs it itself: the RocketMQ clients that insist on TLS do not check it.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _READ_BYTES = 65_536
 
 
 class Tls:
-    """The server's end of one TLS connection: records in, plain bytes out, and the other way round.
+    """The server's end of one TLS connection: converts records to plain bytes and back.
 
-    established  whether the handshake is done
-    ended        whether the peer has broken, or ended, the connection: nothing more comes from it
+    established  the handshake is done
+    ended        the peer has broken or ended the connection: nothing more comes from it
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.established = self.ended = False
-        self._early: list[bytes] = []  # said before the handshake was done
+        self._early: list[bytes] = []  # plain bytes written before the handshake was done
 
     def take(self, records: bytes) -> bytes:
-        """Plain bytes of what has come, the last ones if `ended`; `to_write` may be owed after it."""
+        """Return the plain bytes of records, the last ones if `ended`; call `to_write` next."""
         self._incoming.write(records)
         found = []
         try:
@@ -51,7 +51,7 @@ class Tls:
                 self._early.clear()
             while piece := self._object.read(_READ_BYTES):
                 found.append(piece)
-            self.ended = True  # in due form
+            self.ended = True  # the peer closed the connection properly
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError:
@@ -59,23 +59,23 @@ class Tls:
         return b"".join(found)
 
     def give(self, plain: bytes) -> None:
-        """Turn plain bytes into records."""
+        """Convert plain bytes into records, for `to_write`."""
         if self.established:
-            with suppress(ssl.SSLError):  # of a connection that is broken
+            with suppress(ssl.SSLError):  # the connection is broken
                 self._object.write(plain)
         else:
             self._early.append(plain)
 
     def to_write(self) -> bytes:
-        """Records that are owed to the peer."""
+        """Return the records to be written to the peer."""
         return self._outgoing.read() if self._outgoing.pending else b""
 
 
 class Certificate:
-    """What connections that ask for TLS get: ALPN `h2`, TLS 1.2 or newer.
+    """The certificate of connections that ask for TLS: ALPN `h2`, TLS 1.2 or newer.
 
-    certificate, key  PEM files; CONFIG if they cannot be used.  Without, one is made when it is first needed
-    host              name or address that a certificate made here is for
+    certificate, key  PEM files; CONFIG if they cannot be used.  None: one is made when needed
+    host              name or address for which a certificate is made
     """
 
     def __init__(self, certificate: Path | None, key: Path | None, host: str) -> None:
@@ -91,11 +91,11 @@ class Certificate:
 
     @property
     def ends_s(self) -> float | None:
-        """When the file's certificate ends, epoch; None if there is none."""
+        """When the file's certificate ends, epoch seconds; None without a file."""
         return None if self._valid_s is None else self._valid_s[1]
 
     def invalidity(self, now_s: float) -> str:
-        """Why clients that check the file's certificate do not connect now; "" if its time is no reason."""
+        """Return why the file's certificate is not valid now, in a sentence; "" if it is valid."""
         if self._valid_s is None:
             return ""
         begins_s, ends_s = self._valid_s
@@ -106,7 +106,10 @@ class Certificate:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next connection.  OSError: the one made here could not be loaded."""
+        """The TLS context of the next connection.
+
+        Raises OSError if the certificate that the process made could not be loaded.
+        """
         if self._made is None:
             made = _new_context()
             _load_own(made, self._host)
@@ -114,9 +117,10 @@ class Certificate:
         return self._made
 
     def reload(self) -> bool:
-        """Read the files again, for connections to come; whether there are any.  CONFIG: the old ones stay.
+        """Read the files again, for later connections; return whether there are files.
 
-        It runs in the loop, so only regular files are read: the end of a pipe may never come.
+        Raise CONFIG if they cannot be used; the old certificate stays.  The method runs in the
+        loop, so only regular files are read: the end of a pipe may never come.
         """
         certificate, key = self._files
         if certificate is None:
@@ -129,7 +133,7 @@ class Certificate:
         return True
 
     def warn(self) -> None:
-        """Log it if other users of the machine can read the private key, and if the certificate is not valid now."""
+        """Warn if other users can read the private key, or the certificate is not valid now."""
         if why := self.invalidity(time.time()):
             _log.warning("%s", why)
         certificate, key = self._files
@@ -147,7 +151,7 @@ class Certificate:
 
 
 def _no_pass_phrase(certificate: Path, key: Path | None) -> str:
-    """Refuse a key that needs one: OpenSSL would ask for it on the terminal, and the broker stand still meanwhile."""
+    """Refuse a key with a pass phrase: OpenSSL would ask on the terminal, and block the broker."""
     raise _unusable(certificate, key, "the key has a pass phrase; write it without one")
 
 
@@ -160,7 +164,10 @@ def _unusable(certificate: Path, key: Path | None, why: str) -> HorologError:
 
 
 def _validity(certificate: Path) -> tuple[float, float] | None:
-    """From when until when the first certificate of a file is valid: the server's own.  None: it cannot be told."""
+    """Return from when until when a file's first certificate, the server's own, is valid.
+
+    None: its validity cannot be read.
+    """
     from cryptography import x509  # large, as below
 
     with suppress(OSError, ValueError):
@@ -182,7 +189,7 @@ def _new_context() -> ssl.SSLContext:
 
 def _load_own(context: ssl.SSLContext, host: str) -> None:
     certificate, key = self_signed(host)
-    # The ssl module reads files only; this one needs no disk, which may be full or read-only.
+    # The ssl module reads files only; a memory file needs no disk, which may be full or read-only.
     with os.fdopen(os.memfd_create("own.pem"), "wb") as chain:
         chain.write(key + certificate)
         chain.flush()
@@ -190,8 +197,8 @@ def _load_own(context: ssl.SSLContext, host: str) -> None:
 
 
 def self_signed(host: str) -> tuple[bytes, bytes]:
-    """Certificate and private key, as PEM."""
-    # Large, and needed only where no certificate is configured.
+    """Return a new certificate and its private key, as PEM."""
+    # cryptography is large, and needed only where no certificate is configured.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

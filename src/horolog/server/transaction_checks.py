@@ -1,11 +1,12 @@
-"""Who is asked what became of a transaction: between the core, which knows when, and the doors, who know whom.
+"""Have producers asked how a transaction ended: the core knows when, the doors know whom to ask.
 
-    the core   tells of checks that are due
-    a door     has a producer of the group: the half message is asked of the core, which counts the check
-    the core   answers when that is committed, and the producer is asked
-    a door     tells that a producer has come: the core looks again after what waits for one
+    the core   reports checks that are due
+    a door     has a producer of the group: the half message is requested of the core, which counts
+               the check
+    the core   answers when the count is committed, and the producer is asked
+    a door     reports that a producer has connected: the core looks at the checks that wait for one
 
-Nobody waits for a producer's answer here: it is a command like any other, of an end.
+Nothing waits here for a producer's answer: the answer is a command that ends the transaction.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ from horolog.protocol.transaction_commands import (
 from horolog.server.loop import Engine
 
 _log = logging.getLogger("horolog")
-_CAME_S = 0.2  # producers come together, after a start: they are told of together
+_CAME_S = 0.2  # producers come together after a start, so that the core looks once for many
 
 
 class Producers(Protocol):
     """The producers that are connected to a door.
 
-    on_came  called with a group when a producer of it has come
+    on_came  called with a group when a producer of the group has connected
     """
 
     on_came: Callable[[str], None]
 
     def has(self, due: CheckDue) -> bool:
-        """Whether one of its group that may be asked is connected."""
+        """Return whether a producer of the group that may be asked is connected."""
         ...
 
     def ask(self, check: TransactionCheck) -> bool:
-        """Ask one of its group what became of a transaction; False if there is none any more."""
+        """Ask a producer of the group how a transaction ended; return False if none is there."""
         ...
 
 
 class TransactionChecks:
-    """Passes checks on to the doors."""
+    """Passes checks to the doors, and producers' arrivals to the core."""
 
     def __init__(self, engine: Engine, doors: Sequence[Producers]) -> None:
         self._engine = engine

@@ -1,8 +1,9 @@
-"""Answers that peers do not take, of all doors together: a memory that grows with whoever asks and never reads.
+"""Limit the answers that peers have not read, of all doors together.
 
-A peer that reads leaves nothing here but for moments.  While all together have left too much, who has left anything
-gets no more large answers; at twice that nobody does.  Whoever then takes nothing for a while is cut off, and what it
-was owed is free.
+Clients that ask and never read would make this memory grow without bound.  A peer that reads has
+unread answers for moments only.  While the total is above its limit, a link with unread bytes gets
+no more large answers; at twice the limit no link does.  A link that then reads nothing for a while
+is cut off, which frees its answers.
 """
 
 from __future__ import annotations
@@ -19,41 +20,41 @@ _COUNT_PART = 4
 
 
 class Owed(Protocol):
-    """A connection that is owed answers."""
+    """A connection with answers to write."""
 
     @property
     def untaken(self) -> int:
-        """Bytes of answers that the peer has not taken."""
+        """Bytes of answers that the peer has not read."""
         ...
 
     def cut_off(self) -> None:
-        """End it now, whatever it is still owed."""
+        """End the connection at once, and drop the answers that are not written."""
         ...
 
 
 class Untaken:
-    """What all links have to give and could not.
+    """Counts the bytes that all links could not write yet.
 
-    links  the connections that are open
-    most   bytes of all together
+    links  the open connections
+    most   limit of bytes for all links together
     """
 
     def __init__(self, links: Set[Owed], most: int, *, link_most: int = UNTAKEN_BYTES_MAX) -> None:
         self._links = links
         self._most = most
         self._link_most = link_most
-        self._bytes = 0  # at least what there is: what was given since it was counted may be taken
-        self._counted = 0  # when it was
+        self._bytes = 0  # an upper bound: bytes given since the last count may have been read
+        self._counted = 0  # `_bytes` at the last count
         self._counted_ms = 0
-        self._stuck: dict[Owed, tuple[int, int]] = {}  # bytes, and since when they are not less
+        self._stuck: dict[Owed, tuple[int, int]] = {}  # unread bytes, and since when not fewer
 
     def gives(self, link: Owed, size: int) -> bool:
-        """Whether a link may give an answer of so many bytes; if so, it is counted."""
+        """Return whether a link may give an answer of `size` bytes; if so, count it."""
         untaken = link.untaken
         return untaken <= self._link_most and self._takes(size, 1 if untaken else 2)
 
     def has_room(self, size: int) -> bool:
-        """The same of an answer of which it is not known who gets it."""
+        """Return whether a link not yet known may get an answer of `size` bytes; count it if so."""
         return self._takes(size, 1)
 
     def _takes(self, size: int, times: int) -> bool:
@@ -71,7 +72,10 @@ class Untaken:
             self._bytes = self._counted = sum(link.untaken for link in self._links)
 
     def cut_off(self, now_ms: int) -> int:
-        """While there is too much: end links that have taken nothing for `UNTAKEN_STUCK_MS`; gives how many."""
+        """While the total is too large, end links not read from for `UNTAKEN_STUCK_MS`.
+
+        Return how many links were ended.
+        """
         if self._bytes > self._most:
             self._count(now_ms)
         if self._bytes <= self._most:
@@ -88,6 +92,6 @@ class Untaken:
                 if now_ms - since_ms >= UNTAKEN_STUCK_MS:
                     stuck.append(link)
         for link in stuck:
-            del self._stuck[link]  # it is among the links until its end was noticed
+            del self._stuck[link]  # a link stays among `_links` until its end is noticed
             link.cut_off()
         return len(stuck)

@@ -1,7 +1,8 @@
-"""Writing back early what a checkpoint will sync: the system begins while the files grow, not all at once at the end.
+"""Begin to write files to the disk early, before a checkpoint syncs them.
 
-What was filed since the last checkpoint, 64 MiB under load, otherwise goes to the disk when the checkpoint syncs it; and a
-sync of the log that falls into that time waits for all of it, 15 to 30 ms on a disk that else takes 0.3.
+Entries filed since the last checkpoint, 64 MiB under load, otherwise go to the disk when the
+checkpoint syncs them.  A sync of the log in that time waits for all of it: 15 to 30 ms on a disk
+where it takes 0.3 ms otherwise.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from horolog.server.jobs import Jobs
 from horolog.storage.api import Storage
 
 _log = logging.getLogger("horolog")
-_EVERY_BYTES = 4 * MIB  # of the log
-_PIECE_BYTES = 256 * KIB  # of a file; what is less costs more than it gains
-_PAGE = 4 * KIB  # what is not full yet would be written twice
+_EVERY_BYTES = 4 * MIB  # of the log, between two looks
+_PIECE_BYTES = 256 * KIB  # of a file; a smaller piece costs more than it gains
+_PAGE = 4 * KIB  # a page that is not full yet would be written twice
 
 
 class WriteBack:
-    """Has the system begin to write the files of near hours and far buffers, whenever the log has grown by 4 MiB.
+    """Has the system write files of near hours and far buffers whenever the log has grown by 4 MiB.
 
-    jobs  whose thread asks for it: the system may let it wait for the disk
+    jobs  the thread that asks the system, which may make the caller wait for the disk
     """
 
     def __init__(self, delay: DelayStore, storage: Storage, jobs: Jobs) -> None:
@@ -31,11 +32,11 @@ class WriteBack:
         self._storage = storage
         self._jobs = jobs
         self._is_busy = False
-        self._looked_at = 0  # log position
-        self._begun: dict[str, int] = {}  # bytes, by path; files without news are forgotten
+        self._looked_at = 0  # log position at the last look
+        self._begun: dict[str, int] = {}  # bytes begun, by path; only files with new bytes
 
     def look(self, log_end: int) -> None:
-        """After each turn: begin with what has come since the last time, if that is much."""
+        """Begin to write the bytes of large additions; the loop calls this after each turn."""
         if log_end - self._looked_at < _EVERY_BYTES or self._is_busy:
             return
         self._looked_at = log_end
@@ -56,7 +57,7 @@ class WriteBack:
             try:
                 file = self._storage.open(path)
             except FileNotFoundError:
-                continue  # its hour was over meanwhile
+                continue  # its hour has ended meanwhile
             try:
                 file.begin_write_back(first, length)
             finally:
@@ -65,6 +66,6 @@ class WriteBack:
     def _done(self, error: BaseException | None) -> None:
         self._is_busy = False
         if isinstance(error, HorologError):
-            _log.debug("write-back not begun: %s", error)  # the checkpoint tells what is wrong
+            _log.debug("write-back not begun: %s", error)  # the checkpoint reports the problem
         elif error is not None:
             raise error
