@@ -1,14 +1,14 @@
 """The doors of RocketMQ 4.x clients: name server and broker, over the remoting protocol.
 
-front, link, request        which handler gets which code; one connection, one request
-family, node                what a family of handlers is, and what families share
+front, link, request        the handler of each code; one connection; one request
+family, node                protocol of a family of handlers; state that families share
 produce, transactions       sends, recalls, half messages
-pull, pop, offsets          messages by offset and by lease, what is consumed
-retries, replies            what consumers failed on, what they reply
-clients, registry           heartbeats, and who is there by them
-assignments, locks          who consumes which queue
-routes, kv, kv_table        what the name server is asked
-access                      who may ask what
-administration              what admin tools ask: `topics`, `groups`, `members`, `presence`, `subscriptions`,
-`figures`, `settings`, `queries`, `resets`, `moved`, `pulled`
+pull, pop, offsets          messages by offset and by lease; committed offsets
+retries, replies            messages that consumers failed on; replies to requests
+clients, registry           heartbeats, and the connected clients that they register
+assignments, locks          which client consumes which queue
+routes, kv, kv_table        requests to the name server
+access                      which client may send which request
+administration              requests of admin tools: `topics`, `groups`, `members`, `presence`,
+`subscriptions`, `figures`, `settings`, `queries`, `resets`, `moved`, `pulled`
 """

@@ -1,8 +1,9 @@
-"""What each request of a 4.x client needs, and whether its sender has it.
+"""Check which rights a request of a 4.x client needs, and whether its sender has them.
 
-What stands in no table here only administrators may do: topics and groups, settings, figures, what others consume.
-Messages are read and sent back by log position, and old clients end transactions so, so what that needs is known when
-the message there has been looked at.
+Codes without an entry in `NEEDS` are for administrators only: topics and groups, settings, figures,
+the consumption of others.  Messages are read and sent back by log position, and old clients end
+transactions by log position, so the rights needed for these are known when the message there has
+been read.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from horolog.server.remoting.link import RemotingLink
 _PUB, _SUB = int(Right.PUB), int(Right.SUB)
 _EITHER = _PUB | _SUB
 Needs = tuple[Need, ...]
-NOBODYS: Needs = ()  # anybody with a key may ask
+NOBODYS: Needs = ()  # any client with a key may ask
 
 
 def _send(frame: Frame) -> Needs:
@@ -36,7 +37,10 @@ def _send_short(frame: Frame) -> Needs:
 
 
 def _end(frame: Frame) -> Needs:
-    """Old clients name no topic: it is looked up by the position of their half message."""
+    """Return the needs of ending a transaction; for old clients, which name no topic, none.
+
+    Their topic is looked up later, by the position of the half message.
+    """
     return NOBODYS if names_no_topic(frame) else _send(frame)
 
 
@@ -96,7 +100,7 @@ def _batch_ack(frame: Frame) -> Needs:
 
 
 def _body(frame: Frame) -> dict[str, Any]:
-    """The body as a JSON object; empty if it is none, which its handler refuses."""
+    """Return the body as a JSON object; empty if it is none, which the handler refuses."""
     try:
         found = orjson.loads(frame.body)
     except orjson.JSONDecodeError:
@@ -121,7 +125,7 @@ NEEDS: dict[int, Callable[[Frame], Needs]] = {
     Code.SEND_MESSAGE: _send,
     Code.SEND_MESSAGE_V2: _send_short,
     Code.SEND_BATCH_MESSAGE: _send_short,
-    Code.SEND_REPLY_MESSAGE: _anybody,  # to a client that waits for it, by its id
+    Code.SEND_REPLY_MESSAGE: _anybody,  # to a client that waits for the reply, by client id
     Code.SEND_REPLY_MESSAGE_V2: _anybody,
     Code.RECALL_MESSAGE: _send,
     Code.END_TRANSACTION: _end,
@@ -167,9 +171,9 @@ BY_POSITION = frozenset({Code.VIEW_MESSAGE_BY_ID, Code.CONSUMER_SEND_MSG_BACK})
 
 
 class RemotingAccess:
-    """The guard of the remoting doors.
+    """Checks the rights of requests at the remoting doors.
 
-    open_routes  topics whose routes anybody with a key may ask for, to make topics by them or to reply
+    open_routes  topics whose routes any client with a key may ask for, to make topics or to reply
     """
 
     def __init__(self, guard: Guard, open_routes: frozenset[str]) -> None:
@@ -177,7 +181,10 @@ class RemotingAccess:
         self._open_routes = open_routes
 
     def check(self, link: RemotingLink, frame: Frame) -> Identity:
-        """UNAUTHORIZED or FORBIDDEN, unless whoever sent this may ask it; gives who it is."""
+        """Return the identity of a request's sender.
+
+        Raise UNAUTHORIZED or FORBIDDEN unless the sender may make the request.
+        """
         is_route = frame.code == Code.GET_ROUTEINFO_BY_TOPIC
         if is_route and ACCESS_KEY not in frame.fields and self._guard.unsigned_routes:
             return _NOBODY
@@ -191,7 +198,7 @@ class RemotingAccess:
         return identity
 
     def may_send(self, link: RemotingLink, run: Alike) -> bool:
-        """Whether all of a run are signed, and may be sent; if not, each has to be checked by itself."""
+        """Return whether all sends of a run are signed and allowed; if not, check each alone."""
         fields = run.sample.fields
         if not run.shape.is_signed or ADDED_LATER in fields:
             return False
@@ -208,15 +215,15 @@ class RemotingAccess:
 
 
 def names_no_topic(frame: Frame) -> bool:
-    """Whether it is the end of a transaction, of a client that says its position only."""
+    """Return whether a request ends a transaction by position only, without a topic."""
     return frame.code == Code.END_TRANSACTION and not frame.fields.get("topic")
 
 
 def check_half(identity: Identity, name: str) -> None:
-    """FORBIDDEN if a transaction of this topic is not to be ended."""
+    """Raise FORBIDDEN unless the identity may end transactions of this topic."""
     identity.check((topic(name, _PUB),))
 
 
 def check_stored(identity: Identity, layout: bytes) -> None:
-    """FORBIDDEN if this message is of a topic that is not to be read."""
+    """Raise FORBIDDEN unless the identity may read the topic of this message."""
     identity.check((topic(topic_and_properties(layout)[0], _SUB),))

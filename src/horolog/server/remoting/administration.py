@@ -1,4 +1,4 @@
-"""All that admin tools ask, as families of handlers."""
+"""All families of handlers for admin tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horolog.server.remoting.topics import TopicCodes
 
 
 def admin_families(node: Node, rates: Rates) -> list[Family]:
-    """Handlers of what `mqadmin` and RocketMQ's dashboard ask."""
+    """Return the handlers of the requests of `mqadmin` and RocketMQ's dashboard."""
     return [
         TopicCodes(node, rates),
         GroupCodes(node, rates),

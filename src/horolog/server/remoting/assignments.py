@@ -1,4 +1,4 @@
-"""Which queues a client consumes, and how, where clients leave that to the broker."""
+"""Assign queues to consumers, for clients that leave that to the broker."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
-_MODES = "messageRequestModes"  # among a group's attributes: topic → mode
+_MODES = "messageRequestModes"  # key in a group's attributes; its value maps topic → mode
 
 
 class AssignmentCodes:
-    """QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE."""
+    """Handlers of QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.QUERY_ASSIGNMENT: self.assign,
             Code.SET_MESSAGE_REQUEST_MODE: self.set_mode,
         }
 
     async def assign(self, request: Request) -> Answer:
-        """The queues of a client, and whether it pulls or pops."""
+        """Return the queues of a client, and whether it pulls or pops them."""
         wanted = content(request.frame)
         topic, group = _text(wanted, "topic"), _text(wanted, "consumerGroup")
         view: TopicView = await self._node.engine.submit(DescribeTopic(topic, with_pending=False))
@@ -61,7 +61,7 @@ class AssignmentCodes:
         return Answer(body=orjson.dumps({"messageQueueAssignments": assigned}))
 
     async def set_mode(self, request: Request) -> Answer:
-        """Let a group pop the messages of a topic, or pull them; kept with the group."""
+        """Set whether a group pops or pulls messages of a topic; its attributes keep that."""
         wanted = content(request.frame)
         topic, group = check_topic(_text(wanted, "topic")), _text(wanted, "consumerGroup")
         mode = check_mode(wanted.get("mode"))
@@ -75,7 +75,7 @@ class AssignmentCodes:
 
 
 async def settings_of(engine: Engine, group: str) -> GroupSettings:
-    """The settings of a group; the usual ones where it is not there."""
+    """Return the settings of a group; the defaults if there is no such group."""
     try:
         view: GroupView = await engine.submit(FindGroup(group))
     except HorologError as error:
@@ -86,13 +86,13 @@ async def settings_of(engine: Engine, group: str) -> GroupSettings:
 
 
 def modes_of(settings: GroupSettings) -> dict[str, str]:
-    """How a group takes from topics, where that was set: topic → mode."""
+    """Return how a group takes messages from topics, where that was set: topic → mode."""
     found = settings.attributes.get(_MODES)
     return found if isinstance(found, dict) else {}
 
 
 def with_modes(settings: GroupSettings, modes: dict[str, str]) -> GroupSettings:
-    """Settings of a group that has these modes, which are kept among them and which no client knows."""
+    """Return group settings with these modes, in an attribute that no client knows."""
     if not modes:
         return settings
     return replace(settings, attributes={**settings.attributes, _MODES: modes})

@@ -1,4 +1,4 @@
-"""What clients do apart from messages: heartbeats, good-byes, and asking who else is in their group."""
+"""Handlers of heartbeats, unregistration, and questions about other clients of a group."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _SEEN = Answer(fields={"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "fa
 
 
 class ClientCodes:
-    """HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG."""
+    """Handles HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._changed: dict[str, None] = {}  # groups whose members are not told yet, in their order
+        self._changed: dict[str, None] = {}  # groups to notify, in the order they changed
         self._to_tell: deque[tuple[RemotingLink, str]] = deque()
         self._telling: asyncio.TimerHandle | None = None
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.HEART_BEAT: self.heartbeat,
             Code.UNREGISTER_CLIENT: self.unregister,
@@ -46,9 +46,10 @@ class ClientCodes:
         }
 
     def heartbeat(self, request: Request) -> Awaitable[Answer]:
-        """A client lives, with these groups, which are made if they are not there, with their topics for retries.
+        """Register a client with its groups; create missing groups and their retry topics.
 
-        It is noted at once: a good-bye, or the end of the connection, may come while the groups are made.
+        The client is registered at once: it may unregister, or its connection end, while groups are
+        made.
         """
         heartbeat = read_heartbeat(content(request.frame))
         now_ms = time.monotonic_ns() // 1_000_000
@@ -58,7 +59,7 @@ class ClientCodes:
     async def _make_groups(self, heartbeat: Heartbeat) -> Answer:
         for consumer in heartbeat.consumers:
             if is_system_group(consumer.group):
-                continue  # of a tool: it reads, and nothing is kept of it
+                continue  # a tool's group: it only reads, and nothing is kept of it
             await self._node.engine.submit(PutGroup(consumer.group))
             await self._make(RETRY_PREFIX + consumer.group)
         return _SEEN
@@ -67,12 +68,13 @@ class ClientCodes:
         try:
             await self._node.engine.submit(CreateTopic(topic, TopicType.MIXED, 1))
         except HorologError as error:
-            # It has other settings by now; or the disk is full: consuming goes on, and a later heartbeat makes it.
+            # TOPIC_EXISTS: the topic has other settings by now.  DISK_FULL: consumption goes on,
+            # and a later heartbeat makes the topic.
             if error.code not in (ErrorCode.TOPIC_EXISTS, ErrorCode.DISK_FULL):
                 raise
 
     def unregister(self, request: Request) -> Answer:
-        """A client leaves its groups, which may be named or blank."""
+        """Remove a client from its groups, each of which may be blank."""
         frame = request.frame
         self._notify(
             self._node.registry.leave(
@@ -84,7 +86,10 @@ class ClientCodes:
         return DONE
 
     def members(self, request: Request) -> Answer:
-        """Ids of the 4.x clients in a consumer group, which share its queues by them; who is not in it hears of all."""
+        """Return the ids of the 4.x clients in a consumer group, which share its queues by them.
+
+        A caller that is not in the group gets the ids of all its clients.
+        """
         group = text(request.frame, "consumerGroup")
         found = presence.client_ids(self._node, group, request.link)
         if not found:
@@ -94,7 +99,7 @@ class ClientCodes:
         return Answer(body=orjson.dumps({"consumerIdList": found}))
 
     def check(self, request: Request) -> Answer:
-        """Whether the broker can filter as a client wants."""
+        """Check that the broker can filter by a client's subscription."""
         wanted = content(request.frame).get("subscriptionData")
         if not isinstance(wanted, dict):
             raise refused("subscriptionData", "missing, or no JSON object")
@@ -104,18 +109,18 @@ class ClientCodes:
     # --- changes ----------------------------------------------------------------------------------
 
     def gone(self, link: RemotingLink) -> None:
-        """A connection has ended, and with it who registered on it."""
+        """Remove the clients that registered on a connection that has ended."""
         self._notify(self._node.registry.lost(link))
 
     def sweep(self, now_ms: int) -> None:
-        """Forget whom nobody has heard of for too long."""
+        """Remove clients that were not heard of for too long."""
         self._notify(self._node.registry.expire(now_ms))
 
     def _notify(self, groups: Iterable[str]) -> None:
-        """Tell the members of groups that have changed, so that they share the queues again at once.
+        """Notify the members of changed groups, so that they share the queues again at once.
 
-        A little later, and so many in one go: where a thousand clients come back, each change told to each of them
-        would be a million pushes.
+        Notifications are sent a little later, and a limited count at a time: when a thousand
+        clients come back, notifying each client of each change would be a million pushes.
         """
         self._changed.update(dict.fromkeys(groups))
         if self._changed and self._telling is None:

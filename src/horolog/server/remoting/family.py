@@ -1,4 +1,4 @@
-"""What a family of handlers is: a class whose methods handle codes that belong together."""
+"""The protocol of a family of handlers: a class whose methods handle codes that belong together."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class Family(Protocol):
     """Handlers that belong together."""
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         ...

@@ -1,8 +1,8 @@
 """Figures and settings of the broker, for admin tools.
 
-Keys are RocketMQ's, for its tools look for them.  What this broker does not know it does not tell, but for keys
-without which a tool fails (mqadmin, the dashboard, the exporter for Prometheus): those stand in `_NOTHING_AFTER` and
-`_NOT_MEASURED`.
+Keys are RocketMQ's, since its tools look for them.  Figures that this broker does not have are left
+out, except keys without which a tool fails (mqadmin, the dashboard, the exporter for Prometheus):
+`_NOTHING_AFTER` and `_NOT_MEASURED` have those.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import as_java, tags_of
 from horolog.server.threads import in_pool
 
-_NOTHING_AFTER = {  # requests do not wait in queues of threads here, nor messages before they are filed
+_NOTHING_AFTER = {  # no requests wait in queues of threads here, and no messages wait to be filed
     "sendThreadPoolQueueSize": 0,
     "sendThreadPoolQueueHeadWaitTimeMills": 0,
     "pullThreadPoolQueueSize": 0,
@@ -54,23 +54,23 @@ _NOTHING_AFTER = {  # requests do not wait in queues of threads here, nor messag
     "pageCacheLockTimeMills": 0,
     "timerOffsetBehind": 0,
 }
-_PUT_TIMES = (  # in which RocketMQ counts its sends by how long they took
+_PUT_TIMES = (  # RocketMQ's bounds of its counts of sends by duration
     "<=0ms 0~10ms 10~50ms 50~100ms 100~200ms 200~500ms 500ms~1s 1~2s 2~3s 3~4s 4~5s 5~10s 10s~"
 )
-_NOT_MEASURED = {  # and what RocketMQ says where it is so
+_NOT_MEASURED = {  # values that RocketMQ reports where it has not measured anything
     "earliestMessageTimeStamp": -1,
     "getMessageEntireTimeMax": 0,
     "getMissTps": "0.00",
     "putMessageDistributeTime": " ".join(f"[{bounds}]:0" for bounds in _PUT_TIMES.split()),
     "putMessageEntireTimeMax": 0,
-    "remainTransientStoreBufferNumbs": (1 << 31) - 1,  # it has none that could run out
-    "startAcceptSendRequestTimeStamp": 0,  # it takes sends from the start
+    "remainTransientStoreBufferNumbs": (1 << 31) - 1,  # there is no such buffer that could run out
+    "startAcceptSendRequestTimeStamp": 0,  # sends are accepted from the start
 }
 _STATS = "TOPIC_PUT_NUMS, GROUP_GET_NUMS, BROKER_PUT_NUMS, BROKER_GET_NUMS"
 
 
 class FigureCodes:
-    """Answers what is asked of the broker itself."""
+    """Handlers of requests about the broker itself."""
 
     def __init__(self, node: Node, rates: Rates) -> None:
         self._node = node
@@ -79,7 +79,7 @@ class FigureCodes:
         self._booted_ms = time.time_ns() // 1_000_000
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.GET_BROKER_CONFIG: self.settings,
             Code.GET_NAMESRV_CONFIG: self.settings,
@@ -89,7 +89,7 @@ class FigureCodes:
         }
 
     def settings(self, request: Request) -> Answer:
-        """Settings, as text of Java's `Properties`."""
+        """Return the broker's settings, as text of Java's `Properties`."""
         node = self._node
         address = node.address(request)
         host, _, port = address.rpartition(":")
@@ -104,7 +104,7 @@ class FigureCodes:
         return Answer(body=bodies.properties(table))
 
     async def runtime(self, request: Request) -> Answer:
-        """Figures of the broker."""
+        """Return figures of the broker."""
         del request
         await self._rates.look()
         view: BrokerView = await self._engine.submit(DescribeBroker())
@@ -125,7 +125,7 @@ class FigureCodes:
             "dispatchBehindBytes": view.log_end - view.commit_position,
             "getFoundTps": got_a_second,
             "getTotalTps": got_a_second,
-            "getTransferedTps": got_a_second,  # as 4.x spells it
+            "getTransferedTps": got_a_second,  # the spelling of 4.x
             "getTransferredTps": got_a_second,
             "msgGetTotalTodayMorning": got.this_morning,
             "msgGetTotalTodayNow": got.now,
@@ -145,11 +145,16 @@ class FigureCodes:
         return Answer(body=bodies.kv_table(table | await in_pool(self._disk)))
 
     def _disk(self) -> dict[str, object]:
-        """In a thread: whoever asks may ask often, and a file system on a network may take its time."""
+        """Return figures of the disk.
+
+        Runs in a thread: tools may ask often, and a network file system may be slow.
+        """
         if self._node.data_dir is None:
             return {}
         total, used, free = shutil.disk_usage(self._node.data_dir)
-        ratio = f"{used / max(used + free, 1):.4f}"  # of what is not reserved for the system, as `df` has it
+        ratio = (
+            f"{used / max(used + free, 1):.4f}"  # without space reserved for the system, as `df`
+        )
         return {
             "commitLogDirCapacity": f"Total : {_size(total)}, Free : {_size(free)}.",
             "commitLogDiskRatio": ratio,
@@ -157,7 +162,7 @@ class FigureCodes:
         }
 
     def stats(self, request: Request) -> Answer:
-        """Messages of the last minute, hour and day: of a topic, of a group in a topic, of all."""
+        """Return the messages of the last minute, hour and day: a topic's, a group's, or all."""
         name = text(request.frame, "statsName")
         key = text(request.frame, "statsKey")
         topic, _, group = key.partition("@")
@@ -169,7 +174,7 @@ class FigureCodes:
             recent = self._rates.puts()
         elif name == "BROKER_GET_NUMS":
             recent = self._rates.gets()
-        else:  # of this code alone exporters make no noise
+        else:  # exporters report no error for this code alone
             return Answer(
                 Status.SYSTEM_ERROR,
                 remark=f"statsName: {name[:40]!r} of {key[:200]!r} is not kept; there are {_STATS}",
@@ -177,7 +182,7 @@ class FigureCodes:
         return Answer(body=bodies.stats_data(*map(_item, recent)))
 
     async def units(self, request: Request) -> Answer:
-        """Some messages of a queue, and whether a group takes them."""
+        """Return some messages of a queue, and whether a group's filter matches each."""
         frame = request.frame
         topic = check_topic(text(frame, "topic"))
         group = text(frame, "consumerGroup", "")
@@ -215,7 +220,7 @@ def _item(rate: Rate) -> dict[str, Any]:
 
 
 def _size(size: int) -> str:
-    """Bytes as RocketMQ writes them, which tools cut at the blank: `252.0 GiB`."""
+    """Format bytes as RocketMQ does, for tools that cut at the blank: `252.0 GiB`."""
     number, unit = float(size), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if number < 1024 or unit == "PiB":
@@ -225,7 +230,7 @@ def _size(size: int) -> str:
 
 
 def _duration(ms: int) -> str:
-    """How long the broker runs, in RocketMQ's words."""
+    """Format how long the broker has been running, as RocketMQ does."""
     minutes, seconds = divmod(ms // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,8 +1,9 @@
-"""The doors of RocketMQ 4.x clients: name server and broker, one port each, and who handles which code.
+"""The doors of RocketMQ 4.x clients, name server and broker, and the handler of each code.
 
-All ports answer all codes, for there are set-ups with one address for both.  Handlers stand in families, classes with
-`handlers()`; what is right or wrong is decided by `protocol` and the core.  A handler answers by itself, now or later
-(None), or gives its `Answer`, or an awaitable of it, for which a task is made: only what is rare does that.
+Each of the two has a port.  All ports answer all codes, for some set-ups have one address for both.
+Handlers belong to families, classes with `handlers()`; `protocol` and the core decide what is right
+or wrong.  A handler answers by itself, now or later (and returns None), or returns its `Answer`, or
+an awaitable of the answer, for which a task is made: only rare requests do that.
 """
 
 from __future__ import annotations
@@ -62,18 +63,20 @@ _log = logging.getLogger("horolog.remoting")
 
 
 class Ports(NamedTuple):
-    """Where the doors are."""
+    """The ports of the doors."""
 
     namesrv: int
     broker: int
 
 
 class RemotingFront:
-    """Two listening ports, and a third one if it is free.  `start` gives them; `stop` lets requests end within a grace time.
+    """Two listening ports, and a third one if it is free.
 
-    doors          what listens, by name
-    vip_port       a third one, for clients of before 4.5; 0: none
-    broker_socket  a bound socket for the broker's port, where it had to be known before
+    `start` returns the ports; `stop` lets requests end in a grace time.
+
+    doors          the listening doors, by name
+    vip_port       a third port, for clients older than 4.5; 0: none
+    broker_socket  a bound socket for the broker's port, where the port had to be known before
     idle_ms        a connection of which nothing was heard for so long is closed
     """
 
@@ -135,17 +138,20 @@ class RemotingFront:
 
     @property
     def codes(self) -> list[Code]:
-        """Codes that are answered with something else than REQUEST_CODE_NOT_SUPPORTED."""
+        """Codes that have a handler; all others are answered with REQUEST_CODE_NOT_SUPPORTED."""
         return sorted(map(Code, self._handlers))
 
     def handler(self, code: Code) -> Handler:
-        """Who handles one of them."""
+        """Return the handler of a code."""
         return self._handlers[code]
 
     # --- doors ------------------------------------------------------------------------------------
 
     async def start(self) -> Ports:
-        """Listen; gives the real ports.  CONFIG if one is taken, DAMAGED if the name server's table cannot be read."""
+        """Listen; return the real ports.
+
+        Raise CONFIG if a port is taken, DAMAGED if the name server's table cannot be read.
+        """
         _ = self.node.kv
         broker = self._broker_socket or bind(self._host, self._broker_port, "--broker-port")
         try:
@@ -165,7 +171,7 @@ class RemotingFront:
         return Ports(ports["namesrv"], ports["broker"])
 
     def _bind_vip(self) -> socket.socket | None:
-        """The VIP port, if one is wanted and it is free."""
+        """Bind the VIP port, if one is wanted and it is free."""
         if not self._vip_port:
             return None
         try:
@@ -175,12 +181,12 @@ class RemotingFront:
             return None
 
     async def open(self) -> dict[str, int]:
-        """Listen, as part of the process; the ports by the names of their settings."""
+        """Listen, as a part of the process; return the ports by the names of their settings."""
         ports = await self.start()
         return {"namesrv-port": ports.namesrv, "broker-port": ports.broker}
 
     def reload(self) -> None:
-        """Nothing: the certificate is the gRPC door's as well, which reads it."""
+        """Do nothing: the doors share the certificate with the gRPC door, which reads it again."""
 
     def _door(self, listener: socket.socket) -> Door:
         return Door(
@@ -209,28 +215,28 @@ class RemotingFront:
         self._locks.sweep(now_ms)
         self._sweep_later()
 
-    # --- who is there -----------------------------------------------------------------------------
+    # --- connected clients ------------------------------------------------------------------------
 
     def connected(self) -> Iterator[ConnectedClient]:
-        """All clients that have sent a heartbeat."""
+        """Yield all clients that have sent a heartbeat."""
         return self.node.registry.connected()
 
     def members(self, group: str) -> list[ConnectedClient]:
-        """Those in a consumer group."""
+        """Return the connected clients of a consumer group."""
         return self.node.registry.connected_members(group)
 
     def member_count(self, group: str) -> int:
-        """How many these are."""
+        """Return how many clients of a consumer group are connected."""
         return self.node.registry.member_count(group)
 
     def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Its members are to go on there."""
+        """Tell the members of a group to go on at these offsets, by queue."""
         tell_reset(self.node, group, topic, offsets)
 
-    # --- what links tell --------------------------------------------------------------------------
+    # --- calls from links -------------------------------------------------------------------------
 
     def asked(self, request: Request) -> None:
-        """A request has come."""
+        """Check and handle a request."""
         handle = self._handlers.get(request.frame.code)
         if handle is None:
             request.fail(_unknown(request.frame.code))
@@ -254,12 +260,12 @@ class RemotingFront:
             task.add_done_callback(self._tasks.discard)
 
     async def _after_look(self, identity: Identity, handle: Handler, request: Request) -> Answer:
-        """Handle what asks for a message by its position, if the message there may be read."""
+        """Handle a request for a message by its position, if the message there may be read."""
         position = integer(request.frame, "offset", low=0)
         try:
             layout: bytes = await self.node.engine.submit(ReadMessage(position))
         except HorologError:
-            pass  # told by who handles it
+            pass  # the handler reports it
         else:
             check_stored(identity, bytes(layout))
         return await _awaited(handle, request)
@@ -267,7 +273,7 @@ class RemotingFront:
     async def _after_look_at_half(
         self, identity: Identity, handle: Handler, request: Request
     ) -> Answer:
-        """Handle the end of a transaction that is known by its position only, if its topic may be sent to."""
+        """Handle the end of a transaction known only by position, if its topic may be sent to."""
         position = integer(request.frame, "commitLogOffset")
         if name := await self.node.engine.submit(TopicOfTransaction(position)):
             check_half(identity, name)
@@ -283,7 +289,7 @@ class RemotingFront:
             request.answer(answer)
 
     def sent(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
-        """All sends of a chunk have come; they are stored together with what other connections send meanwhile."""
+        """Take all sends of a chunk; store them together with sends of other connections."""
         if self._access is not None:
             frames = self._allowed(self._access, link, frames)
         if frames:
@@ -299,7 +305,7 @@ class RemotingFront:
     def _allowed(
         access: RemotingAccess, link: RemotingLink, frames: Sequence[Frame | Alike]
     ) -> list[Frame | Alike]:
-        """Those that may be sent; the others are refused."""
+        """Return the sends that are allowed, and refuse the others."""
         found: list[Frame | Alike] = []
         for each in frames:
             if isinstance(each, Alike) and access.may_send(link, each):
@@ -315,7 +321,7 @@ class RemotingFront:
         return found
 
     def gone(self, link: RemotingLink) -> None:
-        """A connection has ended."""
+        """Drop what families keep of a connection that has ended."""
         self._pull.gone(link)
         self._pop.gone(link)
         self.producers.gone(link)

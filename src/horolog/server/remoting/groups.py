@@ -1,4 +1,4 @@
-"""Consumer groups, for admin tools: their settings, and how far they have come."""
+"""Consumer groups, for admin tools: their settings and their progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from horolog.server.remoting.request import Request
 
 
 class GroupCodes:
-    """Answers what is asked of consumer groups."""
+    """Handlers of requests about consumer groups."""
 
     def __init__(self, node: Node, rates: Rates) -> None:
         self._node = node
@@ -37,7 +37,7 @@ class GroupCodes:
         self._rates = rates
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put,
             Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_all,
@@ -56,13 +56,13 @@ class GroupCodes:
     # --- settings ---------------------------------------------------------------------------------
 
     async def put(self, request: Request) -> Answer:
-        """Make a consumer group, or give it other settings."""
+        """Create a consumer group, or change its settings."""
         name, settings = bodies.read_group_config(content(request.frame))
         await self._engine.submit(await self._change(check_group(name), settings))
         return DONE
 
     async def put_all(self, request: Request) -> Answer:
-        """The same of several groups, one by one, until one is refused; all of them are read before."""
+        """Read several groups, then create or change them one by one, until one is refused."""
         configs = entries(content(request.frame), "groupConfigList")
         wanted = [bodies.read_group_config(config) for config in configs]
         named = [(check_group(name), settings) for name, settings in wanted]
@@ -71,13 +71,13 @@ class GroupCodes:
         return DONE
 
     async def _change(self, name: str, settings: GroupSettings) -> PutGroup:
-        """What gives a group these settings; a refusal changes nothing."""
+        """Return the command that gives a group these settings; a refusal changes nothing."""
         before = await settings_of(self._engine, name)
         changed = with_modes(bodies.with_attributes_of(before, settings), modes_of(before))
         return PutGroup(name, changed)
 
     async def configs(self, request: Request) -> Answer:
-        """Settings of all consumer groups, or of `maxGroupNum` of them from `groupSeq` on."""
+        """Return the settings of all consumer groups, or of `maxGroupNum` from `groupSeq` on."""
         first = integer(request.frame, "groupSeq", 0, low=0)
         limit = integer(request.frame, "maxGroupNum", GROUPS_MAX, low=0)
         found = [group async for group in groups(self._engine)]
@@ -85,14 +85,15 @@ class GroupCodes:
         return Answer(fields=fields, body=bodies.group_configs(found[first : first + limit]))
 
     async def config(self, request: Request) -> Answer:
-        """The settings of a consumer group."""
+        """Return the settings of a consumer group."""
         group = await known_group(self._engine, text(request.frame, "group"))
         return Answer(body=encode(bodies.group_config(group)))
 
     async def delete(self, request: Request) -> Answer:
-        """Forget a consumer group; its progress only with `cleanOffset`, as it goes on from there when it is made again.
+        """Delete a consumer group; without `cleanOffset` keep its progress, to go on from later.
 
-        A group is what progress belongs to, so one that keeps it stays listed, with the usual settings.
+        Progress belongs to a group, so a group that keeps its progress stays listed, with default
+        settings.
         """
         name = check_group(text(request.frame, "groupName"))
         try:
@@ -111,7 +112,7 @@ class GroupCodes:
     # --- progress ---------------------------------------------------------------------------------
 
     async def stats(self, request: Request) -> Answer:
-        """How far a group is in every queue of a topic, or of all that it takes from."""
+        """Return a group's progress in every queue of a topic, or of all topics it consumes."""
         frame = request.frame
         group = await known_group(self._engine, text(frame, "consumerGroup"))
         named = [name for name in text(frame, "topicList", "").split(";") if name]
@@ -129,7 +130,7 @@ class GroupCodes:
         return Answer(body=encode(bodies.consume_stats(self._node.broker_name, queues, rate)))
 
     async def all_stats(self, request: Request) -> Answer:
-        """The lag of every group, a table for each of its topics."""
+        """Return the lag of every group, with a table for each of its topics."""
         only_orderly = flag(request.frame, "isOrder")
         listed = []
         lag = in_flight = 0
@@ -170,7 +171,7 @@ class GroupCodes:
         ]
 
     async def time_span(self, request: Request) -> Answer:
-        """When the oldest, newest and last consumed messages were stored."""
+        """Return when the oldest, newest and last consumed message of each queue were stored."""
         topic = check_topic(text(request.frame, "topic"))
         group = check_group(text(request.frame, "group"))
         queues: list[GroupQueueView] = await self._engine.submit(DescribeGroup(group, topic))
@@ -201,7 +202,7 @@ class GroupCodes:
         return Answer(body=encode({"consumeTimeSpanSet": spans}))
 
     async def groups_of_topic(self, request: Request) -> Answer:
-        """Groups that have taken from a topic, or want to just now."""
+        """Return the groups that have consumed a topic, or subscribe to it now."""
         topic = check_topic(text(request.frame, "topic"))
         await self._engine.submit(DescribeTopic(topic, with_pending=False))
         found = {group.name async for group in groups(self._engine) if topic in group.topics}
@@ -211,12 +212,12 @@ class GroupCodes:
         return Answer(body=encode({"groupList": sorted(found)}))
 
     async def topics_of_group(self, request: Request) -> Answer:
-        """Topics that a group has taken from."""
+        """Return the topics that a group has consumed."""
         group = await known_group(self._engine, text(request.frame, "group"))
         return Answer(body=topic_list(group.topics, self._node.address(request)))
 
     async def offsets(self, request: Request) -> Answer:
-        """Offsets of all groups, `topic@group` → queue → offset, as RocketMQ keeps them in a file."""
+        """Return the offsets of all groups, `topic@group` → queue → offset, as RocketMQ's file."""
         del request
         table: dict[str, dict[str, int]] = {}
         async for group in groups(self._engine):
@@ -226,7 +227,7 @@ class GroupCodes:
         return Answer(body=orjson.dumps({"offsetTable": table}))
 
     async def clone_offsets(self, request: Request) -> Answer:
-        """Let a group go on where another one is."""
+        """Set the offsets of a group to those of another group."""
         frame = request.frame
         source = await known_group(self._engine, text(frame, "srcGroup"))
         target = check_group(text(frame, "destGroup"))

@@ -1,4 +1,4 @@
-"""The codes with which tools write, and clients read, the name server's table of values (`kv_table`)."""
+"""Handlers of the name server's table of values (`kv_table`): tools write it, clients read it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from horolog.server.remoting.request import Request
 
 
 class KvCodes:
-    """PUT_KV_CONFIG, GET_KV_CONFIG, DELETE_KV_CONFIG, GET_KVLIST_BY_NAMESPACE."""
+    """Handlers of PUT_KV_CONFIG, GET_KV_CONFIG, DELETE_KV_CONFIG, GET_KVLIST_BY_NAMESPACE."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.PUT_KV_CONFIG: self.put,
             Code.GET_KV_CONFIG: self.get,
@@ -34,7 +34,7 @@ class KvCodes:
         return DONE
 
     def get(self, request: Request) -> Answer:
-        """A value of the name server's table."""
+        """Return a value of the name server's table."""
         namespace, key = text(request.frame, "namespace"), text(request.frame, "key")
         value = self._node.kv.get(namespace, key)
         if value is None:
@@ -50,6 +50,6 @@ class KvCodes:
         return DONE
 
     def all_of(self, request: Request) -> Answer:
-        """All values of a namespace."""
+        """Return all values of a namespace."""
         table = self._node.kv.all_of(text(request.frame, "namespace"))
         return Answer(body=orjson.dumps({"table": table}, option=orjson.OPT_SORT_KEYS))

@@ -1,8 +1,8 @@
 """The name server's table of values: namespaces of keys, which tools write and clients read.
 
-It is no part of the broker's state, and is kept beside it: the file `namesrv-kv.json` of the data directory, written
-whole, to a new file that takes the place of the old one.  The namespace ORDER_TOPIC_CONFIG has the queues of topics
-whose order holds over all of them; routes tell it.
+The table is not a part of the broker's state.  It is the file `namesrv-kv.json` of the data
+directory, always written whole, to a new file that replaces the old one.  The namespace
+ORDER_TOPIC_CONFIG has the queues of topics whose order holds over all queues; routes include them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
 
 class KvTable:
-    """Values by namespace and key; DAMAGED if its file is no such table."""
+    """Values by namespace and key; raises DAMAGED if the file has no such table."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._table: dict[str, dict[str, str]] = _read(storage)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One value."""
+        """Return a value, or None."""
         return self._table.get(namespace, {}).get(key)
 
     def all_of(self, namespace: str) -> dict[str, str]:
-        """All values of a namespace."""
+        """Return all values of a namespace."""
         return dict(self._table.get(namespace, {}))
 
     def put(self, namespace: str, key: str, value: str) -> None:

@@ -1,7 +1,7 @@
-"""One connection of a 4.x client: frames in, and in one write all that was said in a turn of the event loop.
+"""One connection of a 4.x client: reads frames; writes the output of a loop turn at once.
 
-Requests come pipelined, and are answered in any order.  The broker asks clients too (`push`, `ask`): who registered
-on this connection is reached by it.
+Requests come pipelined, and are answered in any order.  The broker sends requests too (`push`,
+`ask`), to clients that registered on this connection.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _HEADER_BYTES = 512  # about what a header takes while its request is under way
 
 Piece = bytes | memoryview
 _OPAQUE_MAX = 0x7FFF_FFFF
-_OURS = "OTHER"  # no client is asked to make anything of the broker's language
+_OURS = "OTHER"  # clients know no language of the broker's own
 _TOO_SLOW = Answer(
     Status.SYSTEM_BUSY, remark="connection: too many answers are not taken yet; read them first"
 )
 
 
 def size_of(frame: Frame | Alike) -> int:
-    """Bytes that a request keeps while it is under way, or a run of them."""
+    """Return the bytes that a request, or a run of requests, keeps while it is under way."""
     if isinstance(frame, Alike):
         return _HEADER_BYTES * len(frame) + frame.body_bytes
     fields = frame.fields
@@ -59,29 +59,29 @@ def size_of(frame: Frame | Alike) -> int:
 
 
 class Service(Protocol):
-    """Who handles requests."""
+    """The handler of the requests of a connection."""
 
     def asked(self, request: Request) -> None:
-        """A request has come."""
+        """Handle a request."""
         ...
 
     def sent(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
-        """All sends of a chunk have come."""
+        """Handle all sends of a chunk."""
         ...
 
     def gone(self, link: RemotingLink) -> None:
-        """A connection has ended."""
+        """Note that a connection has ended."""
         ...
 
 
 class RemotingLink(Link):
-    """One connection.
+    """One remoting connection of a client.
 
-    shapes              of the messages that it sends
-    parked              requests that wait for something to happen
-    language, version   what the peer says of itself, in its last request
-    identity            who has signed its last request; None where nobody has to
-    guard               who knows what it may do now: the access file may have changed since
+    shapes              of the messages that the client sends
+    parked              requests that wait for an event
+    language, version   of the client, as its last request states them
+    identity            that signed the last request; None where no signature is needed
+    guard               checks the identity's rights now: the access file may have changed
     """
 
     def __init__(self, door: Links, service: Service) -> None:
@@ -91,8 +91,8 @@ class RemotingLink(Link):
         self._out: list[Piece] = []
         self._out_bytes = 0
         self._open = 0  # requests without an answer
-        self._open_bytes = 0  # of them
-        self._unfinished_ms = 0  # since when a frame has begun and not come to its end
+        self._open_bytes = 0  # bytes of these requests
+        self._unfinished_ms = 0  # since when an unfinished frame is held
         self._over = False  # the peer has broken the protocol
         self._lost = False
         self._leaving = False
@@ -108,14 +108,14 @@ class RemotingLink(Link):
 
     @property
     def dialled(self) -> str:
-        """The address of this broker that the peer has dialled."""
+        """The address of this broker that the peer has dialled, IPv6 in brackets."""
         host = str(self._transport.get_extra_info("sockname")[0])
         return f"[{host}]" if ":" in host else host
 
     # --- requests ---------------------------------------------------------------------------------
 
     def hear(self, data: bytes, now_ms: int) -> None:
-        """Bytes of the peer; answers to them are written when this returns."""
+        """Take bytes of the peer; answers to them are written when `hear` returns."""
         if self._leaving or self._over:
             return
         try:
@@ -153,7 +153,7 @@ class RemotingLink(Link):
         self._over = True
 
     def _hold(self, now_ms: int, *, new: bool) -> None:
-        """Note what is held of a frame that has not come to its end; too much of all peers together ends this one."""
+        """Count the bytes of an unfinished frame; end this connection if all hold too many."""
         held = self._reader.held
         if not held:
             self._unfinished_ms = 0
@@ -165,7 +165,7 @@ class RemotingLink(Link):
     def answer(
         self, frame: Frame, answer: Answer, pieces: Sequence[Piece] = (), *, parked: bool = False
     ) -> bool:
-        """The answer of a request; `pieces` stand for its body.  False if the peer does not get it as it is."""
+        """Answer a request; `pieces` form the body.  False if the peer does not get it as it is."""
         if self._lost:
             return False
         self._open -= 1
@@ -198,9 +198,9 @@ class RemotingLink(Link):
         return is_whole
 
     def park(self, frame: Frame) -> Frame:
-        """A request waits for something to happen; gives what is kept of it, which is what its answer needs.
+        """Park a request that waits for an event; return the part that its answer needs.
 
-        TOO_MANY_REQUESTS if too many of its address do.
+        Raise TOO_MANY_REQUESTS if too many requests of the address wait.
         """
         kept = frame._replace(fields={}, body=b"", remark="")
         if self._lost:
@@ -209,11 +209,11 @@ class RemotingLink(Link):
             self.share.hold_poll()
         self.parked += 1
         self._open_bytes -= size_of(frame) - size_of(kept)
-        self.owes()  # nothing, but then the door is told
+        self.owes()  # writes nothing, but lets the door count again
         return kept
 
     def answer_all(self, frames: Sequence[Frame | Alike], answers: list[bytes]) -> None:
-        """The answers of many requests as they travel; one-way ones have none."""
+        """Write the encoded answers of many requests; one-way requests have none."""
         if self._lost:
             return
         for frame in frames:
@@ -224,7 +224,7 @@ class RemotingLink(Link):
         self.owes()
 
     def fail(self, frame: Frame, error: BaseException, *, parked: bool = False) -> None:
-        """A request was refused, or met a mistake of ours, which is logged."""
+        """Answer a request with an error; log the error if it is a bug of our own."""
         if isinstance(error, HorologError):
             self.answer(frame, Answer(status_of(error.code), remark=error.message), parked=parked)
             return
@@ -238,18 +238,18 @@ class RemotingLink(Link):
 
     @property
     def untaken(self) -> int:
-        """Bytes of answers that the peer has not taken."""
+        """Bytes of answers that the peer has not read."""
         return self._out_bytes + self._transport.get_write_buffer_size()
 
-    # --- what the broker asks ---------------------------------------------------------------------
+    # --- requests to the client -------------------------------------------------------------------
 
     @property
     def takes_more(self) -> bool:
-        """Whether the client is there, and reads what it is told."""
+        """Whether the client is there, and reads its connection."""
         return not self._lost and self.untaken <= UNTAKEN_BYTES_MAX
 
     def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
-        """Ask the client for something that it does not answer; False if it does not even take its answers."""
+        """Send a one-way request to the client; return False if it does not read its connection."""
         if not self.takes_more:
             return False
         self._say(self._request(code, fields, body, Flag.ONE_WAY))
@@ -259,9 +259,9 @@ class RemotingLink(Link):
     def ask(
         self, code: int, fields: Mapping[str, str], body: bytes, timeout_s: float
     ) -> asyncio.Future[Frame]:
-        """Ask the client for something; gives its answer, TimeoutError, or ConnectionError.
+        """Send a request to the client; the future returns the answer, or TimeoutError.
 
-        The last when it goes, or does not even take its answers.
+        ConnectionError if the client leaves, or does not read its connection.
         """
         answer: asyncio.Future[Frame] = self._door.loop.create_future()
         if not self.takes_more:
@@ -295,21 +295,21 @@ class RemotingLink(Link):
     # --- transport --------------------------------------------------------------------------------
 
     def may_publish(self, name: str) -> bool:
-        """Whether whoever speaks here may send to a topic, and so know what was sent to it."""
+        """Return whether the client may send to a topic, and so may know what was sent to it."""
         if self.identity is None or self.guard is None:
             return True
         identity = self.guard.known_now(self.identity)
         return identity is not None and identity.has((topic(name, Right.PUB),))
 
     def take_output(self) -> bytes:
-        """Everything that is to be written now."""
+        """Return all bytes that are to be written now."""
         out = b"".join(self._out)
         self._out.clear()
         self._out_bytes = 0
         return out
 
     def written(self) -> None:
-        """It was; a connection that has ended is closed."""
+        """Note that the output was written; close the transport of a connection that has ended."""
         self._tell()
         if self._over or (self._leaving and self.is_idle):
             self._transport.close()
@@ -322,7 +322,7 @@ class RemotingLink(Link):
             self._door.gave(self, -change, -count)
 
     def gone(self) -> None:
-        """The peer has gone: nobody waits for its answers."""
+        """Drop the requests of a peer that has disconnected: their answers have no reader."""
         self._lost = True
         self._open_bytes = 0
         self._open = self.parked
@@ -332,24 +332,24 @@ class RemotingLink(Link):
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the client has gone"))
-                answer.exception()  # noticed, if nobody waits for it any more
+                answer.exception()  # marked as retrieved, in case no task awaits it
         self._asked.clear()
         self._service.gone(self)
 
     def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
-        """A peer of which nothing was heard for so long has gone: clients send heartbeats.  So has one in mid-frame."""
+        """End a connection that is silent too long (clients send heartbeats) or in mid-frame."""
         late = self._unfinished_ms and now_ms - self._unfinished_ms >= UNFINISHED_FRAME_MS
         if now_ms - self.heard_ms >= quiet_ms or (late and not self._stopped):
             self._transport.abort()
 
     def leave(self) -> None:
-        """Take no more requests; those under way are answered."""
+        """Accept no more requests; answer those under way."""
         self._leaving = True
         self.flush()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way, but for those that wait for something to happen."""
+        """Whether no request is under way, except those that wait for an event."""
         return self._open <= self.parked
 
     def close(self) -> None:
@@ -357,7 +357,7 @@ class RemotingLink(Link):
         self._transport.close()
 
     def check_invariants(self) -> None:
-        """What is counted is there."""
+        """Check that the counts of requests and bytes are consistent."""
         assert 0 <= self.parked <= self._open
         assert self._open_bytes >= 0
         self._reader.check_invariants()

@@ -1,4 +1,4 @@
-"""Orderly consumers lock the queues that they consume."""
+"""Handlers of queue locks, which orderly consumers take on the queues that they consume."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
-_NAME_MAX = 255  # characters, of topics and brokers: neither can have more
+_NAME_MAX = 255  # of topic and broker names: neither can be longer
 
 
 class LockCodes:
-    """LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
+    """Handlers of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {Code.LOCK_BATCH_MQ: self.lock, Code.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, request: Request) -> Answer:
-        """Lock queues for a client of a group; tells those that it has now."""
+        """Lock queues for a client of a group; return the queues that the client holds now."""
         wanted = content(request.frame)
         group, client_id = _named(wanted, "consumerGroup"), _named(wanted, "clientId")
         now_ms = time.monotonic_ns() // 1_000_000
@@ -44,14 +44,14 @@ class LockCodes:
         return Answer(body=orjson.dumps({"lockOKMQSet": locked}))
 
     def unlock(self, request: Request) -> Answer:
-        """Give queues up."""
+        """Unlock queues."""
         wanted = content(request.frame)
         group, client_id = _named(wanted, "consumerGroup"), _named(wanted, "clientId")
         self._node.locks.unlock(group, client_id, _queues(wanted))
         return DONE
 
     def sweep(self, now_ms: int) -> None:
-        """Forget locks that are over."""
+        """Drop locks that have expired."""
         self._node.locks.sweep(now_ms)
 
 

@@ -1,6 +1,7 @@
-"""Connected clients, for admin tools: who they are, what they hold, and where they are to go on.
+"""Connected clients, for admin tools: their identity, subscriptions and offsets, and resets.
 
-Some questions only a client can answer.  They are passed on over its own connection, and so is the answer.
+Some questions only a client can answer: the question goes to the client over its own connection,
+and its answer to the tool.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from horolog.server.remoting.resets import tell_reset
 from horolog.server.remoting.subscriptions import as_java
 from horolog.server.resets import End, offsets_of
 
-_ASK_S = 5.0  # tools wait as long, or give up before
-_OFFSETS_BYTES_MAX = MIB  # ten thousand queues; reading them takes the broker's time
-_TO_THE_END = -1  # as a time: after the newest message
+_ASK_S = 5.0  # tools wait as long, or give up earlier
+_OFFSETS_BYTES_MAX = MIB  # ten thousand queues; reading them takes time of the broker
+_TO_THE_END = -1  # as a time of a reset: after the newest message
 
 
 class MemberCodes:
-    """Answers what is asked of producers and consumers that are connected."""
+    """Handlers of requests about connected producers and consumers."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -46,7 +47,7 @@ class MemberCodes:
         self._registry = node.registry
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.GET_CONSUMER_CONNECTION_LIST: self.consumers,
             Code.GET_PRODUCER_CONNECTION_LIST: self.producers,
@@ -58,10 +59,10 @@ class MemberCodes:
             Code.CONSUME_MESSAGE_DIRECTLY: self.consume,
         }
 
-    # --- who is there -----------------------------------------------------------------------------
+    # --- connected clients ------------------------------------------------------------------------
 
     def consumers(self, request: Request) -> Answer:
-        """Clients of a consumer group, and what they want; CONSUMER_NOT_ONLINE."""
+        """Return the clients and subscriptions of a consumer group, or CONSUMER_NOT_ONLINE."""
         group = check_group(text(request.frame, "consumerGroup"))
         clients, consumer = presence.consumers(self._node, group)
         if consumer is None:
@@ -73,7 +74,7 @@ class MemberCodes:
         return Answer(body=bodies.consumer_connections(clients, consumer, wanted))
 
     def producers(self, request: Request) -> Answer:
-        """Clients of a producer group; of 5.x producers it is a topic."""
+        """Return the clients of a producer group, which for 5.x producers is a topic."""
         group = text(request.frame, "producerGroup")
         found = presence.producers(self._node, group)
         if not found:
@@ -83,23 +84,24 @@ class MemberCodes:
         return Answer(body=bodies.producer_connections(found))
 
     def all_producers(self, request: Request) -> Answer:
-        """Clients of all producer groups."""
+        """Return the clients of all producer groups."""
         del request
         return Answer(body=bodies.producer_table(presence.all_producers(self._node)))
 
     def subscription(self, request: Request) -> Answer:
-        """What a consumer group wants of a topic."""
+        """Return the subscription of a consumer group to a topic."""
         group = check_group(text(request.frame, "group"))
         topic = text(request.frame, "topic")
         shown = as_java(presence.subscriptions(self._node, group).get(topic))
         return Answer(body=encode({"group": group, "subscriptionData": shown, "topic": topic}))
 
-    # --- where to go on ---------------------------------------------------------------------------
+    # --- offsets ----------------------------------------------------------------------------------
 
     async def reset(self, request: Request) -> Answer:
-        """Let a group go on at a time, or at an offset of one queue.
+        """Reset a group to a time, or to an offset of one queue.
 
-        To a time it only goes back without `isForce`.  What is stored changes here; who is connected is told, too.
+        Without `isForce`, a reset to a time only moves offsets back.  Stored offsets change here,
+        and connected clients are told to go on there.
         """
         frame = request.frame
         topic = check_topic(text(frame, "topic"))
@@ -124,10 +126,10 @@ class MemberCodes:
         return await offsets_of(self._engine, topic, to, only if only >= 0 else None)
 
     async def offsets_of_clients(self, request: Request) -> Answer:
-        """Where the clients of a group are, as they say."""
+        """Return the offsets of the clients of a group, as the clients report them."""
         frame = request.frame
         topic, group = check_topic(text(frame, "topic")), check_group(text(frame, "group"))
-        only = text(frame, "clientAddr", "")  # it is a client id
+        only = text(frame, "clientAddr", "")  # holds a client id
         everybody = self._registry.members(group)
         members = [each for each in everybody if not only or each.client_id == only]
         if not members:
@@ -146,7 +148,10 @@ class MemberCodes:
     # --- what only a client knows -----------------------------------------------------------------
 
     async def running_info(self, request: Request) -> Answer:
-        """What a client says of itself, asked over its own connection; of a 5.x client what the broker knows, and its threads."""
+        """Return what a client reports of itself over its own connection.
+
+        For a 5.x client, return what the broker knows of it, and the client's thread stacks.
+        """
         frame = request.frame
         group, client_id = text(frame, "consumerGroup"), text(frame, "clientId")
         found = presence.neighbour_of(self._node, group, client_id)
@@ -159,7 +164,7 @@ class MemberCodes:
         return Answer(body=encode(presence.running(self._node, group, client, stacks)))
 
     async def consume(self, request: Request) -> Answer:
-        """A client is given a message at once, and says what it made of it."""
+        """Have a client consume a message at once, and return its result."""
         message_id = text(request.frame, "msgId", "")
         try:
             position = int(message_id[-16:], 16)
@@ -186,12 +191,12 @@ class MemberCodes:
 
 
 def _names_offset(frame: Frame) -> bool:
-    """Whether a reset is to an offset of one queue, which a tool sends without `isForce`."""
+    """Return whether a reset is to an offset of one queue; a tool sends no `isForce` with it."""
     return integer(frame, "queueId", -1) >= 0 and integer(frame, "offset", -1) >= 0
 
 
 def _offsets_in(body: bytes) -> list[tuple[dict[str, Any], Any]]:
-    """What a client says of its offsets; nothing, if it says something else."""
+    """Return the offsets that a client reports; nothing if the body has another form."""
     if len(body) > _OFFSETS_BYTES_MAX:
         return []
     try:

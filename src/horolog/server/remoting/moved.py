@@ -1,6 +1,7 @@
-"""Resets that 4.x pull consumers are still to be told of: each keeps offsets of its own, and learns at its next pull.
+"""Resets of which 4.x pull consumers are not notified yet.
 
-Nobody logs it: after a start consumers ask where to go on anyway.
+Each pull consumer keeps offsets of its own, and learns of a reset at its next pull.  Resets are not
+logged: after a start consumers ask for their offsets anyway.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from horolog.limits import RESET_QUEUES_MAX
 
 
 class MovedOffsets:
-    """Where a group goes on, by group, topic and queue; of too many, those that were reset first are forgotten."""
+    """Offsets to go on at, by group, topic and queue; the oldest are dropped if too many."""
 
     def __init__(self, maximum: int = RESET_QUEUES_MAX) -> None:
         self._maximum = maximum
         self._next: dict[tuple[str, str, int], int] = {}
-        self.on_note: Callable[[str, str], None] = _nobody_waits  # a group was reset in a topic
+        self.on_note: Callable[[str, str], None] = _nobody_waits  # called at each reset
 
     def note(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """The group was reset in these queues."""
+        """Record that a group was reset in these queues."""
         for queue_id, offset in offsets.items():
             self._next.pop((group, topic, queue_id), None)
             if len(self._next) >= self._maximum:
@@ -28,15 +29,15 @@ class MovedOffsets:
         self.on_note(group, topic)
 
     def has(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a consumer is still to be told."""
+        """Return whether a consumer is still to be notified of a reset in this queue."""
         return (group, topic, queue_id) in self._next
 
     def take(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the group goes on, which its consumer is told now; None if nothing is to be told."""
+        """Take the offset at which a consumer is told to go on now; None if there was no reset."""
         return self._next.pop((group, topic, queue_id), None)
 
     def forget(self, group: str) -> None:
-        """The group is gone."""
+        """Drop the resets of a deleted group."""
         for place in [place for place in self._next if place[0] == group]:
             del self._next[place]
 

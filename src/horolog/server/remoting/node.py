@@ -1,4 +1,4 @@
-"""What handlers of the remoting doors share."""
+"""State that the handlers of the remoting doors share."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from horolog.server.remoting.pulled import PulledOffsets
 from horolog.server.remoting.registry import Registry
 from horolog.server.remoting.request import Request
 
-TEMPLATE_TOPIC = "TBW102"  # clients ask for its route when a topic is unknown, and send as if that were its route
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients that trace send to it, whether it is there or not
+TEMPLATE_TOPIC = "TBW102"  # clients ask for its route if a topic is unknown, and use that
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients that trace send to it, whether it exists or not
 
 _LEVELS = parse_levels(DEFAULT_LEVELS)
 RETRY_PREFIX = "%RETRY%"
-LANES_TOPIC = "SCHEDULE_TOPIC_XXXX"  # a queue for each delay level, which tools may look at
+LANES_TOPIC = "SCHEDULE_TOPIC_XXXX"  # a queue for each delay level, readable by tools
 _MADE_AT_USE = (RETRY_PREFIX, "%DLQ%", CLOUD_TRACE_PREFIX)
 
 
@@ -37,12 +37,12 @@ class Node:
 
     advertised   name or address in routes; "": the address that the client has dialled
     broker_port  of the broker's door, once it is open
-    auto_create  whether a send of an unknown topic makes it
+    auto_create  whether a send to an unknown topic creates it
     store_host   4 bytes of IPv4 and 4 of port, as messages name their store
-    levels       delays that clients name by number
-    settings     as admin tools are told them; the keys are RocketMQ's
-    data_dir     whose disk admin tools are told of; None: they are not
-    neighbours   other doors, whose clients admin tools are told of too
+    levels       delays that clients name by level
+    settings     that admin tools are shown; the keys are RocketMQ's
+    data_dir     whose disk figures admin tools are shown; None: none are shown
+    neighbours   other doors, whose clients admin tools are shown too
     """
 
     engine: Engine
@@ -65,35 +65,35 @@ class Node:
 
     @property
     def reply_topic(self) -> str:
-        """Where replies of clients to requests of clients are sent, and kept."""
+        """The topic that keeps replies of clients to requests of clients."""
         return f"{self.cluster_name}_REPLY_TOPIC"
 
     @property
     def kv(self) -> KvTable:
-        """The name server's table, read when it is first asked for."""
+        """The name server's table, read at the first use."""
         if self._kv is None:
             self._kv = KvTable(self.engine.storage)
         return self._kv
 
     @property
     def site(self) -> Site:
-        """What answers to sends say of the broker."""
+        """The facts about the broker that answers to sends contain."""
         return Site(self.broker_name, self.store_host, self.levels, self.cluster_name)
 
     def new_ids(self, count: int) -> list[bytes]:
-        """Ids for messages whose senders give none."""
+        """Return ids for messages whose senders give none."""
         return self._ids.take(self.engine.clock.wall_ms(), count)
 
     def is_internal(self, topic: str) -> bool:
-        """Whether clients use a topic without anybody having made it."""
+        """Return whether clients use a topic that no user has created."""
         return topic.startswith(_MADE_AT_USE) or topic in (TRACE_TOPIC, self.reply_topic)
 
     def makes(self, topic: str) -> bool:
-        """Whether a send of a topic that is not there makes it."""
+        """Return whether a send to a missing topic creates it."""
         return self.auto_create or self.is_internal(topic)
 
     async def make(self, topic: str, queues: int) -> None:
-        """Make a topic at its first use; if somebody was quicker, it stays as it is."""
+        """Create a topic at its first use; a topic that exists already stays as it is."""
         try:
             await self.engine.submit(CreateTopic(topic, TopicType.MIXED, queues))
         except HorologError as error:
@@ -101,16 +101,16 @@ class Node:
                 raise
 
     def store_host_for(self, request: Request) -> bytes:
-        """The store host by which the client who asks knows this broker: tools compare it with the address in routes."""
+        """Return the store host as the asking client knows it: tools compare it with routes."""
         if self.advertised:
             return self.store_host
         try:
             return socket.inet_aton(request.link.dialled) + self.broker_port.to_bytes(4, "big")
-        except OSError:  # of IPv6
+        except OSError:  # an IPv6 address
             return self.store_host
 
     def address(self, request: Request) -> str:
-        """host:port under which the client who asks reaches the broker's door."""
-        if ":" in self.advertised:  # of IPv6
+        """Return host:port at which the asking client reaches the broker's door."""
+        if ":" in self.advertised:  # an IPv6 address
             return f"[{self.advertised}]:{self.broker_port}"
         return f"{self.advertised or request.link.dialled}:{self.broker_port}"

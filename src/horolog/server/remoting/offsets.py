@@ -1,4 +1,4 @@
-"""Offsets: what groups have consumed, and what queues have."""
+"""Handlers of offsets: committed offsets of groups, and offsets of queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BOUNDS = ("LOWER", "UPPER")
 
 
 class OffsetCodes:
-    """Offsets of groups (QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET), and of queues.
+    """Handlers of QUERY_CONSUMER_OFFSET and UPDATE_CONSUMER_OFFSET, and of offsets of queues.
 
     SEARCH_OFFSET_BY_TIMESTAMP, GET_MAX_OFFSET, GET_MIN_OFFSET, GET_EARLIEST_MSG_STORETIME.
     """
@@ -33,7 +33,7 @@ class OffsetCodes:
         self._node = node
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.QUERY_CONSUMER_OFFSET: self.consumed,
             Code.UPDATE_CONSUMER_OFFSET: self.commit,
@@ -44,10 +44,11 @@ class OffsetCodes:
         }
 
     async def consumed(self, request: Request) -> Answer:
-        """Where a group goes on in a queue.
+        """Return the offset at which a group goes on in a queue.
 
-        A group that has no progress begins at 0 in a queue that still has its first message, whatever it asked for
-        itself: what was sent before its first member came would be lost to it.
+        A group without progress begins at 0 in a queue that still has its first message, whatever
+        the client is configured to begin with: otherwise the group would lose messages sent before
+        its first member came.
         """
         frame = request.frame
         group = check_group_name(text(frame, "consumerGroup"))
@@ -58,7 +59,7 @@ class OffsetCodes:
             committed = await self._node.engine.submit(GetOffsets(group, topic))
         except HorologError as error:
             if error.code is ErrorCode.TOPIC_NOT_FOUND:
-                # Consumers then go by what they were told to begin with.
+                # Consumers then begin where they are configured to begin.
                 return Answer(Status.QUERY_NOT_FOUND, remark=error.message)
             if error.code is not ErrorCode.GROUP_NOT_FOUND:
                 raise
@@ -78,7 +79,7 @@ class OffsetCodes:
         return Answer(fields={"offset": str(offset)})
 
     def commit(self, request: Request) -> None:
-        """Everything below an offset is consumed; ignored of a pull consumer that does not know of a reset yet."""
+        """Commit an offset; ignore it from a pull consumer that is not notified of a reset yet."""
         frame = request.frame
         group, topic = check_group_name(text(frame, "consumerGroup")), text(frame, "topic")
         queue_id, offset = _queue_of(request), integer(frame, "commitOffset", low=0)
@@ -87,7 +88,7 @@ class OffsetCodes:
             if node.registry.has_pulling(group, request.link):
                 request.answer(Answer(remark=f"group {group!r} was reset: its next pull tells"))
                 return
-            node.moved.take(group, topic, queue_id)  # somebody else decides where it goes on
+            node.moved.take(group, topic, queue_id)  # the commit replaces the reset
         command = CommitOffsets(group, topic, {queue_id: offset})
         self._node.engine.ask(command, partial(self._committed, request))
 
@@ -99,7 +100,7 @@ class OffsetCodes:
             request.answer(DONE)
 
     async def search(self, request: Request) -> Answer:
-        """The first message of a queue that was stored at a time or later, or the last one until then."""
+        """Return the first message of a queue stored at a time or later, or the last until then."""
         frame = request.frame
         bound = text(frame, "boundaryType", "LOWER").upper() or "LOWER"
         if bound not in _BOUNDS:
@@ -113,19 +114,19 @@ class OffsetCodes:
         return _offset_answer(await self._node.engine.submit(command))
 
     async def max_offset(self, request: Request) -> Answer:
-        """The offset of the next message of a queue."""
+        """Return the offset of the next message of a queue."""
         queue_id = _queue_of(request)
         view = await self._view(text(request.frame, "topic"), queue_id)
         return _offset_answer(view.queue_offsets[queue_id])
 
     async def min_offset(self, request: Request) -> Answer:
-        """The offset of the oldest message of a queue that is kept."""
+        """Return the offset of the oldest message of a queue that is kept."""
         queue_id = _queue_of(request)
         view = await self._view(text(request.frame, "topic"), queue_id)
         return _offset_answer(view.min_offsets[queue_id])
 
     async def earliest(self, request: Request) -> Answer:
-        """When the oldest message of a queue was stored that is kept, in epoch ms; −1 if there is none."""
+        """Return when the oldest kept message of a queue was stored, in epoch ms; −1 if none is."""
         queue_id = _queue_of(request)
         topic = text(request.frame, "topic")
         await self._view(topic, queue_id)

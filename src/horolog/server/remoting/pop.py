@@ -1,4 +1,4 @@
-"""Pop consumers of RocketMQ 5.x over remoting: leases, as 5.x consumers have them over gRPC."""
+"""Handlers of pop consumers of RocketMQ 5.x over remoting: leases, as gRPC clients have them."""
 
 from __future__ import annotations
 
@@ -38,25 +38,29 @@ from horolog.server.ticket import Ticket, nobody
 
 _I32 = (1 << 31) - 1
 _ALL = "*"
-_FROM_END = 1  # of the field initMode; 0: from where the queues begin
+_FROM_END = 1  # value of the field initMode; 0: begin at the start of the queues
 
 
 class _Waiting(NamedTuple):
-    """A pop that has no answer yet."""
+    """A pop without an answer yet."""
 
     ticket: Ticket
     command: Receive
 
 
 class PopCodes:
-    """POP_MESSAGE, ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, NOTIFICATION, POLLING_INFO."""
+    """Handlers of pops, acks of leases, changes of invisible time, and questions about pops.
+
+    POP_MESSAGE, ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME, NOTIFICATION,
+    POLLING_INFO.
+    """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._waiting: dict[RemotingLink, dict[Request, _Waiting]] = {}
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.POP_MESSAGE: self.pop,
             Code.ACK_MESSAGE: self.ack,
@@ -69,7 +73,7 @@ class PopCodes:
     # --- pop --------------------------------------------------------------------------------------
 
     def pop(self, request: Request) -> None:
-        """Lease messages of a topic, now or when there are some, in order if asked for."""
+        """Lease messages of a topic, now or when there are some; in order if asked for."""
         frame = request.frame
         topic = text(frame, "topic")
         expression = text(frame, "exp", _ALL) or _ALL
@@ -136,14 +140,14 @@ class PopCodes:
         return encode_pop(decode_receipt(handle), invisible_ms, self._node.broker_name)
 
     def gone(self, link: RemotingLink) -> None:
-        """A connection has ended: nobody waits for its pops."""
+        """Cancel the pops of a connection that has ended."""
         for ticket, _ in self._waiting.pop(link, {}).values():
             self._node.engine.ask(CancelReceive(ticket), nobody)
 
     # --- leases -----------------------------------------------------------------------------------
 
     async def ack(self, request: Request) -> Answer:
-        """A message is consumed."""
+        """Acknowledge a message."""
         frame = request.frame
         command = Ack(
             text(frame, "consumerGroup"), text(frame, "topic"), [text(frame, "extraInfo")]
@@ -154,13 +158,13 @@ class PopCodes:
         return DONE
 
     async def ack_batch(self, request: Request) -> Answer:
-        """Messages are consumed; those whose handle is no longer good come again, as official brokers have it."""
+        """Acknowledge messages; those with a stale handle come again, as with official brokers."""
         for group, topic, handles in handles_of_batch(content(request.frame)):
             await self._node.engine.submit(Ack(group, topic, handles))
         return DONE
 
     async def change(self, request: Request) -> Answer:
-        """Let a message be invisible for longer, or come again sooner."""
+        """Change how long a message stays invisible."""
         frame = request.frame
         invisible_ms = integer(frame, "invisibleTime", low=0, high=INVISIBLE_MAX_MS)
         command = ChangeInvisible(
@@ -182,9 +186,9 @@ class PopCodes:
     # --- questions --------------------------------------------------------------------------------
 
     async def notify(self, request: Request) -> Answer:
-        """Whether there is something for a group in a topic that was never leased; it does not wait for that.
+        """Return whether a topic has messages never leased to a group; do not wait for any.
 
-        A group that is not there yet has everything before it, as it is made by its first pop.
+        For a group that does not exist yet all messages count, as its first pop creates it.
         """
         frame = request.frame
         group = check_group_name(text(frame, "consumerGroup"))
@@ -208,7 +212,7 @@ class PopCodes:
         return Answer(fields={"hasMsg": "true" if has else "false", "pollingFull": "false"})
 
     def polling(self, request: Request) -> Answer:
-        """How many pops of a group wait for a queue of a topic, or (−1) for any of its queues."""
+        """Return how many pops of a group wait for a queue of a topic, or (−1) for any queue."""
         frame = request.frame
         group, topic = check_group_name(text(frame, "consumerGroup")), text(frame, "topic")
         place = group, topic, integer(frame, "queueId", -1, low=-1, high=_I32)

@@ -1,7 +1,7 @@
-"""Who is connected, for admin tools: clients of the remoting doors, and of the doors beside them.
+"""Connected clients, for admin tools: those of the remoting doors and of their neighbour doors.
 
-Clients of 5.x come as RocketMQ's own broker tells of them: each topic of a producer stands for a producer group, push
-consumers are passive, simple ones active, and all share their messages.
+5.x clients are shown as RocketMQ's own broker shows them: each topic of a producer stands for a
+producer group, push consumers are passive, simple ones active, and all share their messages.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from horolog.server.remoting.link import RemotingLink
 
 _VERSION = re.compile(r"[vV]?5[._](\d)[._](\d)(?!\d)")
-_OF_VERSION = 33  # 3.3: VERSION is the ordinal of 5.3.3, and every version has a snapshot before it
+_OF_VERSION = 33  # 3.3: VERSION is the ordinal of 5.3.3; each version has a snapshot before it
 
 
 def consumers(node: Node, group: str) -> tuple[list[Connected], ConsumerData | None]:
-    """Clients of a consumer group, and what the first of them says of all; None: it has none."""
+    """Return the clients of a consumer group, and what the first reports (None: no client)."""
     members = node.registry.members(group)
     others = [each for door in node.neighbours for each in door.members(group)]
     clients = [*map(_of_4x, members), *map(_of_5x, others)]
@@ -43,10 +43,11 @@ def consumers(node: Node, group: str) -> tuple[list[Connected], ConsumerData | N
 
 
 def client_ids(node: Node, group: str, link: RemotingLink) -> list[str]:
-    """Clients of a consumer group, for whoever asks.
+    """Return the client ids of a consumer group, for the client that asks on `link`.
 
-    A member shares the queues with those that are named: of 5.x clients it must not hear, for they take messages of all
-    queues, and would leave those alone that are left to them.  A tool hears of everybody.
+    A member shares the queues among the ids that it gets.  It must not get ids of 5.x clients:
+    those take messages of all queues, and would leave alone the queues assigned to them.  A tool
+    gets all ids.
     """
     members = node.registry.members(group)
     found = [member.client_id for member in members]
@@ -58,7 +59,7 @@ def client_ids(node: Node, group: str, link: RemotingLink) -> list[str]:
 def neighbour_of(
     node: Node, group: str, client_id: str
 ) -> tuple[Neighbour, ConnectedClient] | None:
-    """A client of a consumer group at another door, and that door."""
+    """Return a client of a consumer group at another door, and that door."""
     for door in node.neighbours:
         for client in door.members(group):
             if client.client_id == client_id:
@@ -67,7 +68,10 @@ def neighbour_of(
 
 
 def running(node: Node, group: str, client: ConnectedClient, stacks: str) -> dict[str, Any]:
-    """ConsumerRunningInfo of a client of 5.x, as far as a broker knows it: queues and rates only 4.x clients tell."""
+    """Return ConsumerRunningInfo of a 5.x client, as far as a broker knows it.
+
+    Queues and rates are missing: only 4.x clients report them.
+    """
     consumer = _consumer(group, client)
     wanted = [as_java(each) for each in subscriptions(node, group).values()]
     return {
@@ -87,7 +91,7 @@ def running(node: Node, group: str, client: ConnectedClient, stacks: str) -> dic
 
 
 def subscriptions(node: Node, group: str) -> Mapping[str, Subscription]:
-    """What a consumer group wants, by topic."""
+    """Return the subscriptions of a consumer group, by topic."""
     wanted = dict(node.registry.subscriptions(group))
     for door in node.neighbours:
         wanted = {**door.subscriptions(group), **wanted}
@@ -95,7 +99,7 @@ def subscriptions(node: Node, group: str) -> Mapping[str, Subscription]:
 
 
 def producers(node: Node, group: str) -> list[Connected]:
-    """Clients of a producer group; of 5.x producers it is a topic."""
+    """Return the clients of a producer group, which for 5.x producers is a topic."""
     found = list(map(_of_4x, node.registry.producers(group)))
     for door in node.neighbours:
         found += [_of_5x(client) for client in door.publishers() if group in client.topics]
@@ -103,7 +107,7 @@ def producers(node: Node, group: str) -> list[Connected]:
 
 
 def all_producers(node: Node) -> dict[str, list[Connected]]:
-    """Clients of all producer groups."""
+    """Return the clients of all producer groups."""
     registry = node.registry
     found = {
         group: [_of_4x(client) for client in registry.producers(group)]
@@ -136,7 +140,7 @@ def _of_4x(client: Client) -> Connected:
 
 
 def _of_5x(client: ConnectedClient) -> Connected:
-    """Its stream is open, so it is there now."""
+    """Return a 5.x client as seen now: its stream is open."""
     return Connected(
         client.client_id,
         client.address,
@@ -147,7 +151,7 @@ def _of_5x(client: ConnectedClient) -> Connected:
 
 
 def version_ordinal(text: str) -> int:
-    """RocketMQ's number of a version such as 5.0.3; of one that it does not know, that of the broker."""
+    """Return RocketMQ's ordinal of a version such as 5.0.3; for an unknown one the broker's own."""
     found = _VERSION.match(text)
     if found is None:
         return VERSION

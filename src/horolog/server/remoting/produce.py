@@ -1,10 +1,11 @@
-"""Sends of 4.x clients, and recalls: by a handle, or by a message that is sent to cancel another one.
+"""Handlers of sends of 4.x clients, and of recalls by handle or by a cancelling message.
 
-All sends that a connection brings until the next turn are one command for each topic (`protocol.remoting.send`), and
-those of one shape from several connections are one command too: what a command costs is shared by them, and each frame
-has its own answer.  A topic that is not there is made, if that is wanted, as RocketMQ makes it: with as many queues as
-the client asks for, at most those of the template topic.  All sends to it that come until it is there wait, and are
-stored in the order in which they came.
+All sends of a connection until the next turn become one command for each topic
+(`protocol.remoting.send`), and sends of one shape from several connections become one command too:
+they share the cost of the command, and each frame has its own answer.  A missing topic is created,
+if that is wanted, as RocketMQ does: with as many queues as the client asks for, at most those of
+the template topic.  All sends to the topic until it exists wait, and are stored in the order in
+which they came.
 """
 
 from __future__ import annotations
@@ -43,25 +44,28 @@ from horolog.server.together import parts
 
 
 class _Sender(NamedTuple):
-    """Who has sent a run."""
+    """A connection, and a run of sends of one shape from it."""
 
     link: RemotingLink
     run: Alike
 
 
 class ProduceCodes:
-    """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE, which links gather, and RECALL_MESSAGE."""
+    """Handlers of RECALL_MESSAGE and of sends, which links gather.
+
+    SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE.
+    """
 
     def __init__(self, node: Node, transactions: TransactionCodes) -> None:
         self._node = node
         self._transactions = transactions
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shapes = Shapes()  # of messages that come by several connections
-        # Topics that are being made, and what was sent to them meanwhile
+        self._shapes = Shapes()  # of messages from several connections
+        # Topics that are being created, with the sends and cancels that wait for them.
         self._waiting: dict[str, list[tuple[RemotingLink, Gathered | Cancel]]] = {}
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.SEND_MESSAGE: self.send,
             Code.SEND_MESSAGE_V2: self.send,
@@ -70,13 +74,13 @@ class ProduceCodes:
         }
 
     def send(self, request: Request) -> None:
-        """Store a message, or the messages of a batch; due later if a property says so."""
+        """Store a message, or the messages of a batch; a property may give a due time."""
         self.take(request.link, [request.frame])
 
     def take_all(self, sends: Sequence[tuple[RemotingLink, Sequence[Frame | Alike]]]) -> None:
-        """Store the messages of all sends that several connections have sent at about the same time.
+        """Store the messages that several connections have sent at about the same time.
 
-        Those of a connection stay in their order.
+        The sends of each connection stay in their order.
         """
         alike: dict[HeaderShape, list[_Sender]] = {}
         for link, frames in _by_link(sends).items():
@@ -126,7 +130,7 @@ class ProduceCodes:
             at = end
 
     def take(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
-        """Store the messages of sends of one connection, in their order."""
+        """Store the messages that one connection has sent, in their order."""
         peer = (link.peer.host, link.peer.port)
         cancels: list[Cancel] = []
         try:
@@ -146,12 +150,12 @@ class ProduceCodes:
                 self._transactions.produces(link, gathered.command)
             if not self._waits(gathered.command.topic, link, gathered):
                 self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
-        for cancel in cancels:  # what came before it is asked before it
+        for cancel in cancels:  # sends that came before a cancel are submitted before it
             if not self._waits(cancel.topic, link, cancel):
                 self._start(self._cancel(link, cancel))
 
     def _waits(self, topic: str, link: RemotingLink, what: Gathered | Cancel) -> bool:
-        """Whether the topic is being made; then what is asked waits for it, behind what came before."""
+        """Queue a send or cancel if its topic is being created; return whether it was queued."""
         waiting = self._waiting.get(topic)
         if waiting is None:
             return False
@@ -159,7 +163,7 @@ class ProduceCodes:
         return True
 
     def _send_retries(self, link: RemotingLink, gathered: Gathered) -> None:
-        """Each has its own number of attempts, and may be a dead letter."""
+        """Store retries one by one: each has its count of attempts, and may be a dead letter."""
         group = gathered.command.topic.removeprefix(RETRY_PREFIX)
         in_order = self._node.locks.is_orderly(group, time.monotonic_ns() // 1_000_000)
         for alone in gathered.alone():
@@ -207,7 +211,7 @@ class ProduceCodes:
     # --- topics that are not there ----------------------------------------------------------------
 
     async def _make(self, topic: str, queues: int) -> None:
-        """Make the topic, then store what waits for it; a refusal of either is what the senders are told."""
+        """Create the topic, then store the sends that wait for it, or fail them with the error."""
         refusal: Exception | None = None
         try:
             await self._node.make(topic, queues)
@@ -222,7 +226,7 @@ class ProduceCodes:
                 _fail_all(link, [asked for asked, _ in each.taken], refusal)
 
     def _queues_for(self, topic: str, first: Gathered) -> int:
-        """As many as whoever sends first asks for; BAD_REQUEST if that cannot be read."""
+        """Return how many queues the first sender asks for; raise BAD_REQUEST if unreadable."""
         if self._node.is_internal(topic):
             return 1
         frame = first.requests[0].frame
@@ -232,7 +236,10 @@ class ProduceCodes:
     # --- recall -----------------------------------------------------------------------------------
 
     async def _cancel(self, link: RemotingLink, cancel: Cancel) -> None:
-        """Recall what a message is sent to cancel; it is well whatever was found, as with RocketMQ, and names no place."""
+        """Recall the message that a cancelling message names.
+
+        As with RocketMQ, the answer is a success whatever was found, and names no place.
+        """
         due_ms = cancel.due_ms
         if due_ms < 0:
             due_ms = self._node.engine.clock.wall_ms() - due_ms
@@ -247,7 +254,7 @@ class ProduceCodes:
             link.answer(cancel.frame, Answer(fields=NOT_STORED))
 
     async def recall(self, request: Request) -> Answer:
-        """Cancel a scheduled message by the handle of its send."""
+        """Recall a scheduled message by the handle of its send."""
         topic = check_topic(text(request.frame, "topic"))
         handle = decode_recall_handle(text(request.frame, "recallHandle"))
         if handle.topic != topic:
@@ -262,7 +269,7 @@ class ProduceCodes:
 def _by_link(
     sends: Sequence[tuple[RemotingLink, Sequence[Frame | Alike]]],
 ) -> dict[RemotingLink, list[Frame | Alike]]:
-    """All that each connection has sent, in its order; runs of one shape that follow each other are one."""
+    """Group sends by connection, in order; join adjacent runs of one shape."""
     found: dict[RemotingLink, list[Frame | Alike]] = {}
     for link, frames in sends:
         before = found.get(link)
@@ -280,7 +287,7 @@ def _is_unknown(result: object) -> bool:
 
 
 def _fail_all(link: RemotingLink, frames: Sequence[Frame | Alike], error: Exception) -> None:
-    """Tell each of a connection's sends of our own mistake."""
+    """Fail each of a connection's sends with an error."""
     for each in frames:
         for frame in each.frames() if isinstance(each, Alike) else (each,):
             link.fail(frame, error)

@@ -1,6 +1,7 @@
-"""Pulls of 4.x consumers: messages from an offset on, which the consumer keeps; it waits for what is not there yet.
+"""Handlers of pulls of 4.x consumers: messages from an offset on, which the consumer keeps.
 
-A body is slices of the log, one for each message, joined once where the answer is written.
+A pull may wait for messages.  A body is slices of the log, one for each message, joined once where
+the answer is written.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _ALL = "*"
 
 
 class PullCodes:
-    """PULL_MESSAGE and LITE_PULL_MESSAGE."""
+    """Handlers of PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -46,11 +47,11 @@ class PullCodes:
         node.moved.on_note = self._end_waits
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {Code.PULL_MESSAGE: self.pull, Code.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, request: Request) -> None:
-        """Messages of a queue from an offset on, now or when there are some."""
+        """Return messages of a queue from an offset on, now or when there are some."""
         frame = request.frame
         group = check_group_name(text(frame, "consumerGroup"))
         topic = text(frame, "topic")
@@ -63,7 +64,7 @@ class PullCodes:
         poll_ms = 0
         if flags & _MAY_WAIT:
             poll_ms = integer(frame, "suspendTimeoutMillis", 0)
-        # Official brokers give one message to whoever asks for none
+        # Official brokers return one message to a client that asks for none.
         limit = max(1, integer(frame, "maxMsgNums", low=0, high=_I32))
         room = integer(frame, "maxMsgBytes", PULL_BYTES_MAX, low=-1, high=_I32)
         first = integer(frame, "queueOffset")
@@ -84,7 +85,8 @@ class PullCodes:
             group=group,
             is_sql=expression.type == SQL92,
             broadcasts=not flags & _SUBSCRIBES and self._node.registry.broadcasts(group),
-            # Push consumers that have consumed something tell so with each pull; others decide themselves.
+            # Push consumers that have consumed messages commit with each pull; other consumers
+            # decide their offset themselves.
             resumes=bool(flags & _COMMITS),
         )
         if command.poll_ms:
@@ -92,13 +94,13 @@ class PullCodes:
         self._ask(request, command)
 
     def _must_learn(self, request: Request, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the group was reset in that queue, and this is the first pull after it of one who decides itself."""
+        """Return whether a pull consumer must still learn that its group was reset in the queue."""
         return self._node.moved.has(group, topic, queue_id) and self._node.registry.has_pulling(
             group, request.link
         )
 
     def _end_waits(self, group: str, topic: str) -> None:
-        """The group was reset in that topic: pulls of it that wait are answered now."""
+        """Answer the waiting pulls of a group that was reset in a topic."""
         links = {member.link for member in self._node.registry.members(group)}
         for link in links:
             for ticket, command in self._waiting.get(link, {}).values():
@@ -113,7 +115,7 @@ class PullCodes:
     def _expression(
         self, frame: Frame, group: str, topic: str, flags: int
     ) -> Subscription | Answer:
-        """The filter: of the request, or of the group's heartbeats, which must be as new as the request."""
+        """Return the filter of the request, or of heartbeats as new; or a refusing answer."""
         if flags & _SUBSCRIBES:
             expression = text(frame, "subscription", _ALL) or _ALL
             kind = text(frame, "expressionType", TAG) or TAG
@@ -157,7 +159,7 @@ class PullCodes:
             return
         assert isinstance(result, HorologError)
         if result.code is ErrorCode.GROUP_NOT_FOUND:
-            # It was deleted while this waited: no settings forbid anything now.
+            # The group was deleted while the pull waited: no settings forbid anything now.
             self._ask(request, command)
             return
         request.fail(result)
@@ -173,11 +175,11 @@ class PullCodes:
         request.answer(Answer(_STATUS[result.status], fields), result.layouts)
 
     def gone(self, link: RemotingLink) -> None:
-        """A connection has ended: nobody waits for its pulls."""
+        """Cancel the waiting pulls of a connection that has ended."""
         for ticket, _ in self._waiting.pop(link, {}).values():
             self._node.engine.ask(CancelReceive(ticket), nobody)
 
 
 def _elsewhere(result: Pulled, offset: int) -> Pulled:
-    """No messages, but where to go on."""
+    """Return a result without messages that says where to go on."""
     return replace(result, status=PullStatus.MOVED, layouts=[], next_offset=offset)

@@ -1,6 +1,6 @@
-"""How far groups have pulled: what consumers hold that is not consumed yet, for admin tools.
+"""How far groups have pulled: messages that consumers hold unconsumed, for admin tools.
 
-A pull changes nothing, so nobody logs it; after a start a group has pulled what it has consumed.
+A pull changes nothing, so it is not logged; after a start a group has pulled what it has consumed.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from horolog.limits import PULLED_QUEUES_MAX
 
 
 class PulledOffsets:
-    """The next offset to pull, by group, topic and queue; of too many, those that began first are forgotten."""
+    """The next offset to pull, by group, topic and queue; of too many, the oldest are dropped."""
 
     def __init__(self, maximum: int = PULLED_QUEUES_MAX) -> None:
         self._maximum = maximum
         self._next: dict[tuple[str, str, int], int] = {}
 
     def note(self, group: str, topic: str, queue_id: int, following: int) -> None:
-        """A consumer of the group was given everything below."""
+        """Record that a consumer of the group has received all messages below `following`."""
         place = group, topic, queue_id
         if place not in self._next and len(self._next) >= self._maximum:
             del self._next[next(iter(self._next))]
         self._next[place] = following
 
     def of(self, group: str, topic: str, queue_id: int) -> int:
-        """Where the group pulls next; 0 if it has not since the start."""
+        """Return the offset that the group pulls next; 0 if it has not pulled since the start."""
         return self._next.get((group, topic, queue_id), 0)
 
     def forget(self, group: str, topic: str = "") -> None:
-        """The group goes on elsewhere in that topic, or is gone."""
+        """Drop the offsets of a group that was reset in a topic, or deleted."""
         names = (group, topic) if topic else (group,)
         for place in [place for place in self._next if place[: len(names)] == names]:
             del self._next[place]

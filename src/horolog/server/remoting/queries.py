@@ -1,4 +1,4 @@
-"""Messages by where they lie, by id, or by key."""
+"""Handlers of look-ups of messages by log position, id or key."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
 _SHOWN = frozenset({MessageState.DELIVERED, MessageState.PENDING})
-_FOUND_MAX = 64  # RocketMQ's own tools ask for so many
+_FOUND_MAX = 64  # the limit that RocketMQ's own tools ask for
 _FAR_MS = (1 << 63) - 1
-_BY_KEY, _BY_ID = "K", "U"  # as tools of 5.5 say; earlier ones ask by key, or have a flag
+_BY_KEY, _BY_ID = "K", "U"  # from tools of 5.5; earlier ones ask by key, or set a flag
 
 
 class QueryCodes:
-    """VIEW_MESSAGE_BY_ID, QUERY_MESSAGE."""
+    """Handlers of VIEW_MESSAGE_BY_ID and QUERY_MESSAGE."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.VIEW_MESSAGE_BY_ID: self.view,
             Code.QUERY_MESSAGE: self.query,
         }
 
     async def view(self, request: Request) -> Answer:
-        """The message at a log position, which is part of the ids that answers to sends name."""
+        """Return the message at a log position, which is a part of the ids in answers to sends."""
         position = integer(request.frame, "offset", low=0)
         try:
             layout: bytes = await self._node.engine.submit(ReadMessage(position))
@@ -45,10 +45,10 @@ class QueryCodes:
         return Answer(body=with_store_host(bytes(layout), self._node.store_host_for(request)))
 
     async def query(self, request: Request) -> Answer:
-        """Messages of a topic that have a key, or an id, and were stored within a time.
+        """Return messages of a topic that have a key or an id and were stored in a period.
 
-        Those that wait for their due time are told too: their queue offset is not decided yet.  Of too many for one
-        answer it tells the newest.
+        Pending messages are included: their queue offset is not decided yet.  If there are too many
+        for one answer, return the newest.
         """
         frame = request.frame
         topic, key = text(frame, "topic"), text(frame, "key")
@@ -85,7 +85,7 @@ class QueryCodes:
 
 
 def _that_fit(found: list[FoundMessage]) -> list[FoundMessage]:
-    """The newest ones that one answer has room for, at least one."""
+    """Return the newest messages for which one answer has room, at least one."""
     room, first = ANSWER_BYTES_MAX, len(found)
     while first and (room > 0 or first == len(found)):
         first -= 1

@@ -1,7 +1,8 @@
-"""Who is there: producers, and the members of consumer groups with their connections and subscriptions.
+"""Connected clients: producers, and members of consumer groups with their subscriptions.
 
-A client registers with every heartbeat, and is gone when it says so, when its connection ends, or when nothing was
-heard of it for 120 s.  Nothing here outlives the process: clients tell it all again.  The clock is the caller's.
+A client registers with every heartbeat.  It is removed when it unregisters, when its connection
+ends, or when nothing was heard of it for 120 s.  Nothing here outlives the process, since clients
+send it all again.  The caller passes the time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 class Client:
     """A client in one of its groups.
 
-    language, version  what it says of itself in the header of its requests
+    language, version  as the headers of the client's requests state them
     """
 
     client_id: str
@@ -59,7 +60,7 @@ _Entry = TypeVar("_Entry", bound=Client)
 
 
 class _Place(NamedTuple):
-    """Where a client stands."""
+    """The place of a client in a group."""
 
     consumes: bool
     group: str
@@ -67,25 +68,25 @@ class _Place(NamedTuple):
 
 
 class Registry:
-    """Producer groups, and consumer groups: who is in each, by client id."""
+    """The clients of producer groups and consumer groups, by client id."""
 
     def __init__(self) -> None:
         self._producers: dict[str, dict[str, Client]] = {}
-        self._producing: dict[str, dict[str, Client]] = {}  # the same, by client id and group
+        self._producing: dict[str, dict[str, Client]] = {}  # by client id and group
         self._groups: dict[str, dict[str, Member]] = {}
-        self._entries = 0  # in both
-        self.on_producer: Callable[[str], None] = _nobody_cares  # a producer of a group has come
+        self._entries = 0  # of producers and members together
+        self.on_producer: Callable[[str], None] = _nobody_cares  # called with its group
         self._subscription_bytes = 0  # of all subscriptions
-        self._on: dict[RemotingLink, set[_Place]] = {}  # who registered on a connection
-        # Merged subscriptions of groups, as of their last change
+        self._on: dict[RemotingLink, set[_Place]] = {}  # places of clients, by their connection
+        # Merged subscriptions of groups, until their next change.
         self._wanted: dict[str, dict[str, Subscription]] = {}
 
-    # --- what clients say -------------------------------------------------------------------------
+    # --- messages from clients --------------------------------------------------------------------
 
     def beat(self, link: RemotingLink, heartbeat: Heartbeat, now_ms: int) -> set[str]:
-        """A client lives; gives the consumer groups whose members, or subscriptions, have changed.
+        """Register a heartbeat; return the consumer groups whose members or subscriptions changed.
 
-        TOO_MANY_REQUESTS when there is no room for another one, and nothing has changed then.
+        Raise TOO_MANY_REQUESTS, and change nothing, when there is no room for another client.
         """
         self._check_room(heartbeat)
         client_id, language, version = heartbeat.client_id, link.language, link.version
@@ -111,7 +112,7 @@ class Registry:
         return changed
 
     def _put(self, members: dict[str, _Entry], client: _Entry, group: str) -> _Entry | None:
-        """Note a client, and on which connection it is; gives what was known of it."""
+        """Store a client and its connection; return the entry that it replaces, or None."""
         before = members.get(client.client_id)
         members[client.client_id] = client
         place = _Place(isinstance(client, Member), group, client.client_id)
@@ -162,17 +163,17 @@ class Registry:
         )
 
     def leave(self, client_id: str, producer_group: str, consumer_group: str) -> set[str]:
-        """A client leaves these groups ("": none); gives the consumer groups that have changed."""
+        """Remove a client from these groups ("": none); return the consumer groups that changed."""
         self._remove(_Place(False, producer_group, client_id))
         gone = self._remove(_Place(True, consumer_group, client_id))
         return {consumer_group} if gone else set()
 
     def lost(self, link: RemotingLink) -> set[str]:
-        """A connection has ended; gives the consumer groups that have changed."""
+        """Remove the clients of a lost connection; return the consumer groups that changed."""
         return self._remove_all(list(self._on.get(link, ())))
 
     def expire(self, now_ms: int) -> set[str]:
-        """Forget whom nobody has heard of for too long; gives the consumer groups that have changed."""
+        """Remove clients that were silent too long; return the consumer groups that changed."""
         since_ms = now_ms - REMOTING_CLIENT_EXPIRY_MS
         silent = [
             _Place(consumes, group, client.client_id)
@@ -183,43 +184,43 @@ class Registry:
         ]
         return self._remove_all(silent)
 
-    # --- who is there -----------------------------------------------------------------------------
+    # --- connected clients ------------------------------------------------------------------------
 
     def members(self, group: str) -> list[Member]:
-        """Members of a consumer group."""
+        """Return the members of a consumer group."""
         return list(self._groups.get(group, {}).values())
 
     def member(self, group: str, client_id: str) -> Member | None:
-        """One client of a consumer group."""
+        """Return a client of a consumer group, or None."""
         return self._groups.get(group, {}).get(client_id)
 
     def producers(self, group: str) -> list[Client]:
-        """Clients of a producer group."""
+        """Return the clients of a producer group."""
         return list(self._producers.get(group, {}).values())
 
     def producer(self, client_id: str) -> Client | None:
-        """One client of any producer group: the one that was heard of last, if several connections say they are it."""
+        """Return a client of any producer group; of several connections the one heard of last."""
         clients = self._producing.get(client_id, {}).values()
         return max(clients, key=lambda client: client.seen_ms, default=None)
 
     @property
     def producer_groups(self) -> list[str]:
-        """Producer groups that have a member."""
+        """Producer groups that have a client."""
         return sorted(self._producers)
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """What a group wants of a topic: what its member says that has changed it last."""
+        """Return a group's subscription to a topic, the newest version that a member has sent."""
         return self._wanted_by(group).get(topic)
 
     def broadcasts(self, group: str) -> bool:
-        """Whether each member of a group gets everything, as one of them says."""
+        """Return whether every member of a group gets all messages, as the first member states."""
         members = self._groups.get(group)
         if not members:
             return False
         return next(iter(members.values())).consumer.model is MessageModel.BROADCASTING
 
     def has_pulling(self, group: str, link: RemotingLink | None = None) -> bool:
-        """Whether a pull consumer is in a group, or is so on that connection: it decides itself where it pulls."""
+        """Return whether a group has a pull consumer (on `link`), which decides its offsets."""
         return any(
             member.consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
             and (link is None or member.link is link)
@@ -227,11 +228,11 @@ class Registry:
         )
 
     def subscriptions(self, group: str) -> dict[str, Subscription]:
-        """What a group wants, by topic."""
+        """Return the subscriptions of a group, by topic."""
         return dict(sorted(self._wanted_by(group).items()))
 
     def _wanted_by(self, group: str) -> dict[str, Subscription]:
-        """Made once for all pulls until the group changes."""
+        """Return the merged subscriptions of a group, cached until the group changes."""
         members = self._groups.get(group)
         if members is None:
             return {}
@@ -246,7 +247,7 @@ class Registry:
         return wanted
 
     def connected(self) -> Iterator[ConnectedClient]:
-        """All clients, each once with all its groups."""
+        """Yield all clients, each once with all its groups."""
         for link, places in list(self._on.items()):
             of_client: dict[str, list[_Place]] = {}
             for place in places:
@@ -255,14 +256,14 @@ class Registry:
                 yield self._shown(link, client_id, its)
 
     def connected_members(self, group: str) -> list[ConnectedClient]:
-        """Those in a consumer group."""
+        """Return the connected clients of a consumer group."""
         return [
             self._shown(each.link, each.client_id, [_Place(True, group, each.client_id)])
             for each in self.members(group)
         ]
 
     def member_count(self, group: str) -> int:
-        """How many these are."""
+        """Return how many clients of a consumer group are connected."""
         return len(self._groups.get(group, ()))
 
     def _shown(
@@ -288,7 +289,7 @@ class Registry:
         )
 
     def groups_of(self, topic: str) -> list[str]:
-        """Consumer groups with a member that wants something of a topic."""
+        """Return the consumer groups with a member that subscribes to a topic."""
         return [group for group in sorted(self._groups) if self.subscription(group, topic)]
 
     # --- within -----------------------------------------------------------------------------------
@@ -320,7 +321,7 @@ class Registry:
         return {place.group for place in places if self._remove(place) and place.consumes}
 
     def check_invariants(self) -> None:
-        """No group is empty, and all entries are counted and known by their connection."""
+        """Check that no group is empty, and all entries are counted and known by connection."""
         sizes = [len(members) for members in self._producers.values()]
         sizes += [len(members) for members in self._groups.values()]
         assert all(sizes)
@@ -336,7 +337,7 @@ class Registry:
 
 
 def _bytes_of(consumer: ConsumerData) -> int:
-    """About what its subscriptions take."""
+    """Return about how many bytes the subscriptions of a consumer take."""
     return sum(each.size_bytes for each in consumer.subscriptions.values())
 
 

@@ -1,9 +1,10 @@
-"""Request and reply between clients: what a consumer replies to a request is passed on to the producer that waits for it.
+"""Pass a consumer's reply to the producer that waits for it: request and reply between clients.
 
-A request is an ordinary message that names its sender (REPLY_TO_CLIENT) and itself (CORRELATION_ID).  The reply names
-the same two, goes to the cluster's reply topic, and is given to the sender over its own connection, found by its client
-id.  Then it is stored too, as official brokers do, so it can be looked up; nobody waits for more than its delivery.  A
-reply without a body is passed on and not stored: Go's client makes such replies whatever it is given.
+A request is an ordinary message that names its sender (REPLY_TO_CLIENT) and itself
+(CORRELATION_ID).  The reply names the same two, goes to the cluster's reply topic, and is pushed to
+the sender over its own connection, found by its client id.  Then the reply is stored too, as
+official brokers do, so that it can be looked up; the answer waits only for the delivery.  A reply
+without a body is passed on and not stored: Go clients make such replies whatever they are given.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
-# Official brokers wait this long for a client to take a reply; who replied has given up by then
+# Official brokers wait this long for a client to take a reply; the replying client has given up by
+# then.
 _TAKE_S = 10.0
 _SHORT = "abcdefghijk"
 _LONG = (
     "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
     "properties", "reconsumeTimes", "unitMode",
 )  # fmt: skip
-_LEAST = {  # clients cannot read a reply in which one of these is missing
+_LEAST = {  # clients cannot read a reply without these fields
     "producerGroup": "",
     "defaultTopic": "TBW102",
     "defaultTopicQueueNums": "0",
@@ -46,25 +48,25 @@ _log = logging.getLogger("horolog.remoting")
 
 
 class ReplyCodes:
-    """SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2."""
+    """Handlers of SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._waiting_bytes = 0  # of replies until their askers say that they have taken them
+        self._waiting_bytes = 0  # of replies until their askers have taken them
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.SEND_REPLY_MESSAGE: self.reply,
             Code.SEND_REPLY_MESSAGE_V2: self.reply_short,
         }
 
     async def reply(self, request: Request) -> Answer:
-        """Pass the reply to a request on to the client that waits for it, and keep it in the reply topic."""
+        """Pass a reply on to the client that waits for it, and keep it in the reply topic."""
         return await self._reply(request, request.frame.fields, Code.SEND_MESSAGE)
 
     async def reply_short(self, request: Request) -> Answer:
-        """The same, with short names of fields."""
+        """Pass a reply with short field names on, and keep it."""
         given = request.frame.fields
         fields = {
             name: given[short] for short, name in zip(_SHORT, _LONG, strict=True) if short in given
@@ -85,7 +87,8 @@ class ReplyCodes:
             return _not_passed(
                 f"{self._waiting_bytes} bytes of replies wait for their askers already"
             )
-        # It does not count as under way: too much of that, and not even what its asker says to it would be read.
+        # A parked request does not count as under way: with too many of those nothing would be
+        # read, not even the asker's answer.
         request.park()
         self._waiting_bytes += len(body)
         try:
@@ -100,7 +103,7 @@ class ReplyCodes:
         return await self._keep(gathered) if body else _not_kept()
 
     def _read(self, request: Request, send: Code) -> Gathered:
-        """The reply as a send, which checks all of it but that it has a body; a HorologError if it cannot be stored."""
+        """Read the reply as a send, without the check for a body; raise if it cannot be stored."""
         frame = request.frame._replace(code=send, body=request.frame.body or b"-")
         topic = text(frame, "topic" if send == Code.SEND_MESSAGE else "b")
         if topic != self._node.reply_topic:
@@ -117,7 +120,7 @@ class ReplyCodes:
         return gathered
 
     def _pushed(self, request: Request, fields: Mapping[str, str], stored: bytes) -> dict[str, str]:
-        """What the client is told of the reply besides its body."""
+        """Return the fields of the push of a reply."""
         host, peer = self._node.store_host, request.peer
         now_ms = str(self._node.engine.clock.wall_ms())
         return {
@@ -130,7 +133,7 @@ class ReplyCodes:
         }
 
     async def _keep(self, gathered: Gathered) -> Answer:
-        """Store what was passed on; if that cannot be it is well all the same, and the answer names no place."""
+        """Store a reply that was passed on; if that fails, the answer is OK and names no place."""
         engine = self._node.engine
         try:
             try:

@@ -1,4 +1,4 @@
-"""One request of a 4.x client, as its handler sees it."""
+"""One request of a 4.x client, as its handler uses it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """Answer it once; nothing is sent to a one-way request, or to a peer that has gone.
+    """A request.  Answer it once; one-way requests and peers that have gone get no answer.
 
-    parked  whether it waits for something to happen, and not for the broker's work
+    parked  whether the request waits for an event, and not for the broker's work
     """
 
     __slots__ = ("frame", "link", "parked")
@@ -28,22 +28,22 @@ class Request:
 
     @property
     def peer(self) -> Peer:
-        """Where it came from."""
+        """The address and port that the request came from."""
         return self.link.peer
 
     def park(self) -> None:
-        """It waits for something to happen: a door that closes does not wait for it, and its fields are forgotten.
+        """Let the request wait for an event: a closing door does not wait for it; drop its fields.
 
-        TOO_MANY_REQUESTS if too many of its address wait.
+        Raise TOO_MANY_REQUESTS if too many requests of the address wait.
         """
         assert not self.parked
         self.frame = self.link.park(self.frame)
         self.parked = True
 
     def answer(self, answer: Answer, pieces: Sequence[bytes | memoryview] = ()) -> bool:
-        """How it went; `pieces` stand for the body of the answer.  False if the peer does not get it as it is."""
+        """Answer; `pieces` form the body.  Return False if the peer does not get it as it is."""
         return self.link.answer(self.frame, answer, pieces, parked=self.parked)
 
     def fail(self, error: BaseException) -> None:
-        """It was refused, or met a mistake of ours, which is logged."""
+        """Answer with an error; log the error if it is a bug of our own."""
         self.link.fail(self.frame, error, parked=self.parked)

@@ -1,7 +1,7 @@
-"""Tells connected 4.x consumers that their group goes on elsewhere: they keep offsets of their own.
+"""Notify connected 4.x consumers that their group was reset: they keep offsets of their own.
 
-Push consumers do what the broker sends them.  Pull consumers take no notice of it: the next pull of each queue tells
-them, and until then what they commit is ignored.
+Push consumers apply the offsets that the broker sends.  Pull consumers ignore them: the next pull
+of each queue notifies them, and until then their commits are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CPP = "CPP"
 def tell_reset(
     node: Node, group: str, topic: str, offsets: Mapping[int, int], at_ms: int = 0
 ) -> None:
-    """All members of a group; what is stored has changed already."""
+    """Notify all members of a group; the stored offsets have changed already."""
     node.pulled.forget(group, topic)
     if node.registry.has_pulling(group):
         node.moved.note(group, topic, offsets)

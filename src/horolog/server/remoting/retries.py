@@ -1,4 +1,4 @@
-"""What consumers have failed on: sent back to the broker, or sent by themselves to their group's retry topic."""
+"""Handler of messages that consumers failed on: sent back, or sent to the group's retry topic."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
-# Ordinal of RocketMQ 3.4.9: the count of attempts that an older client states means nothing
+# Ordinal of RocketMQ 3.4.9: the count of attempts that an older client sends means nothing.
 _SAYS_HOW_OFTEN = 121
 _I32 = 1 << 31
 
 
 class RetryCodes:
-    """CONSUMER_SEND_MSG_BACK."""
+    """Handler of CONSUMER_SEND_MSG_BACK."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {Code.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     async def send_back(self, request: Request) -> Answer:
-        """A consumer has failed on a message: it comes again, or becomes a dead letter."""
+        """Deliver a message again that a consumer failed on, or make it a dead letter."""
         frame = request.frame
         command = SendBack(
             text(frame, "group"),
@@ -40,14 +40,14 @@ class RetryCodes:
         )
         sent: Sent = await self._node.engine.submit(command)
         for refusal in sent.refused.values():
-            raise refusal  # else the consumer would go on, and nobody would have the message
+            raise refusal  # otherwise the consumer would go on, and the message would be lost
         return DONE
 
 
 def retry_of(alone: Gathered, group: str, *, in_order: bool) -> SendRetry:
-    """The command for one frame that was sent to the retry topic of a group.
+    """Return the command for one frame that was sent to the retry topic of a group.
 
-    in_order  whether somebody of the group holds a queue: consumers in order have tried often enough
+    in_order  a client of the group holds a queue: orderly consumers have tried often enough
     """
     frame = alone.requests[0].frame
     if isinstance(alone.command, SendHalf):
@@ -62,7 +62,7 @@ def retry_of(alone: Gathered, group: str, *, in_order: bool) -> SendRetry:
 
 
 def _retry_max(frame: Frame, name: str) -> int:
-    """How many further attempts a client allows; −1: it does not say."""
+    """Return how many further attempts a client allows; −1: it does not say."""
     if frame.version < _SAYS_HOW_OFTEN:
         return -1
     return max(-1, integer(frame, name, -1, low=-_I32, high=_I32 - 1))

@@ -1,4 +1,4 @@
-"""What the name server is asked: routes of topics, and the cluster."""
+"""Handlers of requests to the name server: routes of topics, and the cluster."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _CLUSTER_TOPIC_QUEUES = 16
 
 
 class RouteCodes:
-    """GET_ROUTEINFO_BY_TOPIC, GET_BROKER_CLUSTER_INFO."""
+    """Handlers of GET_ROUTEINFO_BY_TOPIC and GET_BROKER_CLUSTER_INFO."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         inherited = READ_WRITE | INHERIT
-        # Topics that have no messages: clients make topics after them, and tools find brokers by them.
+        # Topics without messages: clients make topics like them, and tools find brokers by them.
         self._defaults = {
             node.cluster_name: (_CLUSTER_TOPIC_QUEUES, inherited),
             node.broker_name: (1, inherited),
@@ -50,14 +50,14 @@ class RouteCodes:
             self._defaults[TEMPLATE_TOPIC] = (QUEUES_DEFAULT, inherited)
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.GET_ROUTEINFO_BY_TOPIC: self.route,
             Code.GET_BROKER_CLUSTER_INFO: self.cluster,
         }
 
     async def route(self, request: Request) -> Answer:
-        """Where the queues of a topic are."""
+        """Return the queues of a topic, and the broker that has them."""
         topic = text(request.frame, "topic")
         broker = self._broker(request)
         try:
@@ -79,7 +79,7 @@ class RouteCodes:
         return Answer(Status.TOPIC_NOT_EXIST, remark=f"topic: {topic[:200]!r} does not exist")
 
     def cluster(self, request: Request) -> Answer:
-        """All brokers, and which cluster they are of."""
+        """Return all brokers and their cluster."""
         return Answer(body=cluster(self._broker(request)))
 
     def _broker(self, request: Request) -> dict[str, object]:
@@ -88,10 +88,11 @@ class RouteCodes:
 
 
 def _is_of_retries(topic: str) -> bool:
-    """Whether it is the retry topic of a group, be there anything in it or not.
+    """Return whether a topic is the retry topic of a valid group, whether it exists or not.
 
-    Tools find a group by it.  A consumer asks for it before its first heartbeat, which makes it, and then not for
-    30 s: what it fails on would have to wait for that.
+    Tools find a group by its retry topic.  A consumer asks for the route before its first
+    heartbeat, which creates the topic, and then not for 30 s: its failed messages would have to
+    wait for that.
     """
     if not topic.startswith(RETRY_PREFIX):
         return False

@@ -1,4 +1,4 @@
-"""The broker's settings as RocketMQ's tools see them."""
+"""The broker's settings, as RocketMQ's tools see them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _FLUSH = {"sync": "SYNC_FLUSH", "interval": "ASYNC_FLUSH", "os": "ASYNC_FLUSH"}
 
 
 def properties_of(settings: Settings) -> dict[str, object]:
-    """Settings that mean the same in RocketMQ, under its names."""
+    """Return settings that mean the same in RocketMQ, under RocketMQ's names."""
     return {
         "autoCreateSubscriptionGroup": "true",
         "autoCreateTopicEnable": str(settings.remoting_auto_create).lower(),
-        "brokerRole": "ASYNC_MASTER",  # it waits for no replica
+        "brokerRole": "ASYNC_MASTER",  # the leader waits for no replica
         "defaultTopicQueueNums": QUEUES_DEFAULT,
         "fileReservedTime": settings.retention_ms // HOUR_MS,
         "flushDiskType": _FLUSH[settings.flush],

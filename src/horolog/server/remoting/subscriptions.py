@@ -1,4 +1,4 @@
-"""What the broker can filter by, and what tools are told of it."""
+"""Check which subscriptions the broker can filter by, and describe them for tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from horolog.ready.filter import ALL_TAGS, TagFilter, parse_filter, parse_tags
 
 
 def check_filter(subscription: Subscription) -> None:
-    """ILLEGAL_FILTER unless the broker can filter by it."""
+    """Raise ILLEGAL_FILTER unless the broker can filter by the subscription."""
     if subscription.type not in (TAG, SQL92):
         raise refused(
             "expressionType",
@@ -23,14 +23,14 @@ def check_filter(subscription: Subscription) -> None:
 
 
 def tags_of(subscription: Subscription | None) -> TagFilter:
-    """Which tags it wants: all, where it does not filter by tags."""
+    """Return the tags of a subscription; all tags if it does not filter by tags."""
     if subscription is None or subscription.type != TAG:
         return ALL_TAGS
     return parse_tags(subscription.expression)
 
 
 def as_java(subscription: Subscription | None) -> dict[str, Any] | None:
-    """SubscriptionData of Java; no tags, where it says what nobody can filter by."""
+    """Return Java's SubscriptionData; without tags if the expression cannot be parsed."""
     if subscription is None:
         return None
     try:

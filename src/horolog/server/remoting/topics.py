@@ -1,4 +1,4 @@
-"""Topics, for admin tools: made, changed, listed, and how far each queue has come."""
+"""Topics, for admin tools: create, change and list them, and show the state of their queues."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from horolog.server.remoting.node import LANES_TOPIC, RETRY_PREFIX, Node
 from horolog.server.remoting.request import Request
 
 _PERM_MAX = 15
-_PERM_INHERIT = 1  # of RocketMQ's template topic; dashboards send 7 for read and write
+_PERM_INHERIT = 1  # bit of RocketMQ's template topic; dashboards send 7 for read and write
 
 
 class TopicCodes:
-    """Answers what is asked of topics."""
+    """Handlers of requests about topics."""
 
     def __init__(self, node: Node, rates: Rates) -> None:
         self._node = node
@@ -45,7 +45,7 @@ class TopicCodes:
         self._rates = rates
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {
             Code.UPDATE_AND_CREATE_TOPIC: self.put,
             Code.UPDATE_AND_CREATE_TOPIC_LIST: self.put_all,
@@ -64,12 +64,12 @@ class TopicCodes:
         }
 
     async def put(self, request: Request) -> Answer:
-        """Make a topic, or give it more queues."""
+        """Create a topic, or give it more queues."""
         await self._put(_wanted(request.frame.fields))
         return DONE
 
     async def put_all(self, request: Request) -> Answer:
-        """The same of several topics, one by one, until one is refused; all of them are read before."""
+        """Read several topics, then create or change them one by one, until one is refused."""
         configs = entries(content(request.frame), "topicConfigList")
         for wanted in [_wanted(bodies.fields_of_config(config)) for config in configs]:
             await self._put(wanted)
@@ -89,7 +89,7 @@ class TopicCodes:
         await self._engine.submit(ChangeTopic(name, queues, settings, type))
 
     async def delete(self, request: Request) -> Answer:
-        """Forget a topic of which nothing waits; one that is not there is gone already."""
+        """Delete a topic without pending messages; one that does not exist is gone already."""
         name = check_topic(text(request.frame, "topic"))
         try:
             await self._engine.submit(DeleteTopic(name))
@@ -99,7 +99,7 @@ class TopicCodes:
         return DONE
 
     async def delete_route(self, request: Request) -> Answer:
-        """Done: a topic has its route as long as it is there, and loses no message by this, as with RocketMQ."""
+        """Do nothing: an existing topic keeps its route, and loses no message, as in RocketMQ."""
         name = check_topic(text(request.frame, "topic"))
         try:
             await self._engine.submit(DescribeTopic(name, with_pending=False))
@@ -112,12 +112,12 @@ class TopicCodes:
         )
 
     async def stop_sends(self, request: Request) -> Answer:
-        """No topic takes messages any more, until that is taken back; what waits is handed over."""
+        """Stop sends to all topics until `allow_sends`; pending messages are handed over."""
         changed = await self._change_perms(request, lambda perm: perm & ~PERM_WRITE)
         return Answer(fields={"wipeTopicCount": str(changed)})
 
     async def allow_sends(self, request: Request) -> Answer:
-        """All topics take messages."""
+        """Allow sends to all topics."""
         changed = await self._change_perms(request, lambda perm: perm | PERM_WRITE)
         return Answer(fields={"addTopicCount": str(changed)})
 
@@ -131,14 +131,14 @@ class TopicCodes:
         count = 0
         for topic in [topic async for topic in topics(self._engine)]:
             perm = changed(topic.settings.perm)
-            if perm and perm != topic.settings.perm:  # one that is only sent to stays as it is
+            if perm and perm != topic.settings.perm:  # one that is only sent to stays
                 settings = replace(topic.settings, perm=perm)
                 await self._engine.submit(ChangeTopic(topic.name, settings=settings))
                 count += 1
         return count
 
     async def configs(self, request: Request) -> Answer:
-        """Settings of all topics, or of `maxTopicNum` of them from `topicSeq` on."""
+        """Return the settings of all topics, or of `maxTopicNum` from `topicSeq` on."""
         first = integer(request.frame, "topicSeq", 0, low=0)
         limit = integer(request.frame, "maxTopicNum", TOPICS_MAX, low=0)
         found = [topic async for topic in topics(self._engine)]
@@ -146,7 +146,7 @@ class TopicCodes:
         return Answer(fields=fields, body=bodies.topic_configs(found[first : first + limit]))
 
     async def config(self, request: Request) -> Answer:
-        """The settings of a topic."""
+        """Return the settings of a topic."""
         name = text(request.frame, "topic")
         if name == LANES_TOPIC:
             levels, settings = len(self._node.levels.delays_ms), TopicSettings(perm=PERM_READ)
@@ -156,7 +156,7 @@ class TopicCodes:
         return Answer(body=bodies.encode(bodies.topic_config(found)))
 
     async def stats(self, request: Request) -> Answer:
-        """Lowest and next offset of every queue of a topic, and when its newest message was stored."""
+        """Return lowest and next offset of every queue, and when its newest message was stored."""
         name = text(request.frame, "topic")
         if name == LANES_TOPIC:
             return await self._lanes()
@@ -173,7 +173,7 @@ class TopicCodes:
         return Answer(body=bodies.topic_stats(name, self._node.broker_name, queues, rate))
 
     async def _lanes(self) -> Answer:
-        """A queue for every delay level: what is done is gone, what waits is between the two offsets."""
+        """Return a queue for every delay level; pending messages are between its two offsets."""
         found: list[LaneView] = await self._engine.submit(DescribeLanes())
         levels = max([len(self._node.levels.delays_ms), *(lane.level for lane in found)])
         queues = [QueueState(0, 0, 0)] * levels
@@ -182,7 +182,7 @@ class TopicCodes:
         return Answer(body=bodies.topic_stats(LANES_TOPIC, self._node.broker_name, queues, 0.0))
 
     async def lane_offsets(self, request: Request) -> Answer:
-        """How many messages of every delay level are done."""
+        """Return how many messages of every delay level are done."""
         del request
         found: list[LaneView] = await self._engine.submit(DescribeLanes())
         table = {str(lane.level): lane.done for lane in found}
@@ -191,15 +191,15 @@ class TopicCodes:
         )
 
     async def names(self, request: Request) -> Answer:
-        """Names of all topics, and of those for retries of all groups."""
+        """Return the names of all topics, and of the retry topics of all groups."""
         del request
         names = {topic.name async for topic in topics(self._engine)}
-        # Tools find consumer groups by them, also before there is anything in them.
+        # Tools find consumer groups by their retry topics, even before these have messages.
         names.update([RETRY_PREFIX + group.name async for group in groups(self._engine)])
         return Answer(body=bodies.topic_list(sorted(names)))
 
     async def names_of_cluster(self, request: Request) -> Answer:
-        """The same names, if the cluster is this one."""
+        """Return the names of all topics, if the cluster is this one."""
         cluster = text(request.frame, "cluster")
         if cluster != self._node.cluster_name:
             raise refused(
@@ -208,13 +208,13 @@ class TopicCodes:
         return await self.names(request)
 
     async def system_names(self, request: Request) -> Answer:
-        """Names that clients may not use, and those by which routes are found."""
+        """Return the names that clients may not use, and those by which routes are found."""
         names = {*SYSTEM_TOPICS, self._node.cluster_name, self._node.broker_name}
         return Answer(body=bodies.topic_list(sorted(names), self._node.address(request)))
 
 
 class _Wanted(NamedTuple):
-    """A topic; None: whatever it is."""
+    """The wanted state of a topic; None: unchanged."""
 
     name: str
     type: TopicType | None
@@ -226,7 +226,7 @@ class _Wanted(NamedTuple):
     multi_tag: bool | None
 
     def settings(self, known: TopicSettings) -> TopicSettings:
-        """Its settings, if they are these so far."""
+        """Return the topic's settings after the change; `known` are the present ones."""
         queues = max(self.read, self.write)
         attributes = {**known.attributes, **self.attributes}
         late = known.late_policy
@@ -257,7 +257,7 @@ def _wanted(fields: dict[str, str]) -> _Wanted:
 
 
 def _perm(frame: Frame) -> int:
-    """A permission without RocketMQ's bit for "inherit"; BAD_REQUEST if the rest is none that a topic can have."""
+    """Return a permission without RocketMQ's "inherit" bit; raise BAD_REQUEST if invalid."""
     asked = integer(frame, "perm", low=0, high=_PERM_MAX)
     perm = asked & ~_PERM_INHERIT
     if perm not in PERM_NAMES:

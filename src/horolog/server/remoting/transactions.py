@@ -1,7 +1,7 @@
-"""Transactions of 4.x clients: END_TRANSACTION, and producers that are asked with CHECK_TRANSACTION_STATE.
+"""Handlers of transactions of 4.x clients: END_TRANSACTION, and checks by CHECK_TRANSACTION_STATE.
 
-Whoever names a producer group in its heartbeats, or has sent the group's last half message, may be asked what became of
-a transaction of the group.
+A client that names a producer group in its heartbeats, or that has sent the group's last half
+message, may be asked how a transaction of the group ended.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _RESOLUTIONS = {
 
 
 class TransactionCodes:
-    """END_TRANSACTION, and whom to ask."""
+    """Handler of END_TRANSACTION; chooses the producer to ask about a transaction."""
 
     def __init__(self, node: Node) -> None:
         self.on_came: Callable[[str], None] = lambda _: None
         self._node = node
         self._registry = node.registry
         self._registry.on_producer = self._has_come
-        self._senders: dict[str, RemotingLink] = {}  # group → who sent its last half message
-        self._sent_by: dict[RemotingLink, set[str]] = {}  # the same, by connection
-        self._turn = 0  # producers of a group are asked one after the other
+        self._senders: dict[str, RemotingLink] = {}  # by group: sent its last half message
+        self._sent_by: dict[RemotingLink, set[str]] = {}  # groups by that connection
+        self._turn = 0  # producers of a group are asked in turn
 
     def handlers(self) -> dict[Code, Handler]:
-        """Who handles which code."""
+        """Map each request code to its handler."""
         return {Code.END_TRANSACTION: self.end}
 
     async def end(self, request: Request) -> Answer:
@@ -62,10 +62,10 @@ class TransactionCodes:
         )
         return DONE
 
-    # --- whom to ask ------------------------------------------------------------------------------
+    # --- producers to ask -------------------------------------------------------------------------
 
     def produces(self, link: RemotingLink, command: SendHalf) -> None:
-        """Note who sends a half message: it may not have sent a heartbeat yet."""
+        """Record the sender of a half message: it may not have sent a heartbeat yet."""
         records, _ = command.columns()
         stored = layout.topic_and_properties(records[RECORD_HEAD_BYTES:])[1]
         group = properties.value_of(stored, properties.PRODUCER_GROUP) or ""
@@ -81,14 +81,15 @@ class TransactionCodes:
         self.on_came(group)
 
     def gone(self, link: RemotingLink) -> None:
-        """A connection has ended."""
+        """Drop the groups of a connection that has ended."""
         for group in self._sent_by.pop(link, ()):
             del self._senders[group]
 
     def has(self, due: CheckDue) -> bool:
-        """Whether a producer of a group is connected that may send to the topic itself, and reads what it is told.
+        """Return whether a producer of the group is connected that can be asked.
 
-        One that only claims to be of the group does not count: checks that reach nobody would end the transaction.
+        It must read its connection and be allowed to send to the topic.  A client that only claims
+        to be of the group does not count: checks that reach no producer would end the transaction.
         """
         return any(link.takes_more for link in self._links(due))
 
@@ -99,7 +100,7 @@ class TransactionCodes:
         return [link for link in links if link.may_publish(due.topic)]
 
     def ask(self, check: TransactionCheck) -> bool:
-        """Ask one of a group what became of a transaction."""
+        """Ask a producer of the group how a transaction ended; return False if none can be."""
         links = self._links(check)
         self._turn += 1
         for i in range(len(links)):
