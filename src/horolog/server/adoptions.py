@@ -1,7 +1,7 @@
 """Adoptions of the running broker: staging directories, and the file work of commits in threads.
 
     begin → a staging directory → files, written there directly or by `put` → commit:
-in a thread   check and sync the files; read a small transaction, or move it into `runs`
+        in a thread   check and sync the files; read a small transaction, or move it into `runs`
         in the core   append the ADOPT record
         in a thread   remove the staging directory
 
@@ -65,7 +65,6 @@ class Adoptions:
         # One commit or abort of a transaction at a time.  A task that holds a lock or waits for it
         # keeps the lock alive; between two holders it is not locked, and must still be the same
         # lock.
-        # alive; between two holders it is not locked, and must still be the same lock.
         self._busy: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def begin(

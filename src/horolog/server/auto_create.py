@@ -1,9 +1,8 @@
 """The setting `auto_create_topics`: an engine that creates a topic at its first use.
 
-Only the door of 5.x clients uses it.
-
-Off by default, because a mistyped name then becomes a topic instead of an error.  A topic made
-like this is NORMAL, as with RocketMQ; a topic for scheduled messages is created on purpose.
+It stands between the door of 5.x clients and the engine.  Off by default, because a mistyped name
+then becomes a topic instead of an error.  A topic made like this is NORMAL, as with RocketMQ; a
+topic for scheduled messages is created on purpose.
 """
 
 from __future__ import annotations
@@ -78,5 +77,5 @@ class AutoCreate:
             await self._engine.submit(CreateTopic(name, TopicType.NORMAL, QUEUES_DEFAULT))
         except HorologError as refused:
             if refused.code is not ErrorCode.TOPIC_EXISTS:
-                raise  # else somebody was quicker, with other settings
+                raise  # TOPIC_EXISTS: another client was quicker, with other settings
         return await self._engine.submit(command)

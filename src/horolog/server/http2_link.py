@@ -20,7 +20,6 @@ _WHY = b"too many connections: the broker takes no more of them"
 # GOAWAY with ENHANCE_YOUR_CALM, and no SETTINGS before it.  After SETTINGS gRPC clients would count
 # the connection as made, and try again ten times a second.  Without, they count it as failed, and
 # wait longer each time.
-# again ten times a second.  So they take it for failed, and wait longer each time.
 _TOO_MANY = (
     (8 + len(_WHY)).to_bytes(3, "big") + b"\7" + bytes(9) + (11).to_bytes(4, "big") + _WHY
 )  # fmt: skip

@@ -295,7 +295,7 @@ class Links(Protocol):
         ...
 
     def fault(self, link: Link, fault: Exception) -> None:
-        """Count and log a peer's breach of the protocol."""
+        """Log a peer's breach of the protocol."""
         ...
 
 

@@ -81,7 +81,7 @@ class Engine:
         self._on_close: list[Callable[[], None]] = []
         self.on_answers: list[Callable[[], None]] = []
         self.on_checks: Callable[[list[CheckDue]], None] = lambda _: None
-        self.backups: Backups | None = None  # only where there is a data directory
+        self.backups: Backups | None = None  # None without a data directory
         self.adoptions: Adoptions | None = None  # None without a data directory
         self.offloads: OffloadMaker | None = None  # None without a data directory
 

@@ -39,12 +39,7 @@ from horolog.storage.descriptors import RESERVE
 log = logging.getLogger("horolog.server")
 
 GRACE_S = 1.0  # seconds for calls under way; telemetry streams never end by themselves
-_PORTS = (
-    "grpc-port",
-    "admin-port",
-    "namesrv-port",
-    "broker-port",
-)  # as the ready line has them
+_PORTS = ("grpc-port", "admin-port", "namesrv-port", "broker-port")  # as the ready line has them
 EXIT_OK = 0
 EXIT_FAILED = 1
 

@@ -2,8 +2,7 @@
 
 An id has 34 hex digits, as the ids of 5.x clients:
 
-    01 | 6 bytes for this process | 2 bytes of its process id | 4 bytes seconds since 2021 | 4 bytes
-    counter
+    01 | 6 bytes for this process | 2 of its process id | 4 of seconds since 2021 | 4 of a counter
 
 The six bytes are random instead of a hardware address, so that two brokers on one machine differ.
 """

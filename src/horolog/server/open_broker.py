@@ -40,13 +40,7 @@ from horolog.storage.meta import (
     parse_meta,
 )
 
-_OWN_NAMES = (
-    "lock",
-    "meta.tmp",
-    NAME,
-    LAST_NAME,
-    SHARD,
-)  # may be there before `meta` is
+_OWN_NAMES = ("lock", "meta.tmp", NAME, LAST_NAME, SHARD)  # may be there before `meta` is
 _NO_DIRECTORY_SYNC = (
     "%s is on a file system that can sync no directory: a power cut of the machine that has the disk may take away "
     "the names of new files, and what is in them"

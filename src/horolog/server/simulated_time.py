@@ -67,7 +67,6 @@ async def advance(engine: Engine, by_ms: int) -> None:
             # Work of every few seconds is for real time that passes: a year would have three
             # million checkpoints.  Only finished hours need some: they stay open, and in memory,
             # until a checkpoint releases them.
-            # Only hours that are over ask for some: they stay open, and in memory, until a checkpoint lets them go.
             over = engine.broker.shard.delay.near.finished(clock.wall_ms())
             checkpoints.hurries = by_ms > 0 and len(over) < FINISHED_HOURS_MAX
             if late is not None:

@@ -13,10 +13,7 @@ from collections.abc import Callable
 from horolog.config import Settings
 
 _LOOPBACK = b"\x7f\0\0\1"
-_ELSEWHERE = (
-    "192.0.2.1",
-    9,
-)  # an address for documentation; nothing is sent to it
+_ELSEWHERE = ("192.0.2.1", 9)  # an address for documentation; nothing is sent to it
 
 
 def store_host(

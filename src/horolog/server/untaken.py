@@ -72,7 +72,7 @@ class Untaken:
             self._bytes = self._counted = sum(link.untaken for link in self._links)
 
     def cut_off(self, now_ms: int) -> int:
-        """While the total is too large, end links not read from for `UNTAKEN_STUCK_MS`.
+        """End links whose peers read nothing for `UNTAKEN_STUCK_MS` while the total is too large.
 
         Return how many links were ended.
         """

@@ -88,7 +88,7 @@ class ClientCodes:
     def members(self, request: Request) -> Answer:
         """Return the ids of the 4.x clients in a consumer group, which share its queues by them.
 
-        A caller that is not in the group gets the ids of all its clients.
+        A caller that is not in the group gets the ids of all its clients, also 5.x ones.
         """
         group = text(request.frame, "consumerGroup")
         found = presence.client_ids(self._node, group, request.link)

@@ -152,9 +152,7 @@ class FigureCodes:
         if self._node.data_dir is None:
             return {}
         total, used, free = shutil.disk_usage(self._node.data_dir)
-        ratio = (
-            f"{used / max(used + free, 1):.4f}"  # without space reserved for the system, as `df`
-        )
+        ratio = f"{used / max(used + free, 1):.4f}"  # of the unreserved space, as in `df`
         return {
             "commitLogDirCapacity": f"Total : {_size(total)}, Free : {_size(free)}.",
             "commitLogDiskRatio": ratio,

@@ -1,4 +1,4 @@
-"""One connection of a 4.x client: reads frames; writes the output of a loop turn at once.
+"""One connection of a 4.x client: frames in, one write for all output of a loop turn.
 
 Requests come pipelined, and are answered in any order.  The broker sends requests too (`push`,
 `ask`), to clients that registered on this connection.
@@ -42,7 +42,7 @@ _HEADER_BYTES = 512  # about what a header takes while its request is under way
 
 Piece = bytes | memoryview
 _OPAQUE_MAX = 0x7FFF_FFFF
-_OURS = "OTHER"  # clients know no language of the broker's own
+_OURS = "OTHER"  # clients need not know the broker's own language
 _TOO_SLOW = Answer(
     Status.SYSTEM_BUSY, remark="connection: too many answers are not taken yet; read them first"
 )

@@ -100,7 +100,7 @@ class OffsetCodes:
             request.answer(DONE)
 
     async def search(self, request: Request) -> Answer:
-        """Return the first message of a queue stored at a time or later, or the last until then."""
+        """Return the offset of the first message stored at a time or later, or the last until it."""
         frame = request.frame
         bound = text(frame, "boundaryType", "LOWER").upper() or "LOWER"
         if bound not in _BOUNDS:

@@ -115,7 +115,7 @@ class PullCodes:
     def _expression(
         self, frame: Frame, group: str, topic: str, flags: int
     ) -> Subscription | Answer:
-        """Return the filter of the request, or of heartbeats as new; or a refusing answer."""
+        """Return the request's filter, or the group's from a heartbeat as new; or a refusal."""
         if flags & _SUBSCRIBES:
             expression = text(frame, "subscription", _ALL) or _ALL
             kind = text(frame, "expressionType", TAG) or TAG

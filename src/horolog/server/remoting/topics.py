@@ -64,7 +64,7 @@ class TopicCodes:
         }
 
     async def put(self, request: Request) -> Answer:
-        """Create a topic, or give it more queues."""
+        """Create a topic, or change its queues, settings or type."""
         await self._put(_wanted(request.frame.fields))
         return DONE
 
@@ -99,7 +99,7 @@ class TopicCodes:
         return DONE
 
     async def delete_route(self, request: Request) -> Answer:
-        """Do nothing: an existing topic keeps its route, and loses no message, as in RocketMQ."""
+        """Change nothing: an existing topic keeps its route, and loses no message, as in RocketMQ."""
         name = check_topic(text(request.frame, "topic"))
         try:
             await self._engine.submit(DescribeTopic(name, with_pending=False))
