@@ -88,7 +88,8 @@ class Backups:
         """Start a backup into a directory of this machine; `view` returns its progress.
 
         full  copy everything again, also files that the directory has already
-        Raise TOO_MANY_REQUESTS while another backup runs, and the errors of `backup.place.open_place`.
+
+        Raise TOO_MANY_REQUESTS while another backup runs, or an error of `open_place`.
         """
         if self._opening or (self._task is not None and not self._task.done()):
             raise refused(

@@ -130,8 +130,8 @@ class Engine:
     def before_turn(self, ask: Callable[[], None]) -> None:
         """Call `ask` once, before the next turn takes its commands, or within two milliseconds.
 
-        Until then a door gathers requests whose commands cost less together.  While a write is under
-        way no client could be answered anyway, and the end of the write brings a turn.
+        Until then a door gathers requests whose commands cost less together.  While a write is
+        under way no client could be answered anyway, and the end of the write brings a turn.
         """
         self._before_turn.add(ask)
         if self._stopping or self.failed.done():

@@ -34,7 +34,7 @@ class HeldReplies:
         self._held: deque[tuple[int, list[Reply]]] = deque()
 
     def hold(self, end: int, replies: list[Reply]) -> None:
-        """Keep the replies of a turn whose log end is `end`, a log position; call `release` next."""
+        """Keep the replies of a turn with log end `end`, a log position; call `release` next."""
         if replies:
             self._held.append((end, replies))
 

@@ -74,7 +74,7 @@ class ClientCodes:
                 raise
 
     def unregister(self, request: Request) -> Answer:
-        """Remove a client from its groups, each of which may be blank."""
+        """Remove a client from the producer and consumer group named; each may be blank."""
         frame = request.frame
         self._notify(
             self._node.registry.leave(
@@ -86,9 +86,9 @@ class ClientCodes:
         return DONE
 
     def members(self, request: Request) -> Answer:
-        """Return the ids of the 4.x clients in a consumer group, which share its queues by them.
+        """Return the client ids of a consumer group: to a member 4.x ones, to others all.
 
-        A caller that is not in the group gets the ids of all its clients, also 5.x ones.
+        The 4.x clients share the group's queues by these ids.
         """
         group = text(request.frame, "consumerGroup")
         found = presence.client_ids(self._node, group, request.link)

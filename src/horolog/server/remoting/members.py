@@ -148,9 +148,9 @@ class MemberCodes:
     # --- what only a client knows -----------------------------------------------------------------
 
     async def running_info(self, request: Request) -> Answer:
-        """Return what a client reports of itself over its own connection.
+        """Return what a client reports of itself; for 5.x, what the broker knows, and stacks.
 
-        For a 5.x client, return what the broker knows of it, and the client's thread stacks.
+        A 4.x client is asked over its own connection, and a 5.x client for its thread stacks.
         """
         frame = request.frame
         group, client_id = text(frame, "consumerGroup"), text(frame, "clientId")

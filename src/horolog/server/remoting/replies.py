@@ -66,7 +66,7 @@ class ReplyCodes:
         return await self._reply(request, request.frame.fields, Code.SEND_MESSAGE)
 
     async def reply_short(self, request: Request) -> Answer:
-        """Pass a reply with short field names on, and keep it."""
+        """Do as SEND_REPLY_MESSAGE does, for a reply with short field names."""
         given = request.frame.fields
         fields = {
             name: given[short] for short, name in zip(_SHORT, _LONG, strict=True) if short in given

@@ -99,7 +99,7 @@ class TopicCodes:
         return DONE
 
     async def delete_route(self, request: Request) -> Answer:
-        """Change nothing: an existing topic keeps its route, and loses no message, as in RocketMQ."""
+        """Change nothing: an existing topic keeps its route and its messages, as with RocketMQ."""
         name = check_topic(text(request.frame, "topic"))
         try:
             await self._engine.submit(DescribeTopic(name, with_pending=False))
@@ -112,7 +112,7 @@ class TopicCodes:
         )
 
     async def stop_sends(self, request: Request) -> Answer:
-        """Stop sends to all topics until `allow_sends`; pending messages are handed over."""
+        """Stop sends to all topics until ADD_WRITE_PERM_OF_BROKER; hand pending messages over."""
         changed = await self._change_perms(request, lambda perm: perm & ~PERM_WRITE)
         return Answer(fields={"wipeTopicCount": str(changed)})
 
