@@ -51,7 +51,7 @@ _NOTHING = framed(
 
 
 class ConsumerCalls:
-    """Handlers of ReceiveMessage, AckMessage and ChangeInvisibleDuration."""
+    """Handlers of receives, acks, changes of invisible time, and moves to the dead letters."""
 
     def __init__(self, engine: GrpcEngine, clients: Clients) -> None:
         self._engine = engine
