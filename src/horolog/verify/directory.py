@@ -35,7 +35,7 @@ from horolog.verify.holes import Holes
 from horolog.verify.hours import HourCheck, read_state
 from horolog.verify.keys import KeyIndexCheck
 from horolog.verify.lake import LakeCheck
-from horolog.verify.met import tell_what_was_met
+from horolog.verify.met import find_early_end, tell_what_was_met
 from horolog.verify.queues import QueueCheck
 from horolog.verify.reading import LogBytes, Reading, Report
 from horolog.verify.records import RecordCheck, Records
@@ -245,6 +245,8 @@ class _Verification:
                 self._take(header.end, records, body)
         verdict.log_end = walk.end
         whole = walk.judge(newest.position if newest else 0)
+        if whole:
+            find_early_end(reading, SHARD, self._log_id, walk.end)
         if newest is not None and not ends_at_frame and whole:
             verdict.findings.add(
                 f"{SHARD}/checkpoint/{checkpoint_name(newest.position)}",

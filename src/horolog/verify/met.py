@@ -7,11 +7,20 @@ nothing else was found they are findings themselves.
 
 from __future__ import annotations
 
+from horolog.broker.life.early_end import early_end, filed_to
 from horolog.broker.life.quarantine import read_notes
 from horolog.broker.problems import problems_in
 from horolog.delay.damage import ASIDE
 from horolog.log.checkpoint import Checkpoint, checkpoint_name
 from horolog.verify.reading import Reading
+
+
+def find_early_end(reading: Reading, shard: str, log_id: int, end: int) -> None:
+    """Add a finding if messages were filed from the log that lie at or after its end, as a start would say."""
+    with reading.part(f"{shard}/log"):
+        filed = filed_to(reading.storage, shard, log_id)
+        for problem in early_end(end, filed, f"{shard}/log", now_ms=0):
+            reading.findings.add(f"{shard}/log", end, problem.text)
 
 
 def tell_what_was_met(reading: Reading, shard: str, newest: Checkpoint | None) -> None:

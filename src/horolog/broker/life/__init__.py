@@ -1,6 +1,7 @@
 """The life of a shard: opened from facts, replayed, repaired, checkpointed, relieved of old segments, within its disk.
 
 opening, facts            a start: what is there, and what the recovery table makes of it
+early_end                 whether the log ends before messages that were filed from it
 unreadable                files with bad sectors are copied, where a mapped one has ended the process
 sweeping, log_tail        what an open removes because nothing names it; the log's end, cut and made durable
 replay                    what frames of the log change
