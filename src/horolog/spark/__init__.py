@@ -1,20 +1,26 @@
-"""horolog on Spark: the data source `horolog`, bulk load, and a session that is quiet.
+"""horolog on Spark: the data source `horolog`, bulk load, and a session that logs little.
 
     source                          the data source; Spark finds it by name
-    reading, reading_options        topics as tables and streams: `topic_range`, `topic_parts`, `topic_files`,
-                                    `topic_answers`, `stream_api`
-    due_source                      what becomes due, as rows: `due_pieces`, `due_runs`, `due_lake`
-    writing, sink_options           a DataFrame as scheduled messages: `sink_columns`, `row_checks`
-    bulk_load, load_job             the same for any size: `load_input`, `text_files`, `load_plan`
-    staged_runs, transaction        what tasks write (`staging_folder`: where), and the one commit
-    rows, row_sums                  columns to records; what the rows of a job are, as a sum
-    message_columns, message_decode, property_columns, values    records to columns
-    shared_place                    whether executors see the same directory
-    session, java, packages         what Spark needs, and a sentence where it is missing
-    failures, watching              what Spark says, as a sentence; how far a job is
-    delta_append                    exactly once into a Delta table
+    reading, reading_options        topics as tables and streams: `topic_range`, `topic_parts`,
+                                    `topic_files`, `topic_answers`, `stream_api`
+    due_source                      pending messages as rows when they become due: `due_pieces`,
+                                    `due_runs`, `due_lake`
+    writing, sink_options           the sink, from a DataFrame to scheduled messages:
+                                    `sink_columns`, `row_checks`
+    bulk_load, load_job             bulk load of a DataFrame of any size: `load_input`,
+                                    `text_files`, `load_plan`
+    staged_runs, transaction        the runs that tasks stage (in a `staging_folder`), and the one
+                                    commit of a job
+    rows, row_sums                  encode columns as records; sum up the rows of a job
+    message_columns, message_decode, property_columns, values    decode records into columns
+    shared_place                    check that driver and executors see the same directory
+    session, java, packages         start a session; find Java and the packages, or name the
+                                    missing one
+    failures, watching              a failure of Spark in one sentence; the progress of a job
+    delta_append                    append micro-batches to a Delta table exactly once
 
-Importing this does not import Spark; what needs it says so in one sentence when it is missing.
+Importing this package does not import Spark.  Functions that need Spark name it in one sentence
+when it is missing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Bulk load: a DataFrame of any size becomes scheduled messages, in sorted runs that the broker adopts at once.
+"""Bulk load: schedule a DataFrame of any size, in sorted runs that the broker adopts at once.
 
     from horolog.spark import bulk_load, make_session
     df = make_session("campaign").read.parquet("campaign.parquet")
     bulk_load(df, broker="http://127.0.0.1:8090", topic="campaign", job_id="campaign-2026-03")
 
-All rows or none: a row that may not become a message is an error of the whole load, unless `rejects` names a place
-for such rows.  A load that is repeated with its job id changes nothing.
+All rows are loaded, or none: a row that may not become a message is an error of the whole load,
+unless `rejects` names a directory for such rows.  A load that is repeated with its job id changes
+nothing.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ if TYPE_CHECKING:
     from horolog.spark.sink_options import SinkOptions
     from horolog.spark.transaction import Transaction
 
-_SHOWN = 3  # reasons in an error
+_SHOWN = 3  # most reasons that an error shows
 
 
 class BulkLoadResult(NamedTuple):
-    """What a bulk load did.  `already`: a load with this job id was committed before, and nothing was changed."""
+    """Result of a bulk load.
+
+    already  a load with this job id was committed before, and nothing was changed
+    """
 
     already: bool
     rows: int
@@ -61,13 +65,15 @@ def bulk_load(
 ) -> BulkLoadResult:
     """Load all rows of a DataFrame with the columns of the sink (`body`, `deliver_at`, …).
 
-    broker   URL of the admin port
-    job_id   names the load: one that was committed is not done again, with other rows it is refused; "": a new one
-    rejects  a directory of this machine; refused rows go there as Parquet, with the column `reason`, and all others are loaded
-    deliver_at_unit  ms, s or us: what a `deliver_at` that is a bigint counts since 1970
+    broker           URL of the admin port
+    job_id           names the load: a committed load is not repeated, and is refused with other
+                     rows; "": a new load
+    rejects          a directory of this machine: refused rows are written there as Parquet, with
+                     the column `reason`, and all other rows are loaded
+    deliver_at_unit  ms, s or us: what a `deliver_at` of type bigint counts since 1970
     overdue_max      rows that have been due for longer are refused
-    staging  auto, shared (tasks write into the broker's directory) or upload
-    timeout  how long to ask a broker that does not answer
+    staging          auto, shared (tasks write into the broker's directory) or upload
+    timeout          how long to ask a broker that does not answer
     """
     need_spark()
     kept = rejects_place(rejects) if rejects else ""
@@ -102,7 +108,7 @@ def bulk_load(
 def _repeated(
     df: DataFrame, options: SinkOptions, transaction: Transaction, started: float
 ) -> BulkLoadResult:
-    """Nothing but to compare: FORBIDDEN if other rows were committed under this name."""
+    """Compare the rows with those of the committed load; FORBIDDEN if they differ."""
     from horolog.spark.load_job import sum_of_rows
     from horolog.spark.transaction import commit
 
@@ -160,9 +166,10 @@ def _committed(
 
 
 def rejects_place(rejects: str | Path, what: str = "rejects") -> str:
-    """The directory for refused rows, which need not be there yet; BAD_REQUEST, before any job runs, if none can be made.
+    """Return the directory for refused rows, which need not exist yet.
 
     what  the option as its user knows it
+    Errors: BAD_REQUEST, before any job runs, if the directory cannot be made or written.
     """
     place = Path(local_place(rejects, what))
     whole = place.absolute()
@@ -175,7 +182,10 @@ def rejects_place(rejects: str | Path, what: str = "rejects") -> str:
 
 
 def _write_rejects(table: pa.Table, directory: Path, transaction: Transaction) -> str:
-    """Durable before the commit; a name of its own, so that a second load does not hide the first one's."""
+    """Write the refused rows to a file, before the commit.
+
+    The file has a name of its own, so that a second load does not overwrite the first one's.
+    """
     import pyarrow.parquet as pq
 
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,13 @@
-"""Exactly once into a Delta table: micro-batches appended by (query, batch), without a jar.
+"""Append micro-batches to a Delta table exactly once, by (query, batch), without a jar.
 
-    stream.writeStream.foreachBatch(DeltaAppend("/tables/delivered")).option("checkpointLocation", …).start()
+    append = DeltaAppend("/tables/delivered")
+    stream.writeStream.foreachBatch(append).option("checkpointLocation", …).start()
 
-Tasks write Parquet files under names of their own; one Delta commit names those of the attempts that count, together
-with the transaction (query, batch).  A batch that Spark repeats is found to be there and left out; files of attempts
-that lost are named by nobody, and a full vacuum of the table removes them.  Before they write, tasks prove that the driver sees
-the same directory, and before it commits the driver looks at the files (`shared_place`).
+Tasks write Parquet files under names of their own; one Delta commit adds the files of the attempts
+that count, together with the transaction (query, batch).  A batch that Spark repeats is found in
+the table and skipped; no commit names the files of other attempts, and a full vacuum of the table
+removes them.  Before tasks write, they prove that the driver sees the same directory, and before
+the driver commits it looks at the files (`shared_place`).
 """
 
 from __future__ import annotations
@@ -38,22 +40,23 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 class Unpack(Protocol):
-    """Makes batches of `schema` out of those that Spark gives a task; it travels to the tasks."""
+    """Makes batches of `schema` from the batches that Spark passes to a task; sent to the tasks."""
 
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches that are to be written."""
+        """Yield the batches to write."""
         ...
 
 
 class DeltaAppend:
-    """What `foreachBatch` calls.
+    """The function for `foreachBatch`.
 
-    table  directory of the Delta table, on a disk that all tasks see, as a path or a file: URL; made with the first
-           batch
-    query  names the query in the table's transactions; "" takes Spark's id, which lives in the checkpoint
-    unpack what a task does to its batches before it writes them, such as `due_pieces.DueMessages`
+    table   directory of the Delta table, on a disk that all tasks see, as a path or a file: URL;
+            made with the first batch
+    query   names the query in the table's transactions; "": Spark's id, which is kept in the
+            checkpoint
+    unpack  what a task does to its batches before it writes them, such as `due_pieces.DueMessages`
     """
 
     def __init__(self, table: str, query: str = "", unpack: Unpack | None = None) -> None:
@@ -97,13 +100,13 @@ class DeltaAppend:
         return DeltaTable.create(self._table, schema, mode="ignore", raise_if_key_not_exists=False)
 
     def _schema(self, frame: DataFrame) -> pa.Schema:
-        """The columns that the tasks write."""
+        """Return the columns that the tasks write."""
         from horolog.spark.message_columns import arrow_schema
 
         return self._unpack.schema if self._unpack else arrow_schema(frame.schema)
 
     def _check_fits(self, table: DeltaTable, frame: DataFrame) -> None:
-        """BAD_REQUEST for a batch whose files readers of the table would read otherwise than they were written."""
+        """Raise BAD_REQUEST for a batch that readers of the table would misread."""
         from deltalake import Schema
 
         if parted := table.metadata().partition_columns:
@@ -129,7 +132,7 @@ class DeltaAppend:
 
 
 def _kind(field: Field) -> str:
-    """The type of a column as a Delta log has it, but for what may be null in it."""
+    """Return the type of a column as a Delta log has it, without what may be null in it."""
     return json.dumps(_without_nulls(json.loads(field.type.to_json()))).strip('"')
 
 
@@ -152,7 +155,7 @@ def _query_id(frame: DataFrame) -> str:
 
 
 class _Writer:
-    """What a task does: one file of all its batches."""
+    """What a task does: write all its batches to one file."""
 
     def __init__(self, place: SharedPlace, unpack: Unpack | None) -> None:
         self._place = place
@@ -170,7 +173,7 @@ class _Writer:
             if not batch.num_rows:
                 continue
             if writer is None:
-                # Ids and bodies differ in every row: looking for repeats would be wasted.
+                # Ids and bodies differ in every row: a dictionary of them would be a waste.
                 few = [name for name in batch.schema.names if name in _REPEATING]
                 writer = pq.ParquetWriter(
                     path, batch.schema, compression="zstd", use_dictionary=few or False
@@ -187,7 +190,7 @@ class _Writer:
 
 
 def _sync(path: str) -> None:
-    """The Delta log must not name a file that a power cut takes away."""
+    """Sync a file and its directory, so that the Delta log names no file that a crash removes."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
     sync_directory(Path(path).parent)

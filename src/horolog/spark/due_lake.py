@@ -1,6 +1,7 @@
 """A lake's table as input of the due source: its Parquet files are sorted by due time, as runs are.
 
-Which files there are and from when to when says the Delta log; where a moment lies within one, its column `due_ms`.
+The Delta log states which files there are, with the first and last due time of each; the column
+`due_ms` of a file locates a moment in it.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
 
 DELTA_LOG = "_delta_log"
 _DUE, _RECORD = "due_ms", "record"
-_COLUMNS_KEPT = 64  # due times of files that are being delivered: 8 bytes a row
+_COLUMNS_KEPT = 64  # files whose due times are cached: 8 bytes a row
 _CHUNK_ROWS = 16_384
 
 
 def is_lake(path: str) -> bool:
-    """Whether the directory is a Delta table."""
+    """Return whether the directory is a Delta table."""
     return Path(path, DELTA_LOG).is_dir()
 
 
 class LakeTable(SortedFiles):
-    """The files of a Delta table that `pipeline offload` has written, or one with the same columns."""
+    """The files of a Delta table that `pipeline offload` wrote, or of one with those columns."""
 
     def __init__(self, path: str) -> None:
         from deltalake import DeltaTable
@@ -52,7 +53,7 @@ class LakeTable(SortedFiles):
             )
 
     def refresh(self) -> None:
-        """Read what was committed since."""
+        """Read the commits since the last refresh."""
         version = self._table.version()
         self._table.update_incremental()
         if self._files is not None and self._table.version() == version:
@@ -67,7 +68,7 @@ class LakeTable(SortedFiles):
         }
 
     def files(self) -> dict[str, Span]:
-        """What is there, by name."""
+        """Return the files that are there, by name."""
         if self._files is None:
             self.refresh()
         assert self._files is not None
@@ -90,16 +91,19 @@ class LakeTable(SortedFiles):
         return found
 
     def row_within(self, name: str, due_ms: int) -> int:
-        """By search in the column."""
+        """Search the file's column for the first row due at or after `due_ms`."""
         return int(self._column(name).searchsorted(due_ms))
 
     def due_of(self, name: str, row: int) -> int:
-        """From the column."""
+        """Return the due time of a row from the file's column."""
         return int(self._column(name)[row])
 
 
 def read_lake_piece(path: str, piece: Piece, *, lossy: bool) -> Iterator[DueRows]:
-    """The rows of a piece, a row group at a time; bodies are compared with their CRCs, whatever `lossy` says."""
+    """Yield the rows of a piece, one row group at a time.
+
+    Bodies are compared with their CRCs whatever `lossy` says.
+    """
     del lossy
     with pq.ParquetFile(Path(path, piece.name)) as file:
         if file.metadata.num_rows != piece.rows_in_file:

@@ -1,12 +1,14 @@
-"""What has become due as pieces: rows that say where messages are, and the task that reads them.
+"""Due messages as pieces: rows that say where messages are stored, and the task that reads them.
 
-Through Spark a message goes from Python to the JVM, row by row, and back to Python, which costs several times what
-reading and writing it does.  Where a sink in Python takes the messages as they are, Spark need only carry pieces:
+Through Spark a message goes from Python to the JVM, row by row, and back to Python, which costs
+several times as much as to read and write it.  Where a sink in Python takes the messages as they
+are, Spark need only carry pieces:
 
-    due = spark.readStream.format("horolog").option("mode", "due").option("rows", "pieces").load("campaign")
-    due.writeStream.foreachBatch(DeltaAppend("tables/delivered", unpack=DueMessages())) …
+    due = spark.readStream.format("horolog").option("mode", "due").option("rows", "pieces")
+    append = DeltaAppend("tables/delivered", unpack=DueMessages())
+    due.load("campaign").writeStream.foreachBatch(append) …
 
-Offsets, batches and their proofs are the same either way.
+Offsets, batches and their proofs are equal for messages and pieces.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from horolog.spark.message_columns import DUE_SCHEMA, arrow_schema, check_projec
 def messages_of(
     path: str, piece: Piece, topic: str, target: pa.Schema, *, lossy: bool
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a piece, with the columns of `target`; `topic`: only these, "" all."""
+    """Yield the messages of a piece, with the columns of `target`.
+
+    topic  yield only the messages of this topic; "": all messages
+    """
     read = read_lake_piece if is_lake(path) else read_piece
     for due in read(path, piece, lossy=lossy):
         for few in _few(_of_topic(due, topic)):
@@ -42,7 +47,7 @@ def messages_of(
 
 
 def _few(due: DueRows) -> Iterator[DueRows]:
-    """The same in pieces whose bodies fit into memory."""
+    """Cut rows into pieces whose bodies fit into memory."""
     first = 0
     for records in due.records.pieces():
         yield DueRows(records, due.rows[first : first + len(records)])
@@ -59,7 +64,7 @@ def _of_topic(due: DueRows, topic: str) -> DueRows:
 def piece_rows(
     path: str, pieces: Sequence[Piece], topic: str, target: pa.Schema, *, lossy: bool
 ) -> pa.RecordBatch:
-    """A row for each piece, with the columns of `message_columns.PIECE_SCHEMA` that are in `target`."""
+    """Return a row for each piece, with the columns of `PIECE_SCHEMA` that are in `target`."""
     rows = [
         {
             "path": path,
@@ -76,11 +81,12 @@ def piece_rows(
 
 
 class DueMessages:
-    """Pieces → messages, in a task: for `mapInArrow`, or as what `DeltaAppend` unpacks.
+    """Reads the messages of pieces in a task: for `mapInArrow`, or as `unpack` of `DeltaAppend`.
 
-    columns  of the messages: all of them, or those of a schema, as in "deliver_at timestamp, body binary" (text is
-             read by Spark, so a session must be there)
-    Errors: BAD_REQUEST for a column that there is not; in a task DAMAGED, as the source has it.
+    columns  of the messages: all of them, or those of a schema such as "deliver_at timestamp, body
+             binary" (Spark parses the text, so a session must exist)
+    Errors: BAD_REQUEST for a column that does not exist; in a task DAMAGED, as the due source
+    raises it.
     """
 
     def __init__(self, columns: StructType | str = DUE_SCHEMA) -> None:
@@ -90,7 +96,7 @@ class DueMessages:
         self.schema: pa.Schema = arrow_schema(wanted)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The messages of all pieces of all batches."""
+        """Yield the messages of all pieces of all batches."""
         for batch in batches:
             for row in batch.to_pylist():
                 piece = Piece(row["file"], row["rows_in_file"], row["first"], row["stop"])

@@ -1,7 +1,8 @@
-"""A directory of run files as one sequence in the order of due times: how much is due, and where it lies.
+"""A directory of run files as one sequence in the order of due times.
 
-Files come and go by name and are never changed.  One that has no footer is still being written, and is looked at
-again; when nobody has written to it for a while it is damage.
+It counts how many rows are due, and finds where they are stored.  Files come and go by name and are
+never changed.  A file without a footer is still being written, and is looked at again later; when
+it has not been written to for `UNFINISHED_S` seconds it is damaged.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TASK_ROWS_MIN = 20_000  # fewer are not worth a task
 
 
 class Piece(NamedTuple):
-    """Rows [first, stop) of a file; `rows_in_file` is what it held when this was planned."""
+    """Rows [first, stop) of a file, which had `rows_in_file` rows when the read was planned."""
 
     name: str
     rows_in_file: int
@@ -40,7 +41,7 @@ class Piece(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A file: its rows, and when the first and the last of them are due."""
+    """Row count of a file, and the due times of its first and last row."""
 
     rows: int
     first_ms: int
@@ -48,22 +49,28 @@ class Span(NamedTuple):
 
 
 class SortedFiles:
-    """Files of rows that ascend by due time, and what is due when; made by `RunDirectory` and `due_lake.LakeTable`."""
+    """Files whose rows ascend by due time: which rows are due when.
+
+    Implemented by `RunDirectory` and `due_lake.LakeTable`.
+    """
 
     def refresh(self) -> None:
-        """Look what has come and gone."""
+        """Look for files that have come or gone."""
         raise NotImplementedError
 
     def files(self) -> dict[str, Span]:
-        """What is there, by name."""
+        """Return the files that are there, by name."""
         raise NotImplementedError
 
     def row_within(self, name: str, due_ms: int) -> int:
-        """The first row of a file that is due at or after a moment between its first and its last one."""
+        """Return the first row of a file due at or after `due_ms`.
+
+        `due_ms` lies between the due times of the file's first and last row.
+        """
         raise NotImplementedError
 
     def due_of(self, name: str, row: int) -> int:
-        """When a row is due."""
+        """Return the due time of a row, in epoch ms."""
         raise NotImplementedError
 
     def _row_at(self, name: str, span: Span, due_ms: int) -> int:
@@ -72,11 +79,11 @@ class SortedFiles:
         return span.rows if due_ms > span.last_ms else self.row_within(name, due_ms)
 
     def below(self, due_ms: int) -> int:
-        """Rows due before a moment."""
+        """Count the rows due before a moment."""
         return sum(self._row_at(name, span, due_ms) for name, span in self.files().items())
 
     def between(self, start_ms: int, end_ms: int) -> list[Piece]:
-        """The rows due in [start, end), by file."""
+        """Return the rows due in [start, end), by file."""
         found = []
         for name, span in sorted(self.files().items()):
             first, stop = (self._row_at(name, span, each) for each in (start_ms, end_ms))
@@ -85,9 +92,10 @@ class SortedFiles:
         return found
 
     def reach(self, start_ms: int, end_ms: int, limit: int) -> int:
-        """The latest moment up to `end_ms` before which at most `limit` rows are due, from `start_ms` on.
+        """Return the latest moment up to `end_ms` before which at most `limit` rows are due.
 
-        All of one millisecond go together, so that more than `limit` may be due before it.
+        Rows due before `start_ms` are not counted.  All rows of one millisecond go together, so
+        more than `limit` rows may be due before the returned moment.
         """
         begins = {piece.name: piece for piece in self.between(start_ms, end_ms)}
         spans = {name: span for name, span in self.files().items() if name in begins}
@@ -112,7 +120,7 @@ class SortedFiles:
 
 
 class RunDirectory(SortedFiles):
-    """The runs of a directory."""
+    """The run files of a directory."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -124,7 +132,7 @@ class RunDirectory(SortedFiles):
         self._runs: dict[str, Run] = {}
 
     def refresh(self) -> None:
-        """Open new files, close those that are gone."""
+        """Open new files, and close files that are gone."""
         names = {name for name in os.listdir(self._path) if name.endswith(SUFFIX)}
         for name in self._runs.keys() - names:
             self._runs.pop(name).close()
@@ -152,32 +160,34 @@ class RunDirectory(SortedFiles):
         return foot[:4] != END_MAGIC and idle_s < UNFINISHED_S
 
     def files(self) -> dict[str, Span]:
-        """What is there, by name."""
+        """Return the files that are there, by name."""
         return {
             name: Span(run.rows, run.info.first_ms, run.info.last_ms)
             for name, run in self._runs.items()
         }
 
     def row_within(self, name: str, due_ms: int) -> int:
-        """By search in the run's index."""
+        """Search the run's index for the first row due at or after `due_ms`."""
         return self._runs[name].row_at(due_ms)
 
     def due_of(self, name: str, row: int) -> int:
-        """From the run's index."""
+        """Return the due time of a row from the run's index."""
         return int(self._runs[name].slice(row, row + 1)["due_ms"][0])
 
 
 def tasks_for(rows: int, per_task: int, cores: int) -> int:
-    """How many tasks of at most `per_task` rows: as many times the cores, lest one of them waits for the last task.
+    """Return how many tasks of at most `per_task` rows to run.
 
-    Fewer where they would have less than TASK_ROWS_MIN.  Of a cluster the cores of its driver must do.
+    The count is a multiple of the cores, so that no core waits while the last task runs, but
+    smaller where tasks would have fewer than TASK_ROWS_MIN rows.  On a cluster the cores of the
+    driver are counted.
     """
     least = -(-rows // per_task)
     return max(least, min(-(-least // cores) * cores, rows // TASK_ROWS_MIN))
 
 
 def grouped(pieces: list[Piece], per_task: int, cores: int = 1) -> list[tuple[Piece, ...]]:
-    """Pieces for `tasks_for` tasks of about the same size; large ones are cut."""
+    """Divide the pieces among `tasks_for` tasks of about the same size; large pieces are cut."""
     total = sum(piece.stop - piece.first for piece in pieces)
     tasks = tasks_for(total, per_task, cores)
     each = -(-total // tasks) if tasks else 0
@@ -198,21 +208,21 @@ def grouped(pieces: list[Piece], per_task: int, cores: int = 1) -> list[tuple[Pi
 
 
 class DueRows(NamedTuple):
-    """Rows of a run in order: their records, the number of the first, and which of the stretch are there."""
+    """Records of a piece in order, and the row of each in its file, without the rows left out."""
 
     records: Records
     rows: npt.NDArray[np.int64]
 
 
 def _intact(run: Run, entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which records match the CRCs in their rows."""
+    """Return which records match the CRCs in their rows."""
     found = record_crcs(_records(run, entries), entries["origin"], entries["row"])
     intact: npt.NDArray[np.bool_] = found == entries["crc"]
     return intact
 
 
 def _records(run: Run, entries: npt.NDArray[Any]) -> Iterable[bytes | memoryview]:
-    """The records of these rows; those of neighbours lie one after another."""
+    """Return the records of the rows, without a copy where neighbours are stored side by side."""
     at = entries["position"].astype(np.int64)
     ends = at + entries["size"]
     if not len(at) or bool((at[1:] != ends[:-1]).any()):
@@ -225,7 +235,10 @@ def _records(run: Run, entries: npt.NDArray[Any]) -> Iterable[bytes | memoryview
 
 
 def read_piece(path: str, piece: Piece, *, lossy: bool) -> Iterator[DueRows]:
-    """The rows of a piece; DAMAGED names the first that does not verify, unless they are to be left out."""
+    """Yield the rows of a piece.
+
+    lossy  leave out rows that do not verify; else DAMAGED names the first of them
+    """
     name = piece.name.removesuffix(SUFFIX)
     run = Run.open(Disk(Path(path), read_only=True), ".", name, None)
     if run.rows != piece.rows_in_file:

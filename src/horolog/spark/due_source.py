@@ -1,9 +1,10 @@
-"""The due source (`mode=due`): pending messages become rows when their time comes, straight from sorted runs.
+"""The due source (`mode=due`): pending messages become rows when due, read from sorted runs.
 
-The offset is the wall clock: {"due_ms", "rows", "below"}.  A micro-batch has the rows with start ≤ due < end, and
-end is never later than now, so nothing is early.  Nothing is kept between batches: the same two offsets give the
-same rows again after any restart, and `rows` proves that they are the same.  `below` counts what was due before
-the offset in the files that were there; if it has grown, rows came too late to be delivered, and the query says so.
+The offset is the wall clock: {"due_ms", "rows", "below"}.  A micro-batch has the rows with start ≤
+due < end, and end is never later than now, so no row is early.  No state is kept between batches:
+two equal offsets return equal rows again after any restart, and `rows` proves it.  `below` counts
+the rows due before the offset in the files that were there; if it has grown, rows came too late to
+be delivered, and the query fails unless failOnDataLoss=false.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class DuePart(InputPartition):
 
 
 def now_ms(options: DueOptions) -> int:
-    """The clock that decides what is due."""
+    """Return the time of the clock that decides what is due, in epoch ms."""
     if not options.clock:
         return time.time_ns() // 1_000_000
     admin = AdminClient(options.clock)
@@ -56,7 +57,7 @@ def now_ms(options: DueOptions) -> int:
 
 
 def files_of(path: str) -> SortedFiles:
-    """The sorted files of a directory of runs, or of a lake's table."""
+    """Open the sorted files of a directory of runs, or of a lake's table."""
     return LakeTable(path) if is_lake(path) else RunDirectory(path)
 
 
@@ -66,8 +67,8 @@ def _parts(pieces: list[Piece], options: DueOptions) -> list[InputPartition]:
 
 
 def _read(part: InputPartition, options: DueOptions, schema: StructType) -> Iterator[Any]:
-    """Record batches of one task."""
-    if not isinstance(part, DuePart):  # Spark's own, when there is nothing to read
+    """Yield the record batches of one task."""
+    if not isinstance(part, DuePart):  # Spark passes a partition of its own for an empty read
         return
     target, lossy = arrow_schema(schema), not options.fail_on_loss
     if options.pieces:
@@ -78,14 +79,14 @@ def _read(part: InputPartition, options: DueOptions, schema: StructType) -> Iter
 
 
 class DueBatch(DataSourceReader):
-    """What is due by now, in [from, to)."""
+    """A batch read of the messages in [from, to) that are due by now."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = due_options(options)
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Tasks of about the same size."""
+        """Plan tasks of about the same size."""
         options = self._options
         runs = files_of(options.path)
         runs.refresh()
@@ -95,21 +96,21 @@ class DueBatch(DataSourceReader):
         return _parts(runs.between(options.from_ms or 0, end), options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Record batches of a task."""
+        """Yield the record batches of a task."""
         return _read(partition, self._options, self._schema)
 
 
 class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What becomes due, as it becomes due."""
+    """A stream of messages, each when it becomes due."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = due_options(options)
         self._schema = schema
         self._runs: SortedFiles | None = None
-        self._target: int | None = None  # a query on what is due now ends there
+        self._target: int | None = None  # epoch ms where a query with trigger availableNow ends
 
     def __getstate__(self) -> dict[str, Any]:
-        """Mapped files stay in the process that plans."""
+        """Leave out the mapped files, which stay in the process that plans."""
         return {**self.__dict__, "_runs": None}
 
     def _directory(self) -> SortedFiles:
@@ -119,7 +120,7 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._runs
 
     def initialOffset(self) -> _Offset:  # noqa: N802 - Spark's name
-        """Option `from`, or before everything."""
+        """Return the offset of option `from`, or the offset before all rows."""
         begin = self._options.from_ms or 0
         return {"due_ms": begin, "rows": 0, "below": self._directory().below(begin)}
 
@@ -130,8 +131,11 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: _Offset | None = None, limit: ReadLimit | None = None
     ) -> _Offset:
-        """Now, or as much later than `start` as the limit allows; `start` itself if nothing is due."""
-        # The clock first: a file that comes after this look is looked at with a later clock.
+        """Return the offset of now, or as far after `start` as the limit allows.
+
+        Return `start` itself if nothing is due.
+        """
+        # Read the clock first: a file that comes after the refresh is read at a later time.
         end = self._end()
         runs = self._directory()
         if start is None:
@@ -147,7 +151,7 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = runs.reach(begin, end, most)
         rows = _count(runs.between(begin, end))
         if not rows:
-            return start  # a file that comes late is then not too late
+            return start  # so a file that comes late is not too late
         return {"due_ms": end, "rows": rows, "below": runs.below(end)}
 
     def _check_not_late(self, start: _Offset, below: int) -> None:
@@ -161,16 +165,16 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Option maxRowsPerTrigger."""
+        """Return the limit of option maxRowsPerTrigger."""
         limit = self._options.per_trigger
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What becomes due from here on is left for another query."""
+        """Fix the end of the query: what becomes due later is left to others."""
         self._target = now_ms(self._options)
 
     def partitions(self, start: _Offset, end: _Offset) -> list[InputPartition]:
-        """Tasks of about the same size."""
+        """Plan tasks of about the same size."""
         pieces = self._directory().between(start["due_ms"], end["due_ms"])
         found = _count(pieces)
         if self._options.fail_on_loss and start != end and found != end["rows"]:
@@ -184,7 +188,7 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _parts(pieces, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Record batches of a task."""
+        """Yield the record batches of a task."""
         return _read(partition, self._options, self._schema)
 
 

@@ -1,4 +1,4 @@
-"""What Spark, Arrow, Delta, the disk or a silent broker say when a job fails, as one sentence."""
+"""Explain in one sentence a failure of Spark, Arrow, Delta, the disk or a silent broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JAVA_CLASS = re.compile(r"^: (?:[\w.$]+: )?")
 
 @contextmanager
 def spark_failures(what: str) -> Iterator[None]:
-    """SPARK_FAILED with the sentence of our own that lies in a failure of Spark's, else with Spark's first line."""
+    """Raise SPARK_FAILED for a failure of Spark, with the sentence of `sentence_of`."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -28,15 +28,16 @@ def spark_failures(what: str) -> Iterator[None]:
         raise HorologError(ErrorCode.SPARK_FAILED, f"{what}: {sentence_of(error)}") from error
 
 
-# `_internal` is Delta's
+# `_internal` is a module of Delta.
 _LIBRARIES = frozenset({"pyspark", "py4j", "pyarrow", "deltalake", "_internal"})
 _AGAIN = "; a job may be run again, nothing is done twice"
 
 
 @contextmanager
 def job_failures(what: str) -> Iterator[None]:
-    """SPARK_FAILED or DISK_FAILED with one sentence for what fails below a job; our own mistakes show their trace.
+    """Raise SPARK_FAILED or DISK_FAILED with one sentence for a failure in a job's libraries.
 
+    Errors in horolog's own code keep their trace.
     what  the job, as its user knows it
     """
     try:
@@ -53,20 +54,27 @@ def job_failures(what: str) -> Iterator[None]:
 
 
 def silent_broker(error: UnreachableError, option: str) -> HorologError:
-    """INTERNAL for a broker that does not answer, by the option of Spark that has its URL."""
+    """Build the INTERNAL error for a broker that does not answer.
+
+    option  Spark's option that has the broker's URL
+    """
     text = f"option {option!r}: {error.advised('name another')}"
     return HorologError(ErrorCode.INTERNAL, text, field=option)
 
 
 def sentence_of(error: BaseException) -> str:
-    """The cause of a failure: our own refusal within a worker's trace, else what it raised, else the first line."""
+    """Return the cause of a failure in one sentence.
+
+    The cause is horolog's own error in a worker's trace, else the error that the worker raised,
+    else the first line.
+    """
     text = str(error).strip()
     found = _OURS.findall(text)
     if found:
         return str(found[-1]).strip()
     if "Traceback (most recent call last)" in text and (found := _RAISED.findall(text)):
-        return str(found[-1]).strip()  # of a worker
+        return str(found[-1]).strip()  # the error that a worker raised
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
-        return _JAVA_CLASS.sub("", lines[1])  # the first says nothing
+        return _JAVA_CLASS.sub("", lines[1])  # the first line has no cause
     return lines[0] if lines else type(error).__name__

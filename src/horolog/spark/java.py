@@ -1,4 +1,4 @@
-"""Finding a Java that Spark can use, or saying in one sentence that there is none."""
+"""Find a Java that Spark can use, or say in one sentence that there is none."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _TIMEOUT_S = 20.0
 
 
 def find_java() -> Path:
-    """Home directory of a Java ≥ 17: JAVA_HOME's, that of `java` on the PATH, or one in the usual places.
+    """Return the home directory of a Java ≥ 17.
 
-    JAVA_MISSING when there is none.
+    Look in JAVA_HOME, then at `java` on the PATH, then in the usual places.
+    Errors: JAVA_MISSING when there is none.
     """
     seen: set[Path] = set()
     old: list[str] = []
@@ -50,7 +51,7 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> int:
-    """Major version of that `java`; 0 if it is not there or does not say."""
+    """Return the major version of a `java`; 0 if it does not exist or does not say."""
     if not java.is_file():
         return 0
     try:

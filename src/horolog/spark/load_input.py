@@ -1,4 +1,4 @@
-"""From files or a table to the columns of the sink, by SQL expressions of the user's."""
+"""Select the columns of the sink from files or a table, by SQL expressions of the user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READERS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-_COMPRESSED = frozenset({".bz2", ".gz"})  # of text; Parquet is compressed inside
+_COMPRESSED = frozenset({".bz2", ".gz"})  # for text files; Parquet is compressed inside
 # `*` as an argument: all columns of the input.
 _STAR = re.compile(r"(?<=[(,])\s*\*\s*(?=[,)])")
 _WHOLE = frozenset({"bigint", "int", "smallint", "tinyint"})
@@ -31,7 +31,7 @@ _Cast: TypeAlias = "Callable[[Column, str, str], Column]"
 
 
 class Columns(NamedTuple):
-    """SQL expressions of what a message is made from; "" for none."""
+    """SQL expressions for the columns of a message; "" for a column that is left out."""
 
     deliver_at: str
     body: str = ""
@@ -48,10 +48,11 @@ def read_input(
     table: str,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The rows of files of one kind (CSV with a header, JSON with an object a line, Parquet), or of a database table.
+    """Return the rows of files of one kind, or of a database table.
 
-    Lines that cannot be parsed become rows too (`text_files`); `selected` recognises them.
-    options  of Spark's reader, which win over what is set here
+    Files are CSV with a header, JSON with an object a line, or Parquet.  Lines that cannot be
+    parsed become rows too (`text_files`); `selected` recognises them.
+    options  for Spark's reader, which win over what is set here
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -77,10 +78,11 @@ def read_input(
 
 
 def selected(df: DataFrame, columns: Columns, unit: Unit | None = None) -> DataFrame:
-    """The columns of the sink; BAD_REQUEST that names the column whose expression is wrong.
+    """Select the columns of the sink.
 
-    A line that could not be parsed has its text alone, so that its refusal can say why.
-    unit  of due times that are numbers, also as texts
+    A line that could not be parsed keeps only its text, so that the refusal can show it.
+    unit  of due times that are numbers, also numbers in texts
+    Errors: BAD_REQUEST that names the column whose expression is wrong.
     """
     made = _messages(df, columns, unit)
     if MALFORMED not in df.columns:
@@ -115,14 +117,16 @@ def _messages(df: DataFrame, columns: Columns, unit: Unit | None) -> dict[str, C
 
 
 def _due(df: DataFrame, expression: str, unit: Unit | None) -> tuple[Column, Column]:
-    """The due time, null where it cannot be worked out; and where it is null, the values that it was made from.
+    """Return the due time, null where it cannot be computed, and the values behind a null.
 
-    An expression that fails for one row (a text that is no date, an overflow) would end the whole load, and the row
-    could not be refused.  `try_add` is that function of Spark's which gives null for whatever fails below it.
+    An expression that fails for one row (a text that is no date, an overflow) would end the whole
+    load, and the row could not be refused.  Spark's function `try_add` returns null for any failure
+    of its arguments.
     """
     from pyspark.sql import functions as sql
 
-    # Spark works out once, and outside of `try_add`, what stands in it twice: so the expression must stand in it once.
+    # Spark computes an expression that occurs twice only once, and outside of `try_add`: so the
+    # expression must occur once.
     made = _as_time(sql.expr(expression), _type_of(df, "deliver_at", expression), unit)
     due = sql.try_add(made, sql.expr("interval 0 seconds"))
     named = [quoted(name) for name in df.columns if _is_named(name, expression)]
@@ -146,7 +150,7 @@ def _expression(df: DataFrame, name: str, text: str, cast: _Cast) -> Column:
 
 
 def _type_of(df: DataFrame, name: str, text: str) -> str:
-    """Spark's name of an expression's type; BAD_REQUEST that names the column if the expression is wrong."""
+    """Return Spark's name of an expression's type; BAD_REQUEST, with the column, if it is wrong."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as sql
 
@@ -157,10 +161,13 @@ def _type_of(df: DataFrame, name: str, text: str) -> str:
 
 
 def _as_time(column: Column, kind: str, unit: Unit | None) -> Column:
-    """Read a column as a timestamp; null where a text is no time, and where it is a number without a unit."""
+    """Read a column as a timestamp; null where a text is no time or a number without a unit.
+
+    Errors: BAD_REQUEST for a column of numbers without a unit, or of another type.
+    """
     if kind in ("timestamp", "date", "timestamp_ntz"):
         return column.cast("timestamp")  # in the session's time zone, which is UTC
-    # Databases give whole numbers as such decimals
+    # Databases return whole numbers as decimals of scale 0.
     if kind in _WHOLE or re.fullmatch(r"decimal\(\d+,0\)", kind):
         if unit is None:
             raise unit_missing("deliver_at", kind)

@@ -1,4 +1,4 @@
-"""The Spark half of a bulk load: histogram, slices, shuffle, and a task a slice that stages a sorted run."""
+"""The Spark half of a bulk load: histogram, slices, shuffle, and a task that stages each slice."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _RECORDS_PER_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BYTES_PER_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BATCH_ROWS = 2_000  # half a megabyte of small messages, which stays in a core's cache
 _UNLIMITED = (1 << 31) - 1
-SMALL_BYTES = 16_384  # of a row
-REJECTED_MAX = 1_000_000  # rows that the driver takes from one task; more bad ones fail the job
+SMALL_BYTES = 16_384  # most bytes of a small row
+REJECTED_MAX = 1_000_000  # refused rows that the driver takes from one task; more fail the job
 
 
 class Loaded(NamedTuple):
-    """What the tasks have done."""
+    """What the tasks of a load have staged and refused."""
 
     files: list[StagedRun]
     rejected: pa.Table  # the refused rows, and the column `reason`
-    sum: RowSum  # of all rows
+    sum: RowSum  # of all rows, refused ones included
 
 
 def plan_of(df: DataFrame, unit: Unit | None) -> LoadPlan:
-    """Slices for these rows: one pass over their due times, and another one if an hour has many."""
+    """Plan the slices: one pass over the due times, and a second pass if an hour has many rows."""
     hours, counts = _histogram(df, _since_1970(df, unit, 3_600))
     parallelism = df.sparkSession.sparkContext.defaultParallelism
     wanted = slice_rows(int(counts.sum()), parallelism)
@@ -55,7 +55,10 @@ def plan_of(df: DataFrame, unit: Unit | None) -> LoadPlan:
 
 
 def _histogram(df: DataFrame, unit: Column) -> tuple[np.ndarray, np.ndarray]:
-    """(units, rows) in any order; rows without a due time are not counted."""
+    """Count the rows of each unit of time; return (units, rows) in any order.
+
+    Rows without a due time are not counted.
+    """
     from pyspark.sql import functions as sql
 
     counted = df.select(unit.alias("unit")).groupBy("unit").agg(sql.count("*").alias("n"))
@@ -68,7 +71,7 @@ def _histogram(df: DataFrame, unit: Column) -> tuple[np.ndarray, np.ndarray]:
 def run_load(
     df: DataFrame, plan: LoadPlan, options: SinkOptions, transaction: Transaction
 ) -> Loaded:
-    """Shuffle the rows into their slices and stage them; gives what is to be committed."""
+    """Shuffle the rows into their slices and stage them; return what is to be committed."""
     sliced = _shuffled(df, options.unit, plan).select(*df.columns)
     result_schema = _result_schema(df.schema)
     work = _staging(options, transaction, _arrow_schema(df.schema))
@@ -87,7 +90,7 @@ def run_load(
 
 
 def sum_of_rows(df: DataFrame, unit: Unit | None) -> RowSum:
-    """The sum of all rows, as a load of them would tell it."""
+    """Return the sum of all rows, equal to the sum that a load of these rows returns."""
     work = SumOfRows(unit)
     parts = df.mapInArrow(work, work.schema).toArrow().to_pylist()
     return totalled(RowSum(part["rows"], part["sum"] & MASK) for part in parts)
@@ -95,10 +98,11 @@ def sum_of_rows(df: DataFrame, unit: Unit | None) -> RowSum:
 
 @contextmanager
 def batch_settings(df: DataFrame, rows: int) -> Iterator[None]:
-    """Spark's settings for carrying these rows to Python; those that somebody has made stay.
+    """Set how many rows Spark sends to Python at once; settings that the user has made stay.
 
-    Small batches, and no limit of their bytes where rows are small by all that Spark knows (`row_bytes`): to hold
-    the limit it adds up a batch after every row, a quarter of all that the JVM does in a load.
+    Batches are small, and without a limit of bytes where Spark's statistics (`row_bytes`) say that
+    rows are small: to keep the limit, Spark sums up a batch after every row, a quarter of all that
+    the JVM does in a load.
     """
     conf = df.sparkSession.conf
     wanted = {_RECORDS_PER_BATCH: _BATCH_ROWS}
@@ -115,13 +119,17 @@ def batch_settings(df: DataFrame, rows: int) -> Iterator[None]:
 
 
 def row_bytes(df: DataFrame, rows: int) -> int:
-    """Bytes of a row by Spark's statistics: of files their size on disk; of what it cannot know, more than any."""
+    """Return the bytes of a row by Spark's statistics.
+
+    For files this is their size on disk; for an input that Spark cannot estimate it is larger than
+    any row.
+    """
     stats = df._jdf.queryExecution().optimizedPlan().stats()
     return int(stats.sizeInBytes()) // max(1, rows)
 
 
 def _result_schema(schema: StructType) -> StructType:
-    """What a task tells: one row for each file, one for the sum of its rows, and one for each refused row."""
+    """Return the schema of a task's result: rows for files, for the sum, and for refused rows."""
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 
     numbers = [StructField(name, LongType()) for name in StagedRun._fields[1:]]
@@ -137,7 +145,7 @@ def _result_schema(schema: StructType) -> StructType:
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
-    """The same for Arrow; the columns are checked, so there are few types."""
+    """Return the schema of a task's result for Arrow; the columns' types are checked before."""
     numbers = [(name, pa.int64()) for name in StagedRun._fields[1:]]
     file = pa.struct([("name", pa.string()), *numbers])
     given = [(field.name, ARROW_TYPES[field.dataType.simpleString()]) for field in schema.fields]
@@ -146,7 +154,7 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def _since_1970(df: DataFrame, unit: Unit | None, seconds: int) -> Column:
-    """How often so many seconds were over before the due time."""
+    """Return the whole units of `seconds` seconds from 1970 to the due time."""
     from pyspark.sql import functions as sql
 
     if dict(df.dtypes)["deliver_at"] == "timestamp":
@@ -156,7 +164,7 @@ def _since_1970(df: DataFrame, unit: Unit | None, seconds: int) -> Column:
 
 
 def _minute(df: DataFrame, unit: Unit | None, plan: LoadPlan) -> Column:
-    """The minute under which the plan knows a row."""
+    """Return the minute since 1970 under which the plan lists a row."""
     from pyspark.sql import functions as sql
 
     hour = _since_1970(df, unit, 3_600)
@@ -176,14 +184,14 @@ def _shuffled(df: DataFrame, unit: Unit | None, plan: LoadPlan) -> DataFrame:
     slices = session.createDataFrame(
         pa.table({_MINUTE: plan.minutes, "first": plan.first, "salts": plan.salts})
     )
-    # By content and place: a task that runs again deals every row to the same slice.  An input that has changed
-    # since the histogram, and rows that will be refused, are spread over all.
-    # Spark hashes no maps
+    # Hash content and partition: a task that runs again sends every row to the same slice. Rows
+    # that the histogram did not see, and rows that will be refused, are spread over all slices.
+    # Spark cannot hash maps.
     hashed = [name for name, kind in df.dtypes if not kind.startswith("map")]
     dealt = sql.xxhash64(*hashed, sql.spark_partition_id())
     first, salts = sql.col("first"), sql.col("salts")
     place = (
-        sql.when(salts == 1, first)  # nearly all: their bodies need not be hashed
+        sql.when(salts == 1, first)  # nearly all rows: their bodies need not be hashed
         .when(salts > 1, first + sql.pmod(dealt, salts))
         .otherwise(sql.pmod(dealt, sql.lit(plan.slices)))
     )
@@ -200,7 +208,7 @@ def _shuffled(df: DataFrame, unit: Unit | None, plan: LoadPlan) -> DataFrame:
 def _staging(
     options: SinkOptions, transaction: Transaction, result_schema: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The work of a task."""
+    """Build the function that a task runs."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext

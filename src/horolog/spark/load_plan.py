@@ -1,10 +1,11 @@
-"""How rows are cut into slices before they are shuffled: from a histogram, without a sampling pass.
+"""Cut rows into slices before they are shuffled: from a histogram, without a sampling pass.
 
-A slice becomes one sorted run.  Hours with few rows share a slice; an hour with many has its own, cut between
-minutes; a minute with too many (half of an hour due in one millisecond) is dealt out over several slices of the
-same time.  So slices are of about one size whatever the due times are.
+A slice becomes one sorted run.  Hours with few rows share a slice; an hour with many rows has
+slices of its own, cut between minutes; a minute with too many rows (half of an hour due in one
+millisecond) is divided over several slices of the same time.  So slices have about one size
+whatever the due times are.
 
-Minutes are looked at only in hours with many rows: a year has 8 760 hours but 525 600 minutes.
+Minutes are counted only in hours with many rows: a year has 8 760 hours but 525 600 minutes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import numpy.typing as npt
 from horolog.limits import ADOPTION_FILES_MAX
 
 SLICE_ROWS = 300_000
-SLICE_ROWS_MIN = 50_000  # below it a task costs more than its rows
+SLICE_ROWS_MIN = 50_000  # with fewer rows, starting a task costs more than its work
 MINUTES = 60
-_FULL = 1.25  # a slice is closed before it would grow beyond this share of the wanted size
+_FULL = 1.25  # a slice is closed before it grows beyond this share of the wanted size
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 class LoadPlan(NamedTuple):
     """Rows of `minutes[i]` go to one of the `salts[i]` slices from `first[i]` on.
 
-    All rows of an hour count as of its first minute, unless it is one of `dense`.
+    All rows of an hour are counted under its first minute, unless the hour is in `dense`.
     """
 
     minutes: Ints
@@ -35,19 +36,24 @@ class LoadPlan(NamedTuple):
     salts: Ints
     slices: int
     dense: Ints  # hours since 1970
-    rows: int  # with a due time
+    rows: int  # rows that have a due time
 
 
 def slice_rows(rows: int, parallelism: int) -> int:
-    """Rows wanted in a slice: enough slices for all cores, and not more files than a transaction may have."""
+    """Return the rows wanted in a slice.
+
+    There are enough slices for all cores, and not more files than a transaction may have.
+    """
     wanted = min(SLICE_ROWS, max(SLICE_ROWS_MIN, rows // max(1, 2 * parallelism)))
     return max(wanted, 2 * rows // ADOPTION_FILES_MAX)
 
 
 def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
-    """Slices of about `wanted` rows; `minutes` (since 1970) ascend, each with its count of rows.
+    """Plan slices of about `wanted` rows.
 
-    All rows of an hour with fewer than `wanted` may be given as of its first minute.
+    minutes  since 1970, ascending; the rows of an hour with fewer than `wanted` may be given under
+             its first minute
+    counts   rows of each minute
     """
     if not len(minutes):
         return LoadPlan(minutes, minutes, minutes, 1, minutes, 0)
@@ -78,28 +84,28 @@ def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
 
 
 class _Packer:
-    """Numbers slices, and fills the open one."""
+    """Assigns slice indices, and fills the open slice."""
 
     def __init__(self, wanted: int) -> None:
-        self.slices = 0  # closed ones
+        self.slices = 0  # closed slices
         self._wanted = wanted
-        self._rows = 0  # in the open one
+        self._rows = 0  # in the open slice
 
     def put(self, rows: int) -> int:
-        """The slice that these rows go to."""
+        """Add rows to the open slice; return its index."""
         if self._rows and self._rows + rows > _FULL * self._wanted:
             self.close()
         self._rows += rows
         return self.slices
 
     def deal(self, slices: int) -> int:
-        """The first of so many slices of their own."""
+        """Reserve as many slices as asked for; return the first index."""
         self.close()
         self.slices += slices
         return self.slices - slices
 
     def close(self) -> None:
-        """What follows goes to another slice."""
+        """Close the open slice, so that later rows go to another one."""
         if self._rows:
             self.slices += 1
             self._rows = 0

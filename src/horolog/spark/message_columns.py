@@ -1,7 +1,7 @@
 """The columns of a message, and the Arrow schema that Spark expects of a batch.
 
-A reader gives the columns of the user's schema, in its order: a schema is a projection, and what it leaves out
-is not decoded.
+A reader returns the columns of the user's schema, in its order: a schema is a projection, and a
+column that it leaves out is not decoded.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ PIECE_SCHEMA = StructType(
 
 
 def check_projection(wanted: StructType, known: StructType) -> None:
-    """BAD_REQUEST that names the first column which does not exist or has another type, or that says there is none."""
+    """Raise BAD_REQUEST for a schema without columns, or that names the first wrong column.
+
+    A column is wrong if it does not exist or has another type.
+    """
     types: dict[str, DataType] = {field.name: field.dataType for field in known.fields}
     if not wanted.fields:
         raise refused("schema", f"names no column; there are {', '.join(types)}")
@@ -92,7 +95,7 @@ def check_projection(wanted: StructType, known: StructType) -> None:
 
 
 def _is_same(one: DataType, other: DataType) -> bool:
-    """Equal but for whether elements may be null."""
+    """Return whether two types are equal, whether or not their elements may be null."""
     return one.simpleString() == other.simpleString()
 
 
@@ -101,15 +104,18 @@ def _refused(column: str, why: str) -> HorologError:
 
 
 def arrow_schema(wanted: StructType) -> Any:
-    """What the batches of a reader must look like, exactly."""
+    """Return the exact Arrow schema of a reader's batches."""
     try:
         return to_arrow_schema(wanted, timezone="UTC")
-    except TypeError:  # of Spark 4.0 and 4.1
+    except TypeError:  # Spark 4.0 and 4.1 have no such parameter
         return to_arrow_schema(wanted)
 
 
 def fitted(columns: dict[str, Any], schema: Any) -> Any:
-    """A record batch of these columns; types differ from the schema's at most in names of nested fields."""
+    """Build a record batch of the columns.
+
+    Types may differ from the schema's only in the names of nested fields.
+    """
     arrays = []
     for field in schema:
         column = columns[field.name]

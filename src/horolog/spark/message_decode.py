@@ -1,4 +1,7 @@
-"""Records of visible messages as Arrow columns: numpy over the fixed fields, one join for each variable part."""
+"""Decode records of visible messages into Arrow columns.
+
+Fixed fields are read with numpy, and each variable part with one join.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from horolog.spark.property_columns import PropertyColumns, pairs_of, uniform_of
 Rows = npt.NDArray[np.int64]
 _HEAD = layout.HEAD.size
 _OF_ONE = {"message_id": properties.UNIQ_KEY, "tag": properties.TAGS}
-_SEVERAL = {"keys", "properties"}  # of one property several words, or several properties
+_SEVERAL = {"keys", "properties"}  # several words of one property, or several properties
 _OF_PROPERTIES = {*_OF_ONE, *_SEVERAL}
 _GZIP = zlib.MAX_WBITS + 16
 PACKED_MAX = 64
@@ -34,12 +37,14 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 class Records:
     """Message records in one buffer.
 
-    raw       the buffer: a segment that is mapped, a run, or an answer of the broker
-    at        where each record begins in it
-    sizes     of the records
-    verified  they have been compared with CRCs of their own; else bodies are, with those in their layouts
+    raw       the buffer: a mapped segment, a run, or an answer of the broker
+    at        where each record begins in the buffer
+    sizes     of the records, in bytes
+    verified  the records were compared with CRCs of their own; else each body is compared with the
+              CRC in its layout
 
-    DAMAGED when a record is not one: where a layout ends does not agree with the record's size.
+    Errors: DAMAGED for a record that is not a message, so that its size differs from the end of its
+    layout.
     """
 
     def __init__(
@@ -73,11 +78,11 @@ class Records:
             raise _damaged("a record is not a message")
 
     def __len__(self) -> int:
-        """How many."""
+        """Return how many records there are."""
         return len(self._at)
 
     def chosen(self, rows: npt.NDArray[Any]) -> Records:
-        """Only these of them (a mask or row numbers)."""
+        """Return the records at the chosen rows (a mask or row indices)."""
         return Records(
             self._raw,
             self._at[rows],
@@ -86,7 +91,10 @@ class Records:
         )
 
     def pieces(self) -> Iterator[Records]:
-        """These in order, each piece with few enough compressed bodies that all of them fit into memory."""
+        """Yield the records in order, in pieces of at most `PACKED_MAX` compressed bodies.
+
+        So the unpacked bodies of a piece fit into memory.
+        """
         packed = np.cumsum((self._flags & layout.COMPRESSED) != 0)
         if not len(packed) or int(packed[-1]) <= PACKED_MAX:
             yield self
@@ -96,39 +104,39 @@ class Records:
             yield self.chosen(rows)
 
     def as_bytes(self) -> list[bytes]:
-        """Each as it lies in the log."""
+        """Return each record as it is stored in the log."""
         view = self._raw.data
         starts, ends = self._at.tolist(), self._properties_end.tolist()
         return [bytes(view[a:b]) for a, b in zip(starts, ends, strict=True)]
 
     @property
     def queue_offsets(self) -> Rows:
-        """Queue offset of each."""
+        """Queue offset of each message."""
         return stored(self._raw, self._layout, "queue_offset").astype(np.int64)
 
     @property
     def queue_ids(self) -> npt.NDArray[np.int32]:
-        """Queue of each."""
+        """Queue of each message."""
         return stored(self._raw, self._layout, "queue_id").astype(np.int32)
 
     @property
     def positions(self) -> Rows:
-        """Log position that each says it has."""
+        """Log position that each record states for itself."""
         return stored(self._raw, self._layout, "position").astype(np.int64)
 
     @property
     def store_ms(self) -> Rows:
-        """When each became visible."""
+        """When each message became visible, in epoch ms."""
         at = self._layout + self._born_shift
         return stored(self._raw, at, "store_ms").astype(np.int64)
 
     @property
     def due_ms(self) -> Rows:
-        """When each was due; 0 for one that was never scheduled."""
+        """When each message was due, in epoch ms; 0 for a message that was never scheduled."""
         return get(self._raw, self._at + DUE_AT, "<i8").astype(np.int64)
 
     def columns(self, wanted: Sequence[str]) -> dict[str, Any]:
-        """These columns as Arrow arrays; `topic` is not among them, because the reader knows it."""
+        """Return the wanted columns as Arrow arrays; the reader adds `topic`, which it knows."""
         found: dict[str, Any] = {}
         if not _OF_PROPERTIES.isdisjoint(wanted):
             found.update(self._property_columns(wanted))
@@ -173,10 +181,10 @@ class Records:
         return found
 
     def _joined(self, starts: Rows, ends: Rows) -> bytes:
-        """The stretches [start, end) one after another."""
+        """Return the stretches [start, end) of the buffer, one after another."""
         lengths = ends - starts
         if len(starts) and int(lengths[0]) and bool((lengths == lengths[0]).all()):
-            # All of one length, as ids and properties often are: no Python object for each.
+            # All have one length, as ids and properties often do: no Python object for each.
             windows = np.lib.stride_tricks.sliding_window_view(self._raw, int(lengths[0]))
             return windows[starts].tobytes()
         view = self._raw.data
@@ -195,7 +203,10 @@ class Records:
         )
 
     def _verify_bodies(self) -> None:
-        """Each body against the CRC in its layout: what a file or a wire has changed is never passed on."""
+        """Compare each body with the CRC in its layout; raise DAMAGED for a changed body.
+
+        A body that a file or a connection has changed is never passed on.
+        """
         stated = stored(self._raw, self._layout, "body_crc")
         view = self._raw.data
         starts, ends = self._body_at.tolist(), self._body_end.tolist()
@@ -207,7 +218,7 @@ class Records:
             )
 
     def _plain(self) -> Iterator[bytes]:
-        """Body after body, unpacked."""
+        """Yield each body, decompressed."""
         view = self._raw.data
         packed = ((self._flags & layout.COMPRESSED) != 0).tolist()
         starts, ends = self._body_at.tolist(), self._body_end.tolist()
@@ -216,7 +227,7 @@ class Records:
             yield inflated(body) if is_packed else body
 
     def body_pieces(self, bytes_max: int) -> Iterator[Any]:
-        """The column `body` in order, as arrays of at most `bytes_max` bytes, or of one body.
+        """Yield the column `body` in order, as arrays of at most `bytes_max` bytes, or of one body.
 
         A body that its producer compressed may be a thousand times as large as its record.
         """
@@ -236,7 +247,7 @@ class Records:
         yield pa.array(piece, pa.binary())
 
     def topics(self) -> Any:
-        """The topic that each message names itself."""
+        """Return the topic that each message names itself."""
         content = self._joined(self._body_end + 1, self._properties_at - 2)
         offsets = np.zeros(len(self) + 1, np.int32)
         np.cumsum(self._properties_at - 2 - (self._body_end + 1), out=offsets[1:])
@@ -244,7 +255,11 @@ class Records:
 
 
 def inflated(body: bytes) -> bytes:
-    """A body that its producer compressed; as it is if it is neither gzip nor zlib, or is larger than a body may be."""
+    """Decompress a body that its producer compressed.
+
+    A body is returned unchanged if it is neither gzip nor zlib, or if its content is larger than a
+    body may be.
+    """
     wbits = _GZIP if body.startswith(b"\x1f\x8b") else zlib.MAX_WBITS
     plain, rest = b"", body
     while rest:
@@ -252,7 +267,7 @@ def inflated(body: bytes) -> bytes:
         if found is None:
             return body
         plain += found[0]
-        # A gzip may have several members, and zeros behind them
+        # A gzip file may have several members, and zeros after the last member.
         rest = found[1].lstrip(b"\0") if wbits == _GZIP else b""
     return plain
 

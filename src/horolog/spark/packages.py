@@ -1,4 +1,7 @@
-"""The packages of the extra `spark`: whether they are there, and new enough, said in one sentence."""
+"""Check that the packages of the extra `spark` are installed and new enough.
+
+A missing or old package is named in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,18 @@ _EXTRA = "horolog[spark]"
 
 
 def need_spark() -> None:
-    """EXTRA_MISSING unless what jobs on Spark need is installed."""
+    """Raise EXTRA_MISSING unless the packages that jobs on Spark need are installed."""
     need("pandas", "pyarrow", "pyspark")
     check_version()
 
 
 def need_lake() -> None:
-    """EXTRA_MISSING unless what reads and writes tables without Spark is installed."""
+    """Raise EXTRA_MISSING unless the packages for tables without Spark are installed."""
     need("pyarrow", "deltalake")
 
 
 def need(*packages: str) -> None:
-    """EXTRA_MISSING that names the first of these packages that cannot be imported."""
+    """Raise EXTRA_MISSING that names the first of the packages that cannot be imported."""
     for name in packages:
         try:
             importlib.import_module(name)
@@ -38,7 +41,7 @@ def need(*packages: str) -> None:
 
 
 def check_version() -> None:
-    """EXTRA_MISSING if the installed Spark is older than what is tested."""
+    """Raise EXTRA_MISSING if the installed Spark is older than the tested versions."""
     import pyspark
 
     found = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])

@@ -1,9 +1,10 @@
-"""The stored properties of many messages as Arrow columns, without a Python object for each.
+"""Decode the stored properties of many messages into Arrow columns, in bulk.
 
-A row is `key 0x01 value 0x02` repeated.  No key and no value holds either separator, so all of them lie in one
-string array once the separators are taken out: keys at even places, values at odd ones.  Rows that are not like
-this (a foreign writer's) are read one by one, as `protocol.rocketmq.properties.decode` does.  Where all rows are of
-one shape, as those of one producer often are, a value is a column of bytes and nothing is searched for.
+A row is `key 0x01 value 0x02` repeated.  No key and no value contains a separator, so one string
+array without the separators holds keys at even places and values at odd places, without a Python
+object for each.  Rows of another form (a foreign writer's) are read one by one, as
+`protocol.rocketmq.properties.decode` does.  Where all rows have one shape, as those of one producer
+often do, a value is a column of bytes and no search is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from horolog.protocol.rocketmq import properties as names
 
 
 class Pairs(NamedTuple):
-    """All pairs of all rows."""
+    """All pairs of key and value of all rows."""
 
     total: int  # rows
     rows: npt.NDArray[np.int64]  # row of each pair, ascending
@@ -28,7 +29,7 @@ class Pairs(NamedTuple):
 
 
 def pairs_of(content: bytes, ends: npt.NDArray[np.int64]) -> Pairs:
-    """The pairs of rows that stand one after another; `ends` says where each of them ends."""
+    """Return the pairs of rows that are stored one after another; `ends` is the end of each row."""
     return _regular(content, ends) or _one_by_one(content, ends)
 
 
@@ -86,13 +87,13 @@ def _one_by_one(content: bytes, ends: npt.NDArray[np.int64]) -> Pairs:
 
 
 class Uniform(NamedTuple):
-    """Rows with the same keys at the same places; only the values differ, all of them ASCII."""
+    """Rows with equal keys at equal places; only the values differ, and all of them are ASCII."""
 
     table: npt.NDArray[np.uint8]  # (rows, bytes of a row)
-    spans: dict[str, tuple[int, int]]  # where the value of each property lies in a row
+    spans: dict[str, tuple[int, int]]  # [first, stop) of each property's value in a row
 
     def text(self, name: str) -> Any:
-        """The value of one property, null if the rows have none."""
+        """Return the value of one property in each row, null if the rows have none."""
         count = len(self.table)
         if name not in self.spans:
             return pa.nulls(count, pa.string())
@@ -103,7 +104,7 @@ class Uniform(NamedTuple):
 
 
 def uniform_of(content: bytes, ends: npt.NDArray[np.int64]) -> Uniform | None:
-    """The same rows as those of `pairs_of`, if they are of one shape."""
+    """Return rows, given as for `pairs_of`, as `Uniform`; None if they differ in shape."""
     width = int(ends[0]) if len(ends) else 0
     head = content[:width]
     if not head.endswith(b"\x02") or not head.isascii() or len(content) != width * len(ends):
@@ -129,7 +130,7 @@ def uniform_of(content: bytes, ends: npt.NDArray[np.int64]) -> Uniform | None:
 
 
 class PropertyColumns:
-    """Columns out of the pairs."""
+    """Builds columns from the pairs."""
 
     def __init__(self, pairs: Pairs) -> None:
         self._pairs = pairs
@@ -138,7 +139,7 @@ class PropertyColumns:
         self._names: list[str] = encoded.dictionary.to_pylist()
 
     def text(self, name: str) -> Any:
-        """The value of one property, null where a row has none."""
+        """Return the value of one property in each row, null where a row has none."""
         place = np.full(self._pairs.total, -1, np.int64)
         if name in self._names:
             hits = np.flatnonzero(self._codes == self._names.index(name))
@@ -147,7 +148,7 @@ class PropertyColumns:
         return self._pairs.values.take(pa.array(place, mask=missing))
 
     def words(self) -> Any:
-        """The message keys: the words of KEYS, an empty list where a row has none."""
+        """Return the message keys: the words of KEYS, an empty list where a row has none."""
         text = self.text(names.KEYS)
         given = np.flatnonzero(text.is_valid().to_numpy(zero_copy_only=False))
         if not len(given):
@@ -158,7 +159,7 @@ class PropertyColumns:
         return _lists(counts, pa.array([word for words in split for word in words], pa.string()))
 
     def user(self) -> Any:
-        """The user's own properties as a map."""
+        """Return the user's own properties of each row as a map."""
         shown = np.array([not names.is_hidden(name) for name in self._names], bool)
         chosen = np.flatnonzero(shown[self._codes]) if len(self._names) else np.empty(0, np.int64)
         counts = np.bincount(self._pairs.rows[chosen], minlength=self._pairs.total)

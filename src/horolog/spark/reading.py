@@ -1,6 +1,7 @@
-"""Topics as DataFrames and streams; what becomes due (`mode=due`) is in `due_source`.
+"""Topics as DataFrames and streams; `due_source` reads messages that become due (`mode=due`).
 
-Readers are pickled into tasks: they hold options and a schema, and open connections and files where they read.
+Spark pickles readers into tasks: a reader holds options and a schema, and opens connections and
+files in the task.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ __all__ = ["batch_reader", "schema_of", "stream_reader"]
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
-    """The columns when the user names none."""
+    """Return the columns for a read whose schema the user does not name."""
     if mode_of(options) == TOPIC:
         return MESSAGE_SCHEMA
     return PIECE_SCHEMA if is_pieces(options) else DUE_SCHEMA
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """A reader for `spark.read`."""
+    """Build the reader of `spark.read`."""
     check_projection(schema, schema_of(options))
     if mode_of(options) == DUE:
         from horolog.spark.due_source import DueBatch
@@ -78,7 +79,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
 
 
 def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """A reader for `spark.readStream`."""
+    """Build the reader of `spark.readStream`."""
     check_projection(schema, schema_of(options))
     if mode_of(options) == DUE:
         from horolog.spark.due_source import DueStream
@@ -89,7 +90,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceS
 
 @dataclass
 class TopicPart(InputPartition):
-    """Queue offsets [first, stop) of one queue for one task; `files` says where they lie on a shared disk."""
+    """Queue offsets [first, stop) of a queue for one task; `files`: their place on a disk."""
 
     queue: int
     first: int
@@ -110,8 +111,8 @@ def _parts(
 
 
 def _read(part: InputPartition, options: TopicOptions, schema: StructType) -> Iterator[Any]:
-    """Record batches of one task."""
-    if not isinstance(part, TopicPart):  # Spark's own, when there is nothing to read
+    """Yield the record batches of one task."""
+    if not isinstance(part, TopicPart):  # Spark passes a partition of its own for an empty read
         return
     target = arrow_schema(schema)
     found = read_part(part.files) if part.files is not None else _asked(part, options)
@@ -126,7 +127,11 @@ def _read(part: InputPartition, options: TopicOptions, schema: StructType) -> It
 
 
 def _asked(part: TopicPart, options: TopicOptions) -> Iterator[Records]:
-    """The same over HTTP; with failOnDataLoss=false what retention drops meanwhile, and damage, is passed over."""
+    """Read the messages of a part over HTTP.
+
+    With failOnDataLoss=false, messages that retention drops meanwhile and damaged messages are
+    passed over.
+    """
     place = TopicAnswers(options.broker, options.topic, options.timeout_ms)
     first = part.first
     try:
@@ -175,42 +180,42 @@ def _in_time(records: Records, options: TopicOptions) -> Records:
 
 
 class TopicBatch(DataSourceReader):
-    """What a topic holds now."""
+    """A batch read of the messages that a topic holds now."""
 
     def __init__(self, options: TopicOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """A task for every stretch of a queue."""
+        """Plan one task for every stretch of a queue."""
         place = place_of(self._options)
         return list(_parts(place, batch_ranges(place, self._options), self._options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Record batches of a stretch."""
+        """Yield the record batches of a stretch."""
         return _read(partition, self._options, self._schema)
 
 
 class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What comes to a topic."""
+    """A stream of the messages that arrive in a topic."""
 
     def __init__(self, options: TopicOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._target: dict[int, int] | None = None  # where a query on what is available now ends
+        self._target: dict[int, int] | None = None  # where a query with trigger availableNow ends
 
     def _answers(self) -> TopicAnswers:
         return TopicAnswers(self._options.broker, self._options.topic, self._options.timeout_ms)
 
     def _bounds(self, begins: Mapping[int, int] | None = None) -> Ranges:
-        """What there is of the queues that are wanted; NOT_FOUND if less than was read up to `begins`."""
+        """Return the bounds of the wanted queues; NOT_FOUND if a queue ends before `begins`."""
         there = self._answers().bounds()
         if self._options.fail_on_loss:
             self._check_not_lost(begins or {}, there)
         return chosen_bounds(self._options, there)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """Where a new query begins."""
+        """Return where a new query begins."""
         options, bounds = self._options, self._bounds()
         if options.starting is not None:
             begins = resolved(
@@ -226,7 +231,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, int] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, int]:
-        """How far the next micro-batch may go."""
+        """Return how far the next micro-batch may read."""
         begins = from_offset(start) if start is not None else {}
         ends = {queue: stop for queue, (_, stop) in self._bounds(begins).items()}
         if self._target is not None:
@@ -236,7 +241,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return as_offset(ends)
         ends = {queue: max(end, begins.get(queue, 0)) for queue, end in ends.items()}
         for queue, begin in begins.items():
-            ends.setdefault(queue, begin)  # of a queue that is not read any more
+            ends.setdefault(queue, begin)  # a queue that is no longer read
         return as_offset(limited(begins, ends, limit_of(limit)))
 
     def _check_not_lost(self, begins: Mapping[int, int], there: Ranges) -> None:
@@ -247,20 +252,20 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise _lost(self._options.topic, queue, f"{ends}, but {begin} was read before")
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Option maxOffsetsPerTrigger."""
+        """Return the limit of option maxOffsetsPerTrigger."""
         limit = self._options.per_trigger
         return ReadMaxRows(limit) if limit else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """What comes from here on is left for another query."""
+        """Fix the end of the query: messages that arrive later are left for another query."""
         self._target = {queue: stop for queue, (_, stop) in self._bounds().items()}
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """For the progress of the query."""
+        """Return the end of every queue, for the progress of the query."""
         return as_offset({queue: stop for queue, (_, stop) in self._bounds().items()})
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """A task for every stretch of a queue."""
+        """Plan one task for every stretch of a queue."""
         begins, ends = from_offset(start), from_offset(end)
         place = patient(lambda: place_of(self._options), self._options.timeout_ms)
         bounds = place.bounds()
@@ -284,5 +289,5 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return list(_parts(place, ranges, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Record batches of a stretch."""
+        """Yield the record batches of a stretch."""
         return _read(partition, self._options, self._schema)

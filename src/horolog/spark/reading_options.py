@@ -1,4 +1,7 @@
-"""The options of a source, checked before any job starts; every refusal names its option."""
+"""Options of the topic source and the due source, checked before any job starts.
+
+Every refusal names its option.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ _DUE_OPTIONS = (
 )
 READING_OPTIONS = frozenset({*_TOPIC_OPTIONS, *_DUE_OPTIONS})
 """A writer with the options of a view lets these pass."""
-# A view is read and written with the same options; those of a write say nothing to a read.
+# A view is read and written with the same options: a read ignores the options of a write.
 _WRITING_OPTIONS = {
     "deliverAtUnit",
     "overdueMax",
@@ -62,7 +65,7 @@ _TIMEOUT = "60s"
 
 
 def refused(option: str, why: str, limit: str = "") -> HorologError:
-    """BAD_REQUEST that names the option."""
+    """Build a BAD_REQUEST error that names the option."""
     return HorologError(
         ErrorCode.BAD_REQUEST, f"option {option!r}: {why}", field=option, limit=limit
     )
@@ -70,7 +73,7 @@ def refused(option: str, why: str, limit: str = "") -> HorologError:
 
 @dataclass(frozen=True)
 class Offsets:
-    """Where to begin or end: a word, or queue offsets with a word for the queues that are not named."""
+    """Where a read begins or ends: queue offsets, and a word for the queues without one."""
 
     word: str
     of_queue: dict[int, int]
@@ -80,12 +83,13 @@ class Offsets:
 class TopicOptions:
     """What to read of a topic.
 
-    broker        URL of the admin API, "" when only files are read
-    path          the broker's data directory on a disk that all tasks see, "" to read through the broker
-    from_ms       only messages stored at or after it; to_ms: before it
-    queues        only these; empty: all
-    per_task      messages of one task
-    per_trigger   messages of one micro-batch; 0: all there are
+    broker        URL of the admin API; "" when only files are read
+    path          the broker's data directory on a disk that all tasks see; "": read through the
+                  broker
+    from_ms       read only messages stored at or after this time; to_ms: before this time
+    queues        read only these queues; empty: all queues
+    per_task      most messages of one task
+    per_trigger   most messages of one micro-batch; 0: all messages there are
     timeout_ms    how long a broker may be silent before a task fails
     """
 
@@ -105,13 +109,13 @@ class TopicOptions:
 
 @dataclass(frozen=True)
 class DueOptions:
-    """Where the pending messages are, and whose clock says that they are due.
+    """Where the pending messages are, and whose clock decides that they are due.
 
     path         a directory of run files
     clock        URL of a broker, or "" for this machine's clock
-    from_ms      due times to begin with, None: the first there is; to_ms: to stop before
-    per_trigger  rows of one micro-batch; 0: all that are due
-    pieces       a row says where messages are, not what they are
+    from_ms      due time to begin at; None: the first there is; to_ms: due time to stop before
+    per_trigger  most rows of one micro-batch; 0: all rows that are due
+    pieces       a row says where messages are stored and does not hold a message
     """
 
     path: str
@@ -127,16 +131,20 @@ class DueOptions:
 
 
 def plain_name(name: str) -> str:
-    """Spark does not regard the case of a name, and `deliver_at_unit` is what Python calls `deliverAtUnit`."""
+    """Return an option's name without case and underscores.
+
+    Spark ignores the case of names, and Python users write `deliver_at_unit` for `deliverAtUnit`.
+    """
     return name.lower().replace("_", "")
 
 
 def named_plainly(
     options: Mapping[str, str], known: Iterable[str], passed: Iterable[str] = ()
 ) -> dict[str, str]:
-    """The options by plain names; BAD_REQUEST for one that is not known, with the one that may be meant.
+    """Return the options by plain name.
 
-    passed  names that say nothing here and are no mistake
+    passed  names of options that have no meaning here and are ignored
+    Errors: BAD_REQUEST for an unknown option, with the known option that the user may mean.
     """
     given = {plain_name(name): str(setting) for name, setting in options.items()}
     of_plain = {plain_name(name): name for name in known}
@@ -153,7 +161,7 @@ def named_plainly(
 
 
 class Given:
-    """Options as Spark gives them: text, by names without regard to case and underscores."""
+    """Options as Spark passes them: texts, looked up without regard to case and underscores."""
 
     def __init__(
         self, options: Mapping[str, str], known: Iterable[str], passed: Iterable[str] = ()
@@ -161,11 +169,11 @@ class Given:
         self._options = named_plainly(options, known, passed)
 
     def text(self, name: str, default: str = "") -> str:
-        """An option, or the default where it is not given or empty."""
+        """Return an option, or the default when the option is missing or empty."""
         return self._options.get(plain_name(name), "").strip() or default
 
     def count(self, name: str, default: int) -> int:
-        """A number above 0, or the default."""
+        """Return an option as a number above 0, or the default."""
         text = self.text(name)
         if not text:
             return default
@@ -174,14 +182,17 @@ class Given:
         return int(text)
 
     def flag(self, name: str, default: bool) -> bool:
-        """true or false."""
+        """Return an option that is true or false, or the default."""
         text = self.text(name).lower()
         if text not in ("", "true", "false"):
             raise refused(name, f"{text!r} is neither true nor false")
         return default if not text else text == "true"
 
     def time_ms(self, name: str) -> int | None:
-        """A time with its zone, or epoch milliseconds; None if it is not given."""
+        """Return an option as epoch milliseconds; None when it is missing.
+
+        The text is a time with its zone, or epoch milliseconds.
+        """
         text = self.text(name)
         if not text:
             return None
@@ -191,14 +202,14 @@ class Given:
             raise refused(name, error.message.removeprefix(f"{name}: ")) from None
 
     def duration_ms(self, name: str, default: str) -> int:
-        """A duration such as 90s."""
+        """Return a duration such as 90s in ms."""
         try:
             return parse_duration_ms(self.text(name, default), field=name)
         except HorologError as error:
             raise refused(name, error.message.removeprefix(f"{name}: ")) from None
 
     def url(self, name: str) -> str:
-        """The URL of a broker's admin API, "" if it is not given."""
+        """Return the URL of a broker's admin API; "" when the option is missing."""
         text = self.text(name)
         if not text:
             return ""
@@ -208,12 +219,15 @@ class Given:
             raise refused(name, error.message.removeprefix("--admin: ")) from None
 
     def directory(self, name: str) -> str:
-        """A directory on a disk that all tasks see, as a path or as a file: URL; "" where it is not given."""
+        """Return the path of a directory on a disk that all tasks see; "" when it is missing.
+
+        The option is a path or a file: URL.
+        """
         text = self.text(name)
         return local_place(text, f"option {name!r}") if text else ""
 
     def queues(self) -> tuple[int, ...]:
-        """Queue numbers as in 0,1,5."""
+        """Return the queue ids of a list such as 0,1,5, sorted."""
         text = self.text("queues")
         if not text:
             return ()
@@ -223,9 +237,10 @@ class Given:
         return tuple(sorted({int(word) for word in words}))
 
     def offsets(self, name: str, default: str) -> Offsets:
-        """`earliest`, `latest`, or a JSON object of queue offsets such as {"0": 100}.
+        """Return where to begin or end.
 
-        Queues that it does not name begin and end as `default` says.
+        The text is `earliest`, `latest`, or a JSON object of queue offsets such as {"0": 100}.
+        Queues that the object does not name begin and end as `default` says.
         """
         text = self.text(name, default)
         if text.lower() in (EARLIEST, LATEST):
@@ -243,17 +258,17 @@ class Given:
 
 
 def _is_offset(given: object) -> bool:
-    """A whole number from 0 on; `true` is none, although Python counts with it."""
+    """Return whether the value is an integer from 0 on; Python's `true` is refused."""
     return isinstance(given, int) and not isinstance(given, bool) and given >= 0
 
 
 def mode_of(options: Mapping[str, str]) -> str:
-    """`topic` or `due`."""
+    """Return the mode of a read: `topic` or `due`."""
     return _one_of(options, "mode", TOPIC, DUE)
 
 
 def is_pieces(options: Mapping[str, str]) -> bool:
-    """Whether a due source gives pieces and not messages."""
+    """Return whether a due source returns pieces instead of messages."""
     return _one_of(options, "rows", MESSAGES, PIECES) == PIECES
 
 
@@ -265,7 +280,7 @@ def _one_of(options: Mapping[str, str], option: str, default: str, other: str) -
 
 
 def topic_options(options: Mapping[str, str], *, is_stream: bool) -> TopicOptions:
-    """Options of a topic source."""
+    """Check the options of a topic source."""
     given = Given(options, _TOPIC_OPTIONS, _WRITING_OPTIONS)
     topic = given.text("topic")
     if not topic:
@@ -303,7 +318,7 @@ def topic_options(options: Mapping[str, str], *, is_stream: bool) -> TopicOption
 
 
 def due_options(options: Mapping[str, str]) -> DueOptions:
-    """Options of a due source."""
+    """Check the options of a due source."""
     given = Given(options, _DUE_OPTIONS, _WRITING_OPTIONS)
     path = given.directory("path")
     if not path:
@@ -326,6 +341,6 @@ def due_options(options: Mapping[str, str]) -> DueOptions:
 
 
 def check_times(from_ms: int | None, to_ms: int | None) -> None:
-    """BAD_REQUEST for a window in which nothing can be: it would look as if nothing were there."""
+    """Raise BAD_REQUEST for an empty window, which would look as if nothing were stored."""
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise refused("to", "is not after `from`")

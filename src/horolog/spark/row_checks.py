@@ -1,8 +1,8 @@
-"""Which rows of an Arrow table may not become messages, and why, in the words of a send.
+"""Find the rows of an Arrow table that may not become messages, with the reason a send would give.
 
-A quick look at whole columns finds the rows that might be refused; each of these then goes through the same
-`encode` as a message that is sent, whose refusal is the reason.  So the quick look may be too strict, never too
-lenient.
+A quick check of whole columns finds the rows that might be refused; each of these rows then goes
+through `encode`, as a message that is sent does, and the refusal is the reason.  So the quick check
+may be too strict, but never too lenient.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _CONTROL = r"[\x00-\x1f\x7f-\x{9f}]"
 _CONTROL_OR_SPACE = r"[\x00-\x20\x7f-\x{9f}]"
 _CONTROL_OR_WHITE = r"[\x00-\x20\x7f-\x{a0}\p{Z}]"
 _CONTROL_OR_BAR = r"[\x00-\x1f\x7f-\x{9f}|]"
-_SHOWN_MAX = 60  # characters of a value that is named in a reason
+_SHOWN_MAX = 60  # most characters of a value that a reason shows
 
 Mask = npt.NDArray[np.bool_]
 
 
 def refusals(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) -> dict[int, str]:
-    """Row → reason, for the rows that may not become messages; columns as `sink_columns` normalises them.
+    """Return row → reason for the rows that may not become messages.
 
+    table   columns as `sink_columns.normalised` returns them
     due_ms  of every row, 0 where `deliver_at` is null
     """
     suspect = np.flatnonzero(_suspects(table, due_ms, target))
@@ -49,7 +50,7 @@ def refusals(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) -> 
 
 
 def described(table: pa.Table, row: int) -> str:
-    """The values of a row for a person: "deliver_at=…, tag=…, body=…"."""
+    """Return the values of a row as text: "deliver_at=…, tag=…, body=…"."""
     parts = []
     for name in table.column_names:
         value, _ = _value(table.column(name)[row])
@@ -82,7 +83,7 @@ def _suspects(table: pa.Table, due_ms: npt.NDArray[np.int64], target: Target) ->
 
 
 def _look_into(lists: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[np.int64]:
-    """Marks rows whose list holds a suspect text; gives the bytes of each row's texts."""
+    """Mark the rows whose list holds a suspect text; return the bytes of each row's texts."""
     array = one_array(lists)
     texts, parents = array.flatten(), _numbers(pc.list_parent_indices(array))
     suspect[parents[_suspect_text(texts, _CONTROL_OR_WHITE, null_is_bad=True)]] = True
@@ -109,14 +110,17 @@ def _look_into_properties(maps: pa.ChunkedArray, suspect: Mask) -> npt.NDArray[n
 def _suspect_text(texts: Any, pattern: str, *, null_is_bad: bool) -> Mask:
     broken = _not_utf8(texts)
     if broken.any():
-        texts = pc.if_else(pa.array(broken), "", texts)  # which is refused, too
+        texts = pc.if_else(pa.array(broken), "", texts)  # an empty text is refused as well
     bad = _true(pc.match_substring_regex(texts, pattern)) | _true(pc.utf8_is_space(texts))
     bad |= _numbers(pc.fill_null(pc.binary_length(texts), -1 if not null_is_bad else 0)) == 0
     return bad
 
 
 def _not_utf8(texts: Any) -> Mask:
-    """Texts that are none: what Spark made a string from may be any bytes, as in `cast(payload as string)`."""
+    """Return which texts are not UTF-8.
+
+    Spark makes a string from any bytes, as in `cast(payload as string)`.
+    """
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:
@@ -138,7 +142,7 @@ def _sums(texts: pa.Array, parents: npt.NDArray[np.int64], rows: int) -> npt.NDA
 
 
 def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
-    """Why this row is refused; "" if it is not."""
+    """Return why a row is refused; "" if it is not."""
     values = {name: _value(table.column(name)[row]) for name in table.column_names}
     cells = {name: value for name, (value, _) in values.items()}
     if (text := cells.get("malformed_text")) is not None:
@@ -187,13 +191,13 @@ def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
 
 
 def _value(cell: pa.Scalar) -> tuple[Any, bool]:
-    """The value of a cell as Python has it, or a text in its place; and whether its texts are UTF-8.
+    """Return the value of a cell, or a text in its place, and whether its texts are UTF-8.
 
-    None in place of a list or map whose texts are not.
+    None stands for a list or map whose texts are not UTF-8.
     """
     try:
         return cell.as_py(), True
-    except OverflowError:  # Python's years are 1 to 9999, Spark's are not
+    except OverflowError:  # Python's years are 1 to 9999, Spark's go further
         return f"{cell.value} {cell.type.unit} since 1970", True
     except UnicodeDecodeError:
         if pa.types.is_nested(cell.type):

@@ -1,7 +1,8 @@
-"""What the rows of a job are, as a count and a sum: two runs of a job compare it instead of the rows.
+"""Fingerprint the rows of a job by a count and a sum, so that two runs of a job can be compared.
 
-It depends on what the messages say and on nothing else: not on the order of rows, on how they are dealt to tasks, on a
-task that runs twice, on the type of a column (text or bytes, timestamp or number), or on what is refused today.
+The sum depends only on the content of the messages: not on the order of rows, on how they are
+divided among tasks, on a task that runs twice, on the type of a column (text or bytes, timestamp or
+number), or on which rows are refused today.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from horolog.spark.sink_columns import Unit, due_of, normalised
 from horolog.spark.values import values_of
 
 _COLUMNS = ("body", "message_id", "tag", "keys", "properties")
-_ABSENT = np.uint64(0x9B1A_6E5D_11C3_5F07)  # a null, and every row of a column that is not there
+_ABSENT = np.uint64(0x9B1A_6E5D_11C3_5F07)  # for a null, and for every row of a missing column
 
 
 class RowSum(NamedTuple):
-    """Rows, and the sum of their hashes modulo 2⁶⁴."""
+    """Count of rows, and the sum of their hashes modulo 2⁶⁴."""
 
     rows: int = 0
     sum: int = 0
 
     def plus(self, other: RowSum) -> RowSum:
-        """The sum of both."""
+        """Add another sum."""
         return RowSum(self.rows + other.rows, (self.sum + other.sum) & MASK)
 
     def fingerprint(self, topic: str) -> str:
-        """The fingerprint that the broker keeps with the transaction, and shows to a person."""
+        """Return the fingerprint that the broker keeps with the transaction, readable as text."""
         return f"{topic}: {self.rows} rows, sum {self.sum:016x}"
 
 
 def sum_of(table: pa.Table, due_ms: npt.NDArray[np.int64]) -> RowSum:
-    """The sum of rows; columns as `sink_columns.normalised` gives them."""
+    """Return the sum of rows with columns as `sink_columns.normalised` returns them."""
     mixed = mix(due_ms.view(np.uint64))
     for name in _COLUMNS:
         if name in table.column_names:
@@ -51,7 +52,7 @@ def sum_of(table: pa.Table, due_ms: npt.NDArray[np.int64]) -> RowSum:
 
 
 def summed(batches: Iterable[pa.RecordBatch], unit: Unit | None) -> RowSum:
-    """The sum of rows as Spark gives them to a task."""
+    """Return the sum of rows as Spark passes them to a task."""
     total = RowSum()
     for batch in batches:
         table = normalised(pa.Table.from_batches([batch]))
@@ -60,7 +61,7 @@ def summed(batches: Iterable[pa.RecordBatch], unit: Unit | None) -> RowSum:
 
 
 def totalled(parts: Iterable[RowSum]) -> RowSum:
-    """The sum over all tasks."""
+    """Return the sum over all tasks."""
     total = RowSum()
     for part in parts:
         total = total.plus(part)
@@ -68,7 +69,7 @@ def totalled(parts: Iterable[RowSum]) -> RowSum:
 
 
 class SumOfRows:
-    """Rows → one row with their sum, in a task: for `mapInArrow`."""
+    """Reduces rows to one row with their sum, in a task: for `mapInArrow`."""
 
     schema = "rows long, sum long"
 
@@ -76,19 +77,19 @@ class SumOfRows:
         self._unit = unit
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row."""
+        """Yield one row with the sum of all batches."""
         rows, total = summed(batches, self._unit)
         columns = {"rows": pa.array([rows]), "sum": pa.array([signed(total)])}
         yield pa.RecordBatch.from_pydict(columns)
 
 
 def signed(number: int) -> int:
-    """A sum as Spark's long."""
+    """Return a sum as Spark's signed long."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _hashes(array: pa.Array) -> npt.NDArray[np.uint64]:
-    """A hash of each value."""
+    """Return a hash of each value."""
     kind = array.type
     if pa.types.is_map(kind):
         is_null, array = pc.is_null(array), user_properties(array)

@@ -1,8 +1,10 @@
-"""From columns to records: the bytes that a send makes, for many rows at once.
+"""Encode columns as records: for many rows at once, the bytes that a send makes for one.
 
-A record is a fixed head of 120 bytes (32 for the log, 88 of the stored layout), the body, the topic, and the
-properties.  The heads are numpy rows, the properties are joined by Arrow; only the two CRCs and the key hash of
-a row are made one by one, in C, of a few rows at a time that are still in the processor's cache.
+A record is a fixed head of 120 bytes (32 for the log, 88 of the stored layout), the body, the
+topic, and the
+properties.  The heads are numpy rows, the properties are joined by Arrow.  Only the two CRCs and
+             the key hash are
+made row by row, in C, for a few rows at a time that are still in the processor's cache.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ _ID_BYTES = 34
 
 
 class Encoded(NamedTuple):
-    """Rows ready for `RunWriter.add_joined`."""
+    """Encoded rows, ready for `RunWriter.add_joined`."""
 
     entries: npt.NDArray[Any]  # ENTRY
     content: memoryview  # the records, one after another
@@ -77,11 +79,12 @@ def encode_rows(
     first_row: int,
     first_queue: int = 0,
 ) -> Encoded:
-    """Entries and records of checked rows, which are in order; `first_row` is the row of the first in its run.
+    """Encode checked rows, which are in the order of the run, as entries and records.
 
-    table  columns as `sink_columns.normalised` gives them
-    ids    the message ids (string)
-    Row i goes to queue (first_queue + i) % queues.
+    table        columns as `sink_columns.normalised` returns them
+    ids          the message ids (string)
+    first_row    index of the first row in its run
+    first_queue  row i goes to queue (first_queue + i) % queues
     """
     n = len(due_ms)
     topic = target.topic.encode()
@@ -118,8 +121,9 @@ def encode_rows(
 
 
 def made_ids(job: int, partition: int, first: int, count: int) -> pa.Array:
-    """Ids of rows without one, the same whenever the task is tried again: 34 hex digits, as clients make theirs.
+    """Make ids for rows without one: 34 hex digits, as clients make theirs.
 
+    A task that is tried again makes equal ids.
     job  64 bits that stand for the transaction
     """
     text = np.empty((count, _ID_BYTES), np.uint8)
@@ -132,7 +136,7 @@ def made_ids(job: int, partition: int, first: int, count: int) -> pa.Array:
 
 
 def key_hashes(ids: pa.Array, topic: bytes) -> npt.NDArray[np.uint64]:
-    """`message.key_hash` of each id."""
+    """Return `message.key_hash` of each id."""
     whole = pc.binary_join_element_wise(pa.scalar(topic + b"\0"), ids.cast(pa.binary()), b"")
     digests = map(xxh64_intdigest, values_of(whole), itertools.repeat(KEY_HASH_SEED))
     return np.fromiter(digests, np.uint64, len(whole))
@@ -144,7 +148,7 @@ def _body_crcs(body: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def _stored_properties(table: pa.Table, ids: pa.Array, due_ms: npt.NDArray[np.int64]) -> pa.Array:
-    """The stored form of the properties, in the order in which `message.encode` writes them."""
+    """Return the stored properties, in the order in which `message.encode` writes them."""
     n = len(due_ms)
     pieces: list[Any] = []
     columns = set(table.column_names)
@@ -165,19 +169,19 @@ def _stored_properties(table: pa.Table, ids: pa.Array, due_ms: npt.NDArray[np.in
 
 
 def _optional(name: str, values: pa.Array) -> pa.Array:
-    """`name`, value and separators where there is a value, else nothing."""
+    """Return `name`, value and separators for rows with a value, and nothing for the others."""
     joined = pc.binary_join_element_wise(_text(f"{name}\x01"), values, _text("\x02"), "")
     return pc.fill_null(joined, "")
 
 
 def _joined_keys(keys: pa.Array) -> pa.Array:
-    """The keys of a row with spaces between; null where there are none."""
+    """Join the keys of each row with spaces; null for a row without keys."""
     count = pc.list_value_length(keys)
     return pc.if_else(pc.greater(count, 0), pc.binary_join(keys, " "), pa.scalar(None, pa.string()))
 
 
 def user_properties(maps: pa.Array) -> pa.Array:
-    """The properties of each row as they are stored; of a null nothing."""
+    """Return the stored form of each row's properties; empty for a null."""
     lists = maps.cast(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
     counts = np.asarray(pc.fill_null(pc.list_value_length(lists), 0)).astype(np.int32)
     flat = lists.flatten()
@@ -206,7 +210,7 @@ def _tag_codes(table: pa.Table, n: int) -> npt.NDArray[np.int32]:
 
 
 def _fixed(rows: npt.NDArray[Any]) -> pa.Array:
-    """Fixed-width rows as a binary array."""
+    """Return fixed-width rows as a binary array."""
     width = rows.dtype.itemsize
     offsets = np.arange(0, width * (len(rows) + 1), width, dtype=np.int32)
     return pa.BinaryArray.from_buffers(
@@ -224,6 +228,6 @@ def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """All chunks as one."""
+    """Join all chunks of a column into one array."""
     combined = column.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined

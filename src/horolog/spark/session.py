@@ -1,4 +1,7 @@
-"""A SparkSession that is quiet, stays on this machine unless asked, and says clearly what it lacks."""
+"""Make a SparkSession that logs little and stays on this machine unless asked.
+
+A missing Java, package or master is named in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.worker.reuse": "true",
-    # A temporary view of a data source is what tests and people make; no catalog beside it.
+    # Tests and users make only temporary views of a data source: no catalog is needed.
     "spark.sql.catalogImplementation": "in-memory",
 }
 _HERE_SETTINGS = {
@@ -35,10 +38,10 @@ _HERE_SETTINGS = {
 }
 _MASTER, _NAME, _MEMORY = "spark.master", "spark.app.name", "spark.driver.memory"
 _DRIVER_MEMORY = "2g"
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # spark-submit has started the JVM
-_NO_NAME = "pyspark-shell"  # what Spark calls an application that nobody has named
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set when spark-submit has started the JVM
+_NO_NAME = "pyspark-shell"  # Spark's name of an application without one
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_MANAGERS = (  # of Spark 4.1 and later, and of 4.0
+_MANAGERS = (  # for Spark 4.1 and later, and for 4.0
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
 )
@@ -54,14 +57,14 @@ def make_session(
     progress: bool = False,
     log_level: str = "ERROR",
 ) -> SparkSession:
-    """The session for a job.
+    """Return the session for a job.
 
-    master    "" is this machine, all cores; else spark://…, yarn, k8s://… or local[n]
+    master    "": this machine with all cores; else spark://…, yarn, k8s://… or local[n]
     conf      settings of Spark that win over all others
-    ui        Spark's web page
-    progress  Spark's own progress bar on a terminal
-    What spark-submit, spark-defaults.conf or a session that runs already say is left as it is, master included: only
-    what nobody has set is set here.
+    ui        serve Spark's web page
+    progress  show Spark's own progress bar on a terminal
+    Settings of spark-submit, spark-defaults.conf or a running session are kept, the master
+    included; only settings without a value are set here.
     Errors: EXTRA_MISSING, JAVA_MISSING, SPARK_FAILED.
     """
     need_spark()
@@ -100,7 +103,10 @@ def make_session(
 
 
 def _say_errors_once() -> None:
-    """A wrong query is an exception; PySpark also logs it, with 8 kB of Java's stack on stderr."""
+    """Disable PySpark's loggers of wrong queries.
+
+    A wrong query raises an exception; PySpark also logs it, with 8 kB of Java's stack on stderr.
+    """
     from pyspark.logger import PySparkLogger
 
     for name in _LOGGERS:
@@ -110,8 +116,9 @@ def _say_errors_once() -> None:
 def _commit_quickly(session: SparkSession) -> None:
     """Write the logs of streaming queries without starting a process for each look at a file.
 
-    Spark's first choice asks Hadoop's FileContext, which runs `readlink` and its like for files of this machine: a
-    micro-batch takes 0.2 s more.  The other one writes and renames the same files.
+    Spark's first choice asks Hadoop's FileContext, which runs programs such as `readlink` for local
+    files: a micro-batch takes 0.2 s more.  The manager that is set here writes and renames the same
+    files.
     """
     if session.conf._jconf.contains(_MANAGER):
         return
@@ -146,8 +153,9 @@ def _temporary(name: str) -> str:
 
 
 def _given(own: Mapping[str, str], *, quiet: bool) -> dict[str, str]:
-    """What is set already, by spark-submit, by Spark's defaults, or in the session that runs; starts the JVM.
+    """Return the settings of spark-submit, of Spark's defaults, or of the running session.
 
+    Starts the JVM if none runs.
     own  settings that the JVM must be started with
     """
     from pyspark import SparkConf, SparkContext
@@ -165,10 +173,10 @@ def _given(own: Mapping[str, str], *, quiet: bool) -> dict[str, str]:
 
 
 def _start(own: Mapping[str, str], *, quiet: bool) -> None:
-    """Start the JVM, or connect to that of spark-submit.
+    """Start the JVM, or connect to the JVM of spark-submit.
 
-    quiet  its stderr goes to a temporary file, for it greets and warns there; what goes wrong reaches the caller as
-           an exception
+    quiet  write the JVM's stderr to a temporary file, because the JVM prints greetings and warnings
+           there; failures reach the caller as exceptions
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -191,7 +199,10 @@ def _start(own: Mapping[str, str], *, quiet: bool) -> None:
 
 
 def names_in_defaults() -> set[str]:
-    """Names in spark-defaults.conf: only Spark itself reads the rest, but its memory is settled before it starts."""
+    """Return the names of the settings in spark-defaults.conf.
+
+    Only Spark itself reads their values, but the JVM's memory must be chosen before Spark starts.
+    """
     home = os.environ.get("SPARK_HOME", "")
     folder = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
     if not folder:

@@ -1,11 +1,13 @@
-"""Proof that driver and executors see the same directory: one writes a random token, the others read it.
+"""Prove that driver and executors see the same directory: one writes a token, the others read it.
 
-What a task writes on a disk of its own looks written: the query ends well, its checkpoint moves on, and the rows are
-on a machine where nobody looks for them.  So whatever is written here and read there is proved first, both ways:
+A file that a task writes on a local disk looks written: the query ends well, its checkpoint moves
+on, and the rows are on a machine where they are not looked for.  So before one process writes what
+another reads, both directions are proved with a random token:
 
     place.check()    in a task, before it writes: the driver's token is there
-    check_written()  on the driver, before it commits: the files that tasks tell of are there, as large as told
-    prove_shared()   before a job whose files Spark itself writes: both ways, on every executor that is there
+    check_written()  on the driver, before it commits: the files that tasks report are there, as
+                     large
+    prove_shared()   before a job whose files Spark itself writes: both ways, on every executor
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from horolog.errors import ErrorCode, HorologError, refused
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TOKENS = "_horolog"  # Spark and Delta pass over what begins with an underscore
-_ROUNDS = 5  # of tasks, until every executor has had one
-_LEFT_S = 86_400.0  # tokens of drivers that were killed
+TOKENS = "_horolog"  # Spark and Delta ignore names that begin with an underscore
+_ROUNDS = 5  # most rounds of tasks, until every executor has had one
+_LEFT_S = 86_400.0  # older tokens are of drivers that were killed
 
 
 class SharedPlace(NamedTuple):
-    """A directory in which the driver has put a token.  Plain values: it travels to the tasks.
+    """A directory in which the driver has put a token; plain values, which are sent to the tasks.
 
-    what  the option that named it
+    what  the option that named the directory
     """
 
     path: str
@@ -40,7 +42,7 @@ class SharedPlace(NamedTuple):
     token: str
 
     def check(self) -> None:
-        """In a task: CONFIG unless the driver's token is here."""
+        """Raise CONFIG, in a task, unless the driver's token is in the directory."""
         if not self._is_here():
             raise _apart(self.what, self.path, f"{_host()} does not see what the driver wrote")
 
@@ -51,8 +53,9 @@ class SharedPlace(NamedTuple):
             return False
 
     def answers(self, same: Mapping[str, bytes], tasks: Iterable[int]) -> Iterator[tuple[str, str]]:
-        """In a task: look, and write what the driver looks for; gives (executor, what is wrong).
+        """Check the directory in a task, and write the files that the driver looks for.
 
+        Yields (executor, what is wrong).
         same  files that must be here with this content
         """
         for task in tasks:
@@ -70,13 +73,13 @@ class SharedPlace(NamedTuple):
             yield f"{_host()}:{Path.cwd()}", wrong
 
     def answer(self, task: int) -> Path:
-        """What a task writes."""
+        """Return the path of the file that a task writes."""
         return Path(self.path, TOKENS, f"{self.name}.{task}")
 
 
 @contextmanager
 def shared_place(path: str, what: str) -> Iterator[SharedPlace]:
-    """On the driver: the directory, made if it is missing, with a token in it meanwhile."""
+    """Make the directory on the driver if it is missing, and keep a token in it meanwhile."""
     folder = Path(path, TOKENS)
     place = SharedPlace(path, what, uuid.uuid4().hex, uuid.uuid4().hex)
     try:
@@ -93,7 +96,7 @@ def shared_place(path: str, what: str) -> Iterator[SharedPlace]:
 
 
 def check_written(path: str, what: str, files: Iterable[tuple[str, int]]) -> None:
-    """On the driver: CONFIG unless each file (name within the directory, bytes) is there."""
+    """Raise CONFIG, on the driver, unless each file (name in the directory, bytes) is there."""
     for name, size in files:
         try:
             found = Path(path, name).stat().st_size
@@ -110,9 +113,9 @@ def check_written(path: str, what: str, files: Iterable[tuple[str, int]]) -> Non
 def prove_shared(
     session: SparkSession, path: str, what: str, same: Mapping[str, bytes] | None = None
 ) -> None:
-    """Run tasks until every executor that is there has had one; CONFIG if one of them sees another disk.
+    """Run tasks until every executor has had one; CONFIG if one of them sees another disk.
 
-    same  files that all must see with this content: of a directory that is only read
+    same  files that all must see with this content, for a directory that is only read
     """
     context = session.sparkContext
     known = {str(name): content for name, content in (same or {}).items()}
@@ -138,12 +141,12 @@ def prove_shared(
 
 
 def _clean(folder: Path, name: str) -> None:
-    """Remove these tokens, and those of drivers that were killed long ago."""
+    """Remove the tokens of this place, and old tokens of drivers that were killed."""
     with suppress(OSError):
         for file in folder.iterdir():
             if file.name.startswith(name) or time.time() - file.stat().st_mtime > _LEFT_S:
                 file.unlink(missing_ok=True)
-        folder.rmdir()  # unless another driver is at it
+        folder.rmdir()  # fails when another driver uses the directory
 
 
 def _has(path: str, content: bytes) -> bool:

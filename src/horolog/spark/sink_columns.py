@@ -1,4 +1,4 @@
-"""The columns of the sink: which there may be, of which types, and the one form they are encoded from."""
+"""The columns of the sink: their names and types, and the one form that they are encoded from."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class Unit(StrEnum):
-    """What a due time that is a number counts; nobody guesses, for seconds read as ms lie in January 1970."""
+    """Unit in which a due time that is a number counts from 1970.
+
+    The unit is never guessed, for seconds read as ms lie in January 1970.
+    """
 
     MS = "ms"
     S = "s"
@@ -47,7 +50,7 @@ class Unit(StrEnum):
 
     @property
     def in_second(self) -> int:
-        """How many of them are a second."""
+        """Units in one second."""
         return {Unit.MS: 1_000, Unit.S: 1, Unit.US: 1_000_000}[self]
 
 
@@ -61,11 +64,15 @@ class Target(NamedTuple):
     max_due_ms: int
     born_ms: int
     born_host: tuple[bytes, int]
-    min_due_ms: int = 1  # what was due earlier is a mistake
+    min_due_ms: int = 1  # rows that were due earlier are refused as a mistake
 
 
 def normalised(table: pa.Table) -> pa.Table:
-    """`body` as binary, texts as string, `keys` as list<string>; no views and no 64-bit offsets."""
+    """Return the columns in the form that is encoded.
+
+    That is `body` as binary, texts as string, `keys` as list<string>; no views and no 64-bit
+    offsets.
+    """
     columns = {}
     for name in table.column_names:
         if name not in SINK_TYPES:
@@ -88,7 +95,7 @@ def normalised(table: pa.Table) -> pa.Table:
 
 
 def _single(texts: pa.ChunkedArray) -> pa.Array:
-    """A list of one text for each text, null for null."""
+    """Return a list of one text for each text, null for null."""
     array = pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.array([], pa.string())
     offsets = np.zeros(len(array) + 1, np.int32)
     np.cumsum(np.asarray(pc.is_valid(array)), out=offsets[1:])
@@ -97,7 +104,10 @@ def _single(texts: pa.ChunkedArray) -> pa.Array:
 
 
 def due_of(table: pa.Table, unit: Unit = Unit.MS) -> npt.NDArray[np.int64]:
-    """Due ms of each row, 0 for null.  Microseconds are rounded up: never early."""
+    """Return the due ms of each row, 0 for null.
+
+    Microseconds are rounded up, so that no message is early.
+    """
     column = table.column("deliver_at")
     if pa.types.is_timestamp(column.type):
         micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
@@ -106,6 +116,6 @@ def due_of(table: pa.Table, unit: Unit = Unit.MS) -> npt.NDArray[np.int64]:
     if unit is Unit.US:
         return -(-counted // 1_000)
     if unit is Unit.S:
-        most = _INT64_MAX // 1_000  # beyond it no broker takes anything
+        most = _INT64_MAX // 1_000  # a broker refuses every later time
         return counted.clip(-most, most) * 1_000
     return counted

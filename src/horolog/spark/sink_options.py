@@ -1,4 +1,7 @@
-"""Options and schema of the sink, checked before any job starts; every refusal names the option or the column."""
+"""Options and schema of the sink, checked before any job starts.
+
+Every refusal names the option or the column.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +17,30 @@ from horolog.protocol.rocketmq.names import check_topic
 from horolog.spark.reading_options import READING_OPTIONS, Given, refused
 from horolog.spark.sink_columns import REQUIRED, SINK_TYPES, Unit
 
-RUN_ROWS = 400_000  # rows of one file at most: about 100 MiB of usual messages
+RUN_ROWS = 400_000  # most rows of one file: about 100 MiB of usual messages
 TIMEOUT, OVERDUE_MAX = "60s", "1d"
 
 
 class Staging(StrEnum):
-    """How files come to the broker."""
+    """How files reach the broker."""
 
-    AUTO = "auto"  # into its staging directory where that is reachable, else as upload
+    AUTO = "auto"  # write into the staging directory where it is reachable, else upload
     SHARED = "shared"
     UPLOAD = "upload"
 
 
 class SinkOptions(NamedTuple):
-    """What `option(…)` may say of a write."""
+    """The options of a write."""
 
     broker: str
     topic: str
     staging: Staging = Staging.AUTO
-    job_id: str = ""  # of a batch; "": one of its own
+    job_id: str = ""  # of a batch; "": a new id
     txn_app_id: str = ""  # of a stream; "": the id of the query
     timeout_ms: int = 60_000
     rows_per_file: int = RUN_ROWS
-    unit: Unit | None = None  # of a `deliver_at` that is a number
-    overdue_max_ms: int = DAY_MS  # rows that are due longer are refused
+    unit: Unit | None = None  # what a `deliver_at` of type bigint counts
+    overdue_max_ms: int = DAY_MS  # rows that have been due for longer are refused
 
 
 NAMES = (
@@ -51,12 +54,15 @@ NAMES = (
     "timeout",
     "rowsPerFile",
 )
-# Spark's own, and those of a read: a view `USING horolog` is read and written with the same options.
+# Options of Spark and of a read: a view `USING horolog` is read and written with the same options.
 _PASSED = READING_OPTIONS | {"path", "checkpointLocation", "queryName"}
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """The options of a write; BAD_REQUEST, naming the option, when one is missing, unknown or wrong."""
+    """Check the options of a write.
+
+    Errors: BAD_REQUEST that names an option which is missing, unknown or wrong.
+    """
     given = Given(options, NAMES, _PASSED)
     for name in ("broker", "topic"):
         if not given.text(name):
@@ -85,7 +91,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def check_schema(schema: StructType, unit: Unit | None) -> None:
-    """BAD_REQUEST that names the first column which is missing, unknown, of another type or without its unit."""
+    """Raise BAD_REQUEST that names the first column which does not fit.
+
+    A column that is missing, unknown, of another type or without its unit does not fit.
+    """
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name in REQUIRED:
         if name not in found:
@@ -104,7 +113,7 @@ def check_schema(schema: StructType, unit: Unit | None) -> None:
 
 
 def unit_missing(what: str, kind: str) -> HorologError:
-    """A number without a unit is not guessed to be anything: BAD_REQUEST."""
+    """Build the BAD_REQUEST for a number without a unit, which is never guessed."""
     units = ", ".join(Unit)
     return HorologError(
         ErrorCode.BAD_REQUEST,

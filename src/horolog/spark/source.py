@@ -1,9 +1,9 @@
-"""The Spark data source `horolog`: topics as tables and streams, and DataFrames as scheduled messages.
+"""The Spark data source `horolog`: topics as tables and streams, DataFrames as scheduled messages.
 
     df.write.format("horolog").option("broker", "http://127.0.0.1:8090").option("topic", "t") …
 
-Spark finds it through the package `pyspark_horolog`.  The methods are called by keyword, so the names
-of their parameters are Spark's.
+Spark finds it through the package `pyspark_horolog`.  Spark calls the methods by keyword, so the
+names of their parameters are Spark's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from horolog.spark.packages import check_version
 
 
 class HorologDataSource(DataSource):
-    """Options and columns: docs/guides/spark.md."""
+    """The data source; its options and columns are in docs/guides/spark.md."""
 
     def __init__(self, options: dict[str, str]) -> None:
         check_version()
@@ -29,29 +29,29 @@ class HorologDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "horolog"
 
     def schema(self) -> StructType:
-        """Columns of a topic that is read without a schema of the user's."""
+        """Return the columns of a read whose schema the user does not name."""
         from horolog.spark.reading import schema_of
 
         return schema_of(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch over a topic."""
+        """Build the reader of a batch."""
         from horolog.spark.reading import batch_reader
 
         return batch_reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A stream of a topic, or of what becomes due (`mode=due`)."""
+        """Build the reader of a stream: a topic, or messages as they become due (`mode=due`)."""
         from horolog.spark.reading import stream_reader
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Schedule the rows of a DataFrame, all or none."""
+        """Build the writer that schedules the rows of a DataFrame, all or none."""
         from horolog.spark.writing import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
@@ -59,7 +59,7 @@ class HorologDataSource(DataSource):
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Schedule the rows of every micro-batch, exactly once."""
+        """Build the writer that schedules the rows of every micro-batch, exactly once."""
         from horolog.spark.writing import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

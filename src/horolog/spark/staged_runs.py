@@ -1,7 +1,8 @@
-"""What a task does: rows → sorted runs in the broker's staging directory, or sent to it.
+"""What a task of a load does: sort rows into runs, in the broker's staging directory or to upload.
 
-Names hold the task attempt and a random part, so a second attempt, a speculative one or the same task of a
-replayed batch never writes another's file; only what the manifest names is adopted.
+A file name holds the task attempt and a random part, so a second attempt, a speculative attempt or
+a task of a replayed batch never overwrites another file; only the files in the manifest are
+adopted.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from horolog.spark.staging_folder import StagingFolder
 from horolog.spark.transaction import StagedRun, Transaction, is_reachable
 from horolog.storage.disk import Disk
 
-_STEP_ROWS = 16_384  # rows encoded at once: their records stay in the processor's cache
-_RUN_BYTES = 192 << 20  # of columns gathered for one run: bounds the memory of a task
+_STEP_ROWS = 16_384  # rows encoded at once: the records stay in the processor's cache
+_RUN_BYTES = 192 << 20  # bytes of columns gathered for one run: bounds the memory of a task
 _SHARED_ONLY = (
     "staging: the broker's directory {} is not reachable from this machine; use staging=upload"
 )
 
 
 class Task(NamedTuple):
-    """Which task this is, and what was asked for."""
+    """Which task this is, and the options of its job."""
 
     transaction: Transaction
     options: SinkOptions
@@ -45,14 +46,14 @@ class Task(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a task has staged, and the sum of all rows that it was given, if their job has a name."""
+    """The runs that a task has staged, and the sum of all its rows if the job has a name."""
 
     files: list[StagedRun]
     sum: RowSum
 
 
 class Rejected(NamedTuple):
-    """Rows that may not become messages, as they were given, and why not."""
+    """Rows that may not become messages, as the task received them, and the reason for each."""
 
     rows: pa.Table
     reasons: list[str]
@@ -61,11 +62,11 @@ class Rejected(NamedTuple):
 def stage(
     task: Task, batches: Iterable[pa.RecordBatch], rejects: list[Rejected] | None = None
 ) -> Written:
-    """Write all rows to runs, each sorted; gives the files for the manifest.
+    """Write all rows to runs, each sorted; return the files for the manifest.
 
-    rejects  takes the rows that are refused; None: the first one is an error
-    Either all files are staged when this returns, or none of them is named anywhere.  Of a transaction that is
-    committed already the rows are added up only.
+    Either all files are staged on return, or no manifest names any of them.  If the transaction is
+    committed already, the rows are only summed up.
+    rejects  receives the refused rows; None: the first refused row is an error
     """
     if task.transaction.already:
         return Written([], summed(batches, task.options.unit) if task.options.job_id else RowSum())
@@ -81,7 +82,10 @@ def stage(
 
 
 def _is_shared(task: Task) -> bool:
-    """Whether runs are written into the broker's staging directory; CONFIG if they must be and it is not here."""
+    """Return whether runs are written into the broker's staging directory.
+
+    Errors: CONFIG if `staging` asks for that and the directory is not reachable.
+    """
     transaction, staging = task.transaction, task.options.staging
     shared = staging is not Staging.UPLOAD and is_reachable(transaction)
     if staging is Staging.SHARED and not shared:
@@ -92,7 +96,7 @@ def _is_shared(task: Task) -> bool:
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows_per_file: int) -> Iterator[pa.Table]:
-    """Tables of about so many rows, one for each run."""
+    """Yield tables of at most `rows_per_file` rows, one for each run."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -110,7 +114,10 @@ def _gathered(batches: Iterable[pa.RecordBatch], rows_per_file: int) -> Iterator
 
 
 class StagedWriter(RunWriter):
-    """Syncs on the way while the next rows are encoded: else a task waits for the disk 6 % of its time."""
+    """A run writer that syncs in a thread while the next rows are encoded.
+
+    Without the thread a task would wait for the disk 6 % of its time.
+    """
 
     def __init__(self, storage: Disk, name: str, log_id: int, rows: int) -> None:
         self._thread = ThreadPoolExecutor(1)
@@ -127,7 +134,7 @@ class StagedWriter(RunWriter):
             syncing.result()
 
     def _close(self) -> None:
-        """The thread must be done with the file."""
+        """Wait until the thread is done with the file, then close the file."""
         try:
             self._wait()
         finally:
@@ -136,7 +143,7 @@ class StagedWriter(RunWriter):
 
 
 class _TaskRuns:
-    """The runs of a task; `sum` is that of all rows so far, if their job has a name."""
+    """The runs of a task; `sum` is the sum of all rows so far, if the job has a name."""
 
     def __init__(self, task: Task, folder: StagingFolder) -> None:
         self._task = task
@@ -148,7 +155,7 @@ class _TaskRuns:
         self._seed = xxh64_intdigest(f"{transaction.app}\0{transaction.version}".encode())
 
     def write(self, table: pa.Table, first: int, rejects: list[Rejected] | None) -> list[StagedRun]:
-        """One run of these rows of the partition, which begin at `first`; none if all are refused."""
+        """Write the rows of a partition from `first` on as one run; none if all are refused."""
         task = self._task
         given, table = table, normalised(table)
         due = due_of(table, task.options.unit or Unit.MS)
@@ -196,7 +203,7 @@ class _TaskRuns:
 
 
 def _order(due: npt.NDArray[np.int64], bad: dict[int, str]) -> npt.NDArray[np.int64] | None:
-    """Rows by due time, without the bad ones; None: all of them as they are."""
+    """Return the row indices by due time, without the bad rows; None: all rows as they are."""
     if not bad and bool((due[1:] >= due[:-1]).all()):
         return None
     order = np.argsort(due, kind="stable")

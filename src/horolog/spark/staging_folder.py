@@ -1,4 +1,8 @@
-"""Where the runs of a transaction are written: the broker's staging directory, or a directory of our own and then the wire."""
+"""Directory in which the runs of a transaction are written.
+
+It is either the broker's staging directory, or a temporary directory from which the runs are
+uploaded.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from horolog.spark.transaction import StagedRun, Transaction, upload
 
 
 class StagingFolder:
-    """A context that gives a directory; one of our own is removed at the end.
+    """A context with a directory for runs; a temporary directory is removed at its end.
 
     is_shared  the staging directory is on this machine (`transaction.is_reachable`)
     """
@@ -34,7 +38,10 @@ class StagingFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def staged(self, run: RunInfo) -> StagedRun:
-        """A run was written and synced in `path`: bring it to the broker; gives its line of the manifest."""
+        """Bring a run that was written and synced in `path` to the broker.
+
+        Return its manifest entry.
+        """
         path = self.path / f"{run.name}.run"
         staged = StagedRun(
             path.name, run.rows, run.size, run.first_ms, run.last_ms, _footer_crc(path)

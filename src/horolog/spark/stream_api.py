@@ -1,4 +1,4 @@
-"""How much a micro-batch may read, as Spark asks for it."""
+"""Spark's classes for how many rows a micro-batch may read."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ __all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvail
 
 
 def limit_of(limit: ReadLimit | None) -> int:
-    """Rows of a micro-batch; 0: no limit."""
+    """Return the most rows of a micro-batch; 0: no limit."""
     return limit.max_rows if isinstance(limit, ReadMaxRows) else 0

@@ -1,7 +1,8 @@
-"""Files of lines, CSV and JSON: a line that is no row stays a row, with the text of the line and nothing else.
+"""Read CSV and JSON files of lines: a malformed line becomes a row with only the text of the line.
 
-Spark by itself ends the whole read at the first such line, or, in CSV, fills up a row that has too few values and cuts
-one that has too many; and where not all columns are asked for it does not even notice.
+Spark by itself ends the whole read at the first such line, or, in CSV, fills up a row that has too
+few values and cuts a row that has too many; and where not all columns are asked for, Spark does not
+even notice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 MALFORMED = "__horolog_malformed"
 """The column with the text of a line that is no row; null for rows.  Not there when the user says Spark's `mode`."""
 
-# A quote within quotes is two, as spreadsheets, databases and Python write it; Spark itself writes a backslash.
+# A quote within quotes is doubled, as spreadsheets, databases and Python write it; Spark itself
+# writes a backslash.
 _CSV = {"header": "true", "escape": '"'}
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
 LOST = "\ufffd"
@@ -30,10 +32,11 @@ _ENCODING = frozenset({"charset", "encoding"})
 def read_lines(
     session: SparkSession, kind: str, files: Sequence[str], options: Mapping[str, str]
 ) -> DataFrame:
-    """The rows of files of one kind, "csv" or "json", and the column MALFORMED.
+    """Read the rows of files of one kind, "csv" or "json", with the column MALFORMED.
 
-    options  of Spark's reader, which win over what is set here
-    Errors: BAD_REQUEST if there is nothing to tell the columns from, or if files have other columns than the first one
+    options  for Spark's reader, which win over what is set here
+    Errors: BAD_REQUEST if no line names the columns, or if a file has other columns than the first
+    one
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -62,7 +65,7 @@ def read_lines(
 def _check_headers(
     reader: Callable[[Mapping[str, str]], DataFrameReader], found: DataFrame, files: Sequence[str]
 ) -> None:
-    """Every file must have the first one's columns in its order: Spark tells values by their place alone."""
+    """Refuse files whose columns differ from the first one's: Spark reads values by place."""
     inputs = found.inputFiles()
     if len(inputs) < 2:
         return
@@ -82,7 +85,10 @@ def _name_of(file: str) -> str:
 
 
 def _malformed(fields: Sequence[StructField]) -> Column:
-    """MALFORMED, also of a row with bytes that are not in its file's encoding: its values, as Spark has read them."""
+    """Return the column MALFORMED, filled also for rows with bytes that are not in the encoding.
+
+    For such a row MALFORMED holds the values as Spark has read them.
+    """
     from pyspark.sql import functions as sql
 
     columns = [sql.col(quoted(field.name)) for field in fields]
@@ -96,5 +102,5 @@ def _malformed(fields: Sequence[StructField]) -> Column:
 
 
 def quoted(name: str) -> str:
-    """A column's name for an SQL expression."""
+    """Quote a column's name for an SQL expression."""
     return f"`{name.replace('`', '``')}`"

@@ -1,4 +1,4 @@
-"""A topic through the broker's admin API: no disk is shared."""
+"""Read a topic through the broker's admin API, without a shared disk."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ class Bounds(NamedTuple):
 
 
 def patient(call: Callable[[], _Result], timeout_ms: int, option: str = "broker") -> _Result:
-    """The result of a call to a broker that may be restarting; the last failure when the time is over.
+    """Return the result of a call to a broker that may be restarting.
 
-    option  that has its URL
+    option  the option that has the broker's URL
+    Errors: the last failure, once the time is over.
     """
     deadline = time.monotonic() + timeout_ms / 1000
     pause = _FIRST_PAUSE_S
@@ -52,7 +53,7 @@ def patient(call: Callable[[], _Result], timeout_ms: int, option: str = "broker"
 
 
 class TopicAnswers:
-    """One topic of a broker that is asked over HTTP."""
+    """One topic of a broker, read over HTTP."""
 
     def __init__(self, url: str, topic: str, timeout_ms: int) -> None:
         self._admin = AdminClient(url)
@@ -61,7 +62,7 @@ class TopicAnswers:
         self._connection: http.client.HTTPConnection | None = None
 
     def bounds(self) -> dict[int, Bounds]:
-        """What can be read of each queue now."""
+        """Return the offsets of each queue that can be read now."""
         view = patient(lambda: self._admin.get(path_of("topics", self._topic)), self._timeout_ms)
         stops: list[int] = view["queue_offsets"]
         firsts: list[int] = view.get("min_offsets") or [0] * len(stops)
@@ -69,19 +70,23 @@ class TopicAnswers:
         return {queue: Bounds(first, stop) for queue, (first, stop) in enumerate(pairs)}
 
     def commit_position(self) -> int:
-        """How far the log is committed."""
+        """Return the broker's commit position."""
         view = patient(lambda: self._admin.get(path_of("broker")), self._timeout_ms)
         return int(view["commit_position"])
 
     def store_ms(self, queue: int, offset: int) -> int:
-        """When the message at an offset, or the next one after it, became visible; −1 if there is none."""
+        """Return when the message at an offset, or the next one, became visible, in epoch ms.
+
+        −1 if there is no such message.
+        """
         records = _records(self._ask(queue, offset, 1))
         return int(records.store_ms[0]) if len(records) else -1
 
     def read(self, queue: int, first: int, stop: int, *, lossy: bool = False) -> Iterator[Records]:
-        """The messages [first, stop) of a queue, in order, in pieces.
+        """Yield the messages [first, stop) of a queue, in order, in pieces.
 
-        Without `lossy` a message that the broker cannot read is DAMAGED; with it, it is told and passed over.
+        lossy  log a message that the broker cannot read and pass over it, instead of raising
+               DAMAGED
         """
         while first < stop:
             answer = self._ask(queue, first, min(stop - first, ADMIN_READ_MAX))
@@ -97,7 +102,7 @@ class TopicAnswers:
             if missing:
                 self._tell_holes(queue, first, end, missing, lossy=lossy)
             first = answer.next_offset
-            if first > stop:  # holes let an answer reach further
+            if first > stop:  # with holes, an answer may reach past `stop`
                 records = records.chosen(records.queue_offsets < stop)
             if len(records):
                 yield records
@@ -122,7 +127,7 @@ class TopicAnswers:
         )
 
     def _get(self, path: str) -> bytes:
-        """A body of bytes; the connection is kept for the next one."""
+        """Get a body of bytes; the connection is kept for the next request."""
         admin = self._admin
         if self._connection is None:
             self._connection = http.client.HTTPConnection(
@@ -140,7 +145,7 @@ class TopicAnswers:
         return body
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

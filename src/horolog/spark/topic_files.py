@@ -1,10 +1,12 @@
-"""A topic from the files of a data directory: segments of the log, mapped, and consume queues.
+"""A topic read from the files of a data directory: mapped segments of the log, and consume queues.
 
-What is visible is decided by the log: the newest intact checkpoint says how long each queue was at its position,
-and the frames after it, up to the broker's commit position, what has come since.  The consume queue files say
-where the messages below that lie.  Nothing is written, and nothing is locked.
+The log decides what is visible: the newest intact checkpoint states how long each queue was at its
+position, and the frames after the checkpoint, up to the broker's commit position, hold the messages
+that came since.  The consume queue files locate the messages before the checkpoint.  Nothing is
+written, and nothing is locked.
 
-Damage after the checkpoint is refused, or passed over and told, as `failOnDataLoss` says; for the rest see `topic_parts`.
+Damage after the checkpoint is refused, or logged and passed over, as `failOnDataLoss` says; for
+damage before it see `topic_parts`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _log = logging.getLogger("horolog.spark")
 
 
 class Tail(NamedTuple):
-    """Messages of a queue after the checkpoint: log position and size of each, from an offset on."""
+    """Messages of a queue after the checkpoint, from offset `first` on: log positions and sizes."""
 
     first: int
     positions: npt.NDArray[np.int64]
@@ -43,11 +45,11 @@ class Tail(NamedTuple):
 
 
 class TopicFiles:
-    """One topic of a data directory, as it is when this is made.
+    """One topic of a data directory, as the files are when the object is made.
 
-    commit  log position up to which messages are visible; None: to the end of the log (a broker that is stopped, or
-            a copy of its directory)
-    lossy   go on after damage, instead of DAMAGED
+    commit  log position up to which messages are visible; None: to the end of the log (a stopped
+            broker, or a copy of its directory)
+    lossy   log damage and go on, instead of raising DAMAGED
     """
 
     def __init__(self, path: str, topic: str, commit: int | None, *, lossy: bool = False) -> None:
@@ -101,7 +103,7 @@ class TopicFiles:
             reader.close()
 
     def _take_frames(self, frames: Iterator[tuple[FrameHeader, bytes]], limit: int) -> int:
-        """What these make visible; gives where the last of them ends."""
+        """Take the messages that the frames make visible; return where the last frame ends."""
         end = 0
         for header, body in frames:
             end = header.end
@@ -114,7 +116,10 @@ class TopicFiles:
         return end
 
     def _go_on(self, reader: SegmentReader, start: int, limit: int, commit: int | None) -> None:
-        """After a frame that does not verify.  The queues' offsets tell how many messages lay there."""
+        """Read on after a frame that does not verify.
+
+        The queue offsets of later messages show how many messages the frame had.
+        """
         salvage = SalvageScan(reader, Identity(self._meta.log_id, 0), start=start, stop=limit)
         end = self._take_frames(salvage.frames(), limit)
         if commit is not None and end != commit:
@@ -130,7 +135,7 @@ class TopicFiles:
             self._pass_over(f"from log position {text}")
 
     def _pass_over(self, where: str) -> None:
-        """Damage there: a warning, or a refusal."""
+        """Log damage at a place as a warning, or refuse it."""
         if not self._lossy:
             raise lost(f"the log is damaged {where}, where messages may have been")
         _log.warning("%s: the log is damaged %s", self._path, where)
@@ -138,7 +143,7 @@ class TopicFiles:
     def _meet(self, row: dict[str, Any]) -> None:
         if row["name"] == self._topic:
             if row.get("deleted") or row["number"] != self._number:
-                self._bounds.clear()  # what was there had the same name
+                self._bounds.clear()  # an earlier topic had the same name
                 self._tails.clear()
             if row.get("deleted"):
                 self._number = -1
@@ -148,7 +153,7 @@ class TopicFiles:
                 self._bounds.setdefault(queue, Bounds(0, 0))
 
     def _take(self, at: int, body: bytes, count: int) -> None:
-        """What a frame makes visible of this topic."""
+        """Take the messages of this topic that a frame makes visible."""
         offsets = offsets_of(body, count)
         kinds = kinds_of(body, offsets)
         for place in np.flatnonzero(kinds == Kind.TOPIC).tolist():
@@ -170,7 +175,7 @@ class TopicFiles:
             self._tails.setdefault(queue, []).append(piece)
 
     def bounds(self) -> dict[int, Bounds]:
-        """What can be read of each queue."""
+        """Return the offsets of each queue that can be read."""
         found = dict(self._bounds)
         for queue in self._tails:
             tail = self.tail(queue)
@@ -178,7 +183,7 @@ class TopicFiles:
         return found
 
     def tail(self, queue: int) -> Tail:
-        """The messages of a queue that lie after the checkpoint."""
+        """Return the messages of a queue that come after the checkpoint in the log."""
         found = self._joined.get(queue)
         if found is None:
             found = self._joined[queue] = self._join(queue)
@@ -192,7 +197,8 @@ class TopicFiles:
             return Tail(length, nothing, nothing)
         columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
         numbers, positions, sizes = columns
-        # Frames are in the order of the log, and so are the offsets of a queue; what damage hides is left out.
+        # Frames are in the order of the log, and so are the offsets of a queue; damaged messages
+        # are missing.
         steps = np.diff(numbers, prepend=length - 1)
         if bool((steps < 1).any()) or (not self._lossy and bool((steps > 1).any())):
             raise HorologError(
@@ -206,7 +212,7 @@ class TopicFiles:
         return Tail(length, filled[0], filled[1])
 
     def part(self, queue: int, first: int, stop: int) -> FilePart:
-        """What a task needs to read [first, stop)."""
+        """Return what a task needs to read [first, stop) of a queue."""
         tail = self.tail(queue)
         skipped = max(0, first - tail.first)
         after = slice(skipped, max(skipped, stop - tail.first))
@@ -223,10 +229,13 @@ class TopicFiles:
         )
 
     def store_ms(self, queue: int, offset: int) -> int:
-        """When the message at an offset, or the next one after it, became visible; −1 if there is none."""
+        """Return when the message at an offset, or the next one, became visible, in epoch ms.
+
+        −1 if there is no such message.
+        """
         stop = self.bounds()[queue].stop
         width = 1
-        while offset < stop:  # wider and wider, should there be holes
+        while offset < stop:  # read wider and wider stretches, to pass over holes
             part = self.part(queue, offset, min(stop, offset + width))
             for records in read_part(part._replace(lossy=True, is_quiet=True)):
                 return int(records.store_ms[0])

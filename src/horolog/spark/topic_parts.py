@@ -1,7 +1,8 @@
-"""A stretch of a queue out of the files of a data directory: what one task reads.
+"""Read a stretch of a queue from the files of a data directory, in one task.
 
-A message is given only out of a frame that verifies.  One that cannot be read is a hole: it is refused with its offset,
-or passed over and told on the worker's stderr, as `failOnDataLoss` says; what lies after it is read.
+A message is returned only from a frame that verifies.  A message that cannot be read is a hole: it
+is refused with its offset, or passed over and logged on the worker's stderr, as `failOnDataLoss`
+says; messages after it are read.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ VISIBLE = (Kind.MESSAGE, Kind.HANDED)
 
 
 def read_meta(path: str) -> Meta:
-    """DIRECTORY_FOREIGN that names the option unless `path` is a data directory."""
+    """Read the meta file of a data directory; DIRECTORY_FOREIGN, naming the option, if it fails."""
     try:
         meta = parse_meta((Path(path) / "meta").read_bytes())
         if meta.format != FORMAT:
@@ -49,12 +50,14 @@ def read_meta(path: str) -> Meta:
 class FilePart(NamedTuple):
     """A stretch of a queue in files.
 
-    filed      below this offset the consume queue files say where messages lie
-    positions  of the rest, i64
-    sizes      of the rest, i64
-    log_id     of the directory that was planned from: a task that sees another one must not take it for loss
-    lossy      pass over what retention has dropped meanwhile, instead of NOT_FOUND, and what is damaged
-    is_quiet   without telling it
+    filed      below this offset the consume queue files say where messages are stored
+    positions  of the other messages, i64
+    sizes      of the other messages, i64
+    log_id     of the directory that the driver planned with: a task that sees another directory
+               must not read it as loss
+    lossy      pass over damage and messages that retention has dropped meanwhile, instead of
+               raising NOT_FOUND
+    is_quiet   pass over without a log line
     """
 
     path: str
@@ -71,7 +74,7 @@ class FilePart(NamedTuple):
 
 
 def read_part(part: FilePart) -> Iterator[Records]:
-    """The messages of a stretch, in order, in pieces."""
+    """Yield the messages of a stretch, in order, in pieces."""
     meta = read_meta(part.path)
     if meta.log_id != part.log_id:
         raise HorologError(
@@ -129,10 +132,10 @@ def _read(
     positions: npt.NDArray[Any],
     sizes: npt.NDArray[Any],
 ) -> Iterator[Records]:
-    """Records at these positions, one segment and at most some MiB at a time."""
+    """Yield the records at the positions, one segment and at most `_CHUNK_BYTES` at a time."""
     positions, lengths = positions.astype(np.int64), sizes.astype(np.int64)
     bases = positions - positions % segment_bytes
-    bases[lengths <= 0] = -1  # holes that a start has left
+    bases[lengths <= 0] = -1  # holes that a start of the broker has left
     first = 0
     while first < len(positions):
         base = int(bases[first])
@@ -154,7 +157,7 @@ def _read(
 
 
 def _no_segment(part: FilePart, base: int, first: int, last: int) -> None:
-    """No file has these messages: retention has dropped it, or their units are damaged."""
+    """Refuse or log messages that no file has: dropped by retention, or with damaged units."""
     names = sorted(os.listdir(f"{part.path}/{SHARD}/log"))
     is_dropped = base >= 0 and names and segment_name(base) < names[0]
     if not is_dropped:
@@ -171,7 +174,7 @@ def _checked(
     positions: npt.NDArray[np.int64],
     lengths: npt.NDArray[np.int64],
 ) -> Records | None:
-    """The messages among these that verify and have the place that they were found at; None if there are none."""
+    """Return the messages that verify and were found at their own place; None if there are none."""
     at = positions - base
     good = SegmentRecords(raw, base, part.log_id).intact(at, lengths)
     good[good] = np.isin(raw[at[good] + KIND_AT], VISIBLE)
@@ -196,7 +199,7 @@ def _offsets(first: int, last: int) -> str:
 
 
 def _tell(part: FilePart, what: str) -> None:
-    """Damage: refused, or said and passed over."""
+    """Refuse damage, or log it and pass over it."""
     if not part.lossy:
         raise lost(what)
     if not part.is_quiet:
@@ -204,7 +207,7 @@ def _tell(part: FilePart, what: str) -> None:
 
 
 def lost(what: str) -> HorologError:
-    """DAMAGED that names the option by which a reader goes on."""
+    """Build a DAMAGED error that names the option by which a reader goes on."""
     return HorologError(
         ErrorCode.DAMAGED,
         f"{what} (failOnDataLoss=false goes on with what there is)",

@@ -1,7 +1,7 @@
-"""Which queue offsets a read is about: bounds, times, limits, and the stretches of its tasks.
+"""Which queue offsets a read covers: bounds, times, limits, and the stretches of its tasks.
 
-Offsets of a stream are plain dicts {"0": 17, "1": 4}: the next offset of each queue, by queue number.  Spark
-compares them as text, so they are always made in the same order.
+Offsets of a stream are plain dicts {"0": 17, "1": 4}: the next offset of each queue, by queue id.
+Spark compares them as text, so they are always built in the same order.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Stretch(NamedTuple):
 
 
 def place_of(options: TopicOptions) -> TopicAnswers | TopicFiles:
-    """Where the topic is read: files when a path is given, else the broker."""
+    """Return where the topic is read: files when a path is given, else the broker."""
     if not options.path:
         return TopicAnswers(options.broker, options.topic, options.timeout_ms)
-    from horolog.spark.topic_files import TopicFiles  # it brings the broker's reading side along
+    from horolog.spark.topic_files import TopicFiles  # imports the broker's reading side
 
     commit = None
     if options.broker:
@@ -41,7 +41,7 @@ def place_of(options: TopicOptions) -> TopicAnswers | TopicFiles:
 
 
 def chosen_bounds(options: TopicOptions, bounds: Ranges) -> Ranges:
-    """Bounds of the queues that are wanted; BAD_REQUEST for one that the topic does not have."""
+    """Return the bounds of the wanted queues; BAD_REQUEST for a queue that does not exist."""
     for queue in options.queues:
         if queue not in bounds:
             raise refused(
@@ -52,7 +52,11 @@ def chosen_bounds(options: TopicOptions, bounds: Ranges) -> Ranges:
 
 
 def resolved(name: str, wanted: Offsets, bounds: Ranges, *, fail_on_loss: bool) -> dict[int, int]:
-    """An offset for each queue; those that are not there any more, or not yet, are refused or moved."""
+    """Return an offset for each queue.
+
+    An offset that is not there any more, or not yet, is refused with NOT_FOUND, or moved to the
+    nearest one that is.
+    """
     for queue in wanted.of_queue:
         if queue not in bounds:
             raise refused(name, f"queue {queue} is not read")
@@ -72,7 +76,10 @@ def resolved(name: str, wanted: Offsets, bounds: Ranges, *, fail_on_loss: bool) 
 
 
 def first_at(store_ms: Callable[[int], int], first: int, stop: int, time_ms: int) -> int:
-    """The first offset of [first, stop) stored at or after a time, by halving; `stop` if there is none."""
+    """Find the first offset of [first, stop) stored at or after a time, by bisection.
+
+    `stop` if there is none.
+    """
     while first < stop:
         middle = (first + stop) // 2
         found = store_ms(middle)
@@ -84,7 +91,7 @@ def first_at(store_ms: Callable[[int], int], first: int, stop: int, time_ms: int
 
 
 def within_times(place: TopicAnswers | TopicFiles, options: TopicOptions, ranges: Ranges) -> Ranges:
-    """The parts of these ranges that were stored in [from, to)."""
+    """Cut the ranges to the messages stored in [from, to)."""
     found = {}
     for queue, (first, stop) in ranges.items():
 
@@ -100,7 +107,7 @@ def within_times(place: TopicAnswers | TopicFiles, options: TopicOptions, ranges
 
 
 def batch_ranges(place: TopicAnswers | TopicFiles, options: TopicOptions) -> Ranges:
-    """What a batch reads of each queue."""
+    """Return the range that a batch reads of each queue."""
     bounds = chosen_bounds(options, place.bounds())
     starting = options.starting or Offsets(EARLIEST, {})
     begins = resolved("startingOffsets", starting, bounds, fail_on_loss=options.fail_on_loss)
@@ -112,7 +119,7 @@ def batch_ranges(place: TopicAnswers | TopicFiles, options: TopicOptions) -> Ran
 
 
 def stretches(ranges: Ranges, per_task: int) -> list[Stretch]:
-    """Ranges cut into pieces of about the same size, at most `per_task` messages each."""
+    """Cut ranges into pieces of about the same size, at most `per_task` messages each."""
     found = []
     for queue, (first, stop) in sorted(ranges.items()):
         pieces = -(-(stop - first) // per_task)
@@ -127,12 +134,12 @@ def stretches(ranges: Ranges, per_task: int) -> list[Stretch]:
 
 
 def as_offset(offsets: Mapping[int, int]) -> dict[str, int]:
-    """The dict that Spark keeps."""
+    """Return offsets as the dict that Spark keeps."""
     return {str(queue): offset for queue, offset in sorted(offsets.items())}
 
 
 def from_offset(offset: Mapping[str, int]) -> dict[int, int]:
-    """Back from it; BAD_REQUEST if another source has written it."""
+    """Read offsets back from Spark's dict; BAD_REQUEST if another source has written it."""
     try:
         return {int(queue): int(at) for queue, at in offset.items()}
     except (TypeError, ValueError):
@@ -140,7 +147,7 @@ def from_offset(offset: Mapping[str, int]) -> dict[int, int]:
 
 
 def foreign_offset(offset: object, own: str) -> HorologError:
-    """What a checkpoint of another query is answered with."""
+    """Build the error for a checkpoint of another query."""
     return refused(
         "checkpointLocation",
         f"it is of another query: its offset is {json.dumps(offset)}, and here it would be like {own}; "
@@ -149,7 +156,10 @@ def foreign_offset(offset: object, own: str) -> HorologError:
 
 
 def limited(begins: Mapping[int, int], ends: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Ends moved back so that at most `limit` messages lie in between, shared by how much each queue has."""
+    """Lower the ends so that at most `limit` messages are read.
+
+    The limit is shared among the queues by how many messages each has.
+    """
     there = {queue: max(0, end - begins.get(queue, 0)) for queue, end in ends.items()}
     total = sum(there.values())
     if not limit or total <= limit:

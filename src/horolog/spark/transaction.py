@@ -1,7 +1,8 @@
-"""The client's half of a transaction: begin, files, one commit (docs/reference/http.md, adoptions).
+"""The client's half of an adoption: begin, files, one commit (docs/reference/http.md, adoptions).
 
-A transaction (app, version) is committed once, however often its parts are sent.  A broker that does not answer
-is asked again until the timeout; a commit whose answer was lost is told "already" then.
+A transaction (app, version) is committed once, however often its parts are sent.  A broker that
+does not answer is asked again until the timeout; a commit whose answer was lost is then answered
+with "already".
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class StagedRun(NamedTuple):
     bytes: int
     first_ms: int
     last_ms: int
-    crc32: int  # of its footer
+    crc32: int  # of the file's footer
 
 
 class Transaction(NamedTuple):
-    """A transaction that was begun.  Plain values: it travels to the tasks."""
+    """A transaction that was begun; plain values, which are sent to the tasks."""
 
     broker: str
     app: str
@@ -51,11 +52,14 @@ class Transaction(NamedTuple):
     already: bool
     target: Target
     timeout_ms: int
-    fingerprint: str = ""  # if it is known before the rows are
+    fingerprint: str = ""  # when it is known before the rows are read
 
 
 class Committed(NamedTuple):
-    """What a commit has done; `already`: nothing, it was committed before."""
+    """Result of a commit.
+
+    already  the transaction was committed before, and nothing was changed
+    """
 
     already: bool
     rows: int
@@ -72,9 +76,10 @@ def begin(
     join: bool = False,
     fingerprint: str = "",
 ) -> Transaction:
-    """Begin; `join`: or take part in what another task has begun under this name.
+    """Begin a transaction.
 
-    FORBIDDEN if it is committed with another fingerprint.
+    join  take part in a transaction of this name that another task has begun
+    Errors: FORBIDDEN if the transaction is committed with another fingerprint.
     """
     begun = _insist(
         lambda client: client.post(
@@ -114,7 +119,7 @@ def begin(
 
 
 def is_reachable(transaction: Transaction) -> bool:
-    """Whether the staging directory is on this machine: what the broker wrote into it can be read."""
+    """Return whether this machine sees the staging directory, with the broker's file in it."""
     try:
         begun = orjson.loads((Path(transaction.staging) / "begin.json").read_bytes())
     except (OSError, ValueError):
@@ -123,7 +128,7 @@ def is_reachable(transaction: Transaction) -> bool:
 
 
 def upload(transaction: Transaction, path: Path, name: str) -> None:
-    """Send a file in pieces; each may be sent again."""
+    """Send a file in pieces; each piece may be sent again."""
     place = path_of("adoptions", transaction.token, "files", name)
     with path.open("rb") as file:
         offset = 0
@@ -138,10 +143,11 @@ def upload(transaction: Transaction, path: Path, name: str) -> None:
 def commit(
     transaction: Transaction, topic: str, files: Sequence[StagedRun], fingerprint: str = ""
 ) -> Committed:
-    """Commit with these files; when it fails the broker is asked first whether it has not happened after all.
+    """Commit the files; after a failure ask the broker first whether the commit took place.
 
-    fingerprint  of the rows; "": that of the transaction.  FORBIDDEN if something else is committed under this name
-    BAD_REQUEST for more files than a transaction may have.
+    fingerprint  of the rows; "": the fingerprint of the transaction
+    Errors: FORBIDDEN if the transaction is committed with another fingerprint; BAD_REQUEST for more
+    files than a transaction may have.
     """
     if len(files) > ADOPTION_FILES_MAX:
         raise refused(
@@ -175,7 +181,11 @@ def commit(
 
 
 def is_committed(transaction: Transaction) -> bool:
-    """Whether the broker says so; False also when it does not answer, or has committed something else under this name."""
+    """Return whether the broker says that the transaction is committed.
+
+    False also when the broker does not answer, or has committed another fingerprint under this
+    name.
+    """
     with suppress(HorologError, UnreachableError):
         answer = AdminClient(transaction.broker).get("/v1/adoptions", {"app": transaction.app})
         ours = transaction.fingerprint
@@ -185,7 +195,10 @@ def is_committed(transaction: Transaction) -> bool:
 
 
 def abort(transaction: Transaction) -> None:
-    """Remove what was staged, unless it is committed.  Best effort: the broker sweeps what is left."""
+    """Remove the staged files of an uncommitted transaction.
+
+    Best effort: the broker sweeps what is left.
+    """
     with suppress(HorologError, UnreachableError):
         AdminClient(transaction.broker).post(
             "/v1/adoptions/abort",
@@ -198,7 +211,7 @@ def abort(transaction: Transaction) -> None:
 
 
 def check_topic_exists(broker: str, topic: str, timeout_ms: int) -> None:
-    """TOPIC_NOT_FOUND or TYPE_CONFLICT before any work is done."""
+    """Raise TOPIC_NOT_FOUND or TYPE_CONFLICT before any work is done."""
     answer = _insist(lambda client: client.get(path_of("topics", topic)), broker, timeout_ms)
     if answer["type"] not in ("delay", "mixed"):
         raise refused(
@@ -209,7 +222,7 @@ def check_topic_exists(broker: str, topic: str, timeout_ms: int) -> None:
 
 
 def _insist(call: Callable[[AdminClient], _T], broker: str, timeout_ms: int) -> _T:
-    """Call until the broker answers or the timeout is over; refusals that are retriable are tried again too."""
+    """Call until the broker answers or the timeout ends; calls that fail retriably are repeated."""
     client = AdminClient(broker)
     until = time.monotonic() + timeout_ms / 1_000
     pause_s = _FIRST_PAUSE_S
@@ -227,5 +240,5 @@ def _insist(call: Callable[[AdminClient], _T], broker: str, timeout_ms: int) -> 
 
 
 def manifest(found: Sequence[Any]) -> list[StagedRun]:
-    """Files of all tasks, in the order of their names."""
+    """Return the files of all tasks, in the order of their names."""
     return sorted(StagedRun(*each) for each in found)

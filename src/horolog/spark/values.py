@@ -1,4 +1,4 @@
-"""Values of an Arrow array for functions in C that take one at a time."""
+"""Values of an Arrow array for C functions that take one value at a time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-# Rows made at once: what was just copied is still in the processor's cache
+# Rows copied at once: so few that they are still in the processor's cache.
 _CACHED_ROWS = 256
 
 
 def values_of(array: pa.Array) -> Iterator[bytes]:
-    """The values of a binary array without nulls.
+    """Return the values of a binary array without nulls.
 
-    `bytes` and not views: the garbage collector does not look at them, which is quicker than not to copy.
+    As `bytes` and not as views: the garbage collector ignores `bytes`, which saves more time than a
+    copy costs.
     """
     slices = (array.slice(at, _CACHED_ROWS) for at in range(0, len(array), _CACHED_ROWS))
     return itertools.chain.from_iterable(
@@ -24,7 +25,7 @@ def values_of(array: pa.Array) -> Iterator[bytes]:
 
 
 def content_of(array: pa.Array) -> memoryview:
-    """All bytes of an array of type binary without nulls, one value after another."""
+    """Return all bytes of a binary array without nulls, one value after another."""
     _, offsets, content = array.buffers()
     if content is None or not len(array):
         return memoryview(b"")

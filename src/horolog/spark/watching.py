@@ -1,4 +1,4 @@
-"""How far a job of Spark is: a bar on a terminal, a line now and then elsewhere."""
+"""Show the progress of a Spark job: a bar on a terminal, elsewhere a line every few seconds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Show: TypeAlias = Callable[[int, int], None]  # tasks done, tasks in all
+Show: TypeAlias = Callable[[int, int], None]  # (tasks done, all tasks)
 _LOOK_EVERY_S = 0.3
 _LINE_EVERY_S = 5.0
 
 
 @contextmanager
 def watched(session: SparkSession, what: str, *, quiet: bool = False) -> Iterator[None]:
-    """Show on stderr how far the jobs are that run meanwhile; `quiet` shows nothing."""
+    """Show on stderr the progress of the jobs that run meanwhile; `quiet` shows nothing."""
     if quiet:
         yield
         return

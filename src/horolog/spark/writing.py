@@ -1,8 +1,8 @@
-"""The sink: a DataFrame, or each micro-batch of a stream, becomes scheduled messages, all or none, once.
+"""The sink: schedule the rows of a DataFrame or of each micro-batch, all or none, exactly once.
 
-The writer of a batch is made once, on the driver, and travels to the tasks and to the commit.  That of a stream is
-rebuilt for every micro-batch and again for its commit, so each task finds its transaction by the ids of query and
-batch, and tells the commit of it.
+The writer of a batch is made once, on the driver, and is sent to the tasks and to the commit.  The
+writer of a stream is rebuilt for every micro-batch and again for its commit, so each task finds its
+transaction by the ids of query and batch, and sends it to the commit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BATCH = "streaming.sql.batchId"
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     transaction: Transaction
     files: list[StagedRun] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Staged(WriterCommitMessage):
 
 @contextmanager
 def _names_its_option() -> Iterator[None]:
-    """Let a broker that does not answer be told of by the option that has its URL."""
+    """Name the option that has the URL of a broker that does not answer."""
     try:
         yield
     except UnreachableError as error:
@@ -64,7 +64,7 @@ def _names_its_option() -> Iterator[None]:
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceArrowWriter:
-    """The writer of `df.write`; options, schema and topic are checked here, before any job."""
+    """Build the writer of `df.write`; options, schema and topic are checked before any job."""
     chosen = _checked(options, schema, overwrite)
     app = chosen.job_id or f"batch-{uuid.uuid4()}"
     return BatchWriter(chosen, begin(chosen.broker, app, 0, chosen.topic, chosen.timeout_ms))
@@ -74,7 +74,7 @@ def batch_writer(
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
-    """The writer of `df.writeStream`."""
+    """Build the writer of `df.writeStream`."""
     chosen = _checked(options, schema, overwrite)
     check_topic_exists(chosen.broker, chosen.topic, chosen.timeout_ms)
     return StreamWriter(chosen)
@@ -91,7 +91,7 @@ def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) ->
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """All rows of a DataFrame as one transaction (job id, 0)."""
+    """Writes all rows of a DataFrame as one transaction (job id, 0)."""
 
     def __init__(self, options: SinkOptions, transaction: Transaction) -> None:
         self._options = options
@@ -99,35 +99,35 @@ class BatchWriter(DataSourceArrowWriter):
 
     @_names_its_option()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task: stage the rows of a partition."""
+        """Stage the rows of a partition, in a task."""
         return _stage(self._options, self._transaction, iterator)
 
     @_names_its_option()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: adopt what the tasks have staged."""
+        """Adopt the staged files, on the driver."""
         options = self._options
         rows = totalled(message.sum for message in _staged(messages))
-        if options.job_id:  # also of one that is committed: whether these are its rows
+        if options.job_id:  # also when it is committed already: the broker compares the rows
             fingerprint = rows.fingerprint(options.topic)
             commit(self._transaction, options.topic, _files(messages), fingerprint)
         else:
             commit(self._transaction, options.topic, _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver, also after a commit that failed: remove what is not committed."""
+        """Remove what is not committed, on the driver; also called after a commit that failed."""
         del messages
         abort(self._transaction)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Each micro-batch as one transaction (query id, batch id)."""
+    """Writes each micro-batch as one transaction (query id, batch id)."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     @_names_its_option()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task: stage the rows of a partition, unless the batch is committed already."""
+        """Stage the rows of a partition, in a task, unless the batch is committed already."""
         context = _context()
         options = self._options
         query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
@@ -140,20 +140,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
             options.topic,
             options.timeout_ms,
             join=True,
-            fingerprint=f"query {query}",  # its id lives in the checkpoint; a replayed batch may have other rows
+            # The checkpoint keeps the query's id; a replayed batch may have other rows.
+            fingerprint=f"query {query}",
         )
         return _stage(options, transaction, iterator)
 
     @_names_its_option()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver: adopt what the tasks of this batch have staged."""
+        """Adopt the staged files of a batch, on the driver."""
         transaction = _transaction(messages)
         if transaction is not None and not transaction.already:
             assert transaction.version == batchId
             commit(transaction, self._options.topic, _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """On the driver: remove what is not committed."""
+        """Remove what is not committed, on the driver."""
         del batchId
         transaction = _transaction(messages)
         if transaction is not None:
