@@ -1,15 +1,18 @@
 """Jobs over whole logs and lakes, on Spark.  Needs the extra `spark`.
 
-audit                       schedules against hand-overs: `audit_tables`, `audit_faults`, `audit_report`
-forecast                    what waits, by time: `forecast_report`
-rebuild                     a data directory from its log: `rebuild_tasks`, `rebuild_controls`, `rebuild_halves`,
-                            `rebuild_names`, `rebuild_adopted`, `rebuild_checkpoint`
-offload, promote            to the lake, and back
-log_source, pending_source  the log, and what waits, as tables
-log_walk                    frames of the log, as columns
-log_table, log_rows         rows about its messages; `log_screen` and `log_totals` add them up
-pending_rows, adopted_files what waits in files, what adoptions brought
-data_files                  the files of a data directory, read beside whoever writes them
-between                     where a job keeps what lies between its steps
-report, progress            a page of HTML; how a job says what it is at
+audit                       compare schedules with hand-overs: `audit_tables`, `audit_faults`,
+                            `audit_report`
+forecast                    count pending messages by due time: `forecast_report`
+rebuild                     rebuild a data directory from its log: `rebuild_tasks`,
+                            `rebuild_controls`, `rebuild_halves`, `rebuild_names`,
+                            `rebuild_adopted`, `rebuild_checkpoint`
+offload, promote            move messages into the lake, and back before they are due
+log_source, pending_source  the log, and the pending messages, as tables
+log_walk                    walk the frames of a segment; locate its records as columns
+log_table, log_rows         rows about messages, built from records; `log_screen` and `log_totals`
+                            aggregate them
+pending_rows, adopted_files rows of hours, far buffers and runs; runs that ADOPT records name
+data_files                  read the files of a data directory while a broker writes them
+between                     the working directory of a job
+report, progress            an HTML page; the current stage of a job
 """

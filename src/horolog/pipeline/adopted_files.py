@@ -1,4 +1,4 @@
-"""Adopted runs as the log's ADOPT records name them: schedules that stand in no SCHEDULED record."""
+"""Adopted runs that the log's ADOPT records name: their messages have no SCHEDULED record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from horolog.storage.meta import SHARD
 
 
 def with_adopted(plan: LogPlan) -> LogPlan:
-    """The plan with the adopted files that are still there; looks through the log after the checkpoint."""
+    """Return the plan with the adopted files that are still there.
+
+    Reads the log after the checkpoint.
+    """
     files = files_of(plan.root)
     found: dict[str, AdoptedFile] = {}
     for row in plan.registry.get("far", {}).get("runs", []):
@@ -45,7 +48,7 @@ def with_adopted(plan: LogPlan) -> LogPlan:
 
 
 def files_named(position: int, payload: bytes) -> list[AdoptedFile]:
-    """The files of an ADOPT record."""
+    """Return the files of an ADOPT record."""
     adoption = Adoption.of(position, content_of(Kind.ADOPT, payload))
     return [AdoptedFile(position, file.first_row, file.rows, file.name) for file in adoption.files]
 
@@ -55,7 +58,7 @@ def _is_there(files: DataFiles, file: AdoptedFile) -> bool:
 
 
 def rows_of_run(root: str, name: str) -> npt.NDArray[Any]:
-    """ENTRY rows of a run file, mapped; none if it is not there or not a run."""
+    """Map the ENTRY rows of a run file; return no rows if it does not exist or is not a run."""
     raw = mapped_file(files_of(root).path(run_path(f"{SHARD}/runs", name)))
     if raw is None:
         return np.empty(0, ENTRY)
@@ -69,7 +72,7 @@ def rows_of_run(root: str, name: str) -> npt.NDArray[Any]:
 def adopted_rows(
     plan: LogPlan, positions: npt.NDArray[Any], rows: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
-    """ENTRY rows of these origins (position, row); all zero where no adopted file has one."""
+    """Return the ENTRY rows of origins (position, row), all zero where no adopted file has one."""
     found = np.zeros(len(positions), ENTRY)
     for file in plan.adopted:
         within = rows_within(rows, file.first_row, file.rows)

@@ -1,10 +1,11 @@
-"""The audit: schedules against hand-overs, from the files alone.
+"""The audit: compare schedules with hand-overs, from the files alone.
 
     totals → lateness, funnel          (one pass; numpy sums, Spark adds)
-    screen → suspects → findings       (one aggregation by key; only suspects are looked at closer)
+    screen → suspects → findings       (one aggregation by key; only suspects get a closer look)
 
-Everything is Spark's but the small tables at the end, so it grows with the cluster; on two cores ten million
-schedules and their hand-overs take well under a minute (docs/benchmarks/README.md).
+Spark does all work except the small tables at the end, so an audit scales with the cluster; on two
+cores ten million schedules and their hand-overs take well under a minute
+(docs/benchmarks/README.md).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ FINDINGS_KEPT = 1_000
 
 @dataclass
 class AuditResult:
-    """What was found; tables are Arrow's."""
+    """Result of an audit; tables are Arrow's."""
 
     data_dir: str
     log_start: int
@@ -72,15 +73,15 @@ class AuditResult:
     forgotten: int = 0  # hand-overs and recalls whose schedule is no longer in the log
     overdue: int = 0
     records: int = 0
-    histogram: Any = None  # late_ms, hand_overs: of all topics
+    histogram: Any = None  # late_ms, hand_overs: over all topics
 
     @property
     def faults(self) -> int:
-        """Findings that are faults, and damaged stretches of the log."""
+        """Number of findings that are faults, and of damaged stretches of the log."""
         return sum(self.counts.values()) + len(self.damaged)
 
     def total(self, name: str, topic: str = "") -> int:
-        """A column of `totals`, of one topic or of all."""
+        """Return the sum of a column of `totals`, for one topic or for all."""
         rows = self.totals.to_pylist()
         return sum(row[name] for row in rows if topic in ("", row["topic"]))
 
@@ -95,11 +96,12 @@ def audit(
     late_ms: int = LATE_MS,
     report: Stages = quiet,
 ) -> AuditResult:
-    """Audit a data directory, a copy of one, or a backup; reads what is complete now.
+    """Audit the complete frames of a data directory, a copy of one, or a backup.
 
-    out             where findings, lateness, funnel and totals are written as Parquet; driver and executors write and
-                    read what lies between there, or below the temporary directory: CONFIG unless they share it
-    from_ms, to_ms  only messages that are due in [from, to)
+    out             directory for findings, lateness, funnel and totals as Parquet; driver and
+                    executors exchange intermediate files in it, or in the temporary directory:
+                    CONFIG unless they share it
+    from_ms, to_ms  check only messages that are due in [from, to)
     late_ms         hand-overs that are later than this are findings
     """
     data_dir = Path(local_place(data_dir, FIELD))
@@ -146,7 +148,7 @@ class _Audit:
         sums = self._sums()
         self._plan = replace(self._plan, forgotten=self._forgotten(sums))
         if self._plan.forgotten:
-            sums = self._sums()  # what is forgotten is counted there
+            sums = self._sums()  # with the forgotten files in the plan, their rows are counted
         sums.know(self._plan.registry)
         self._report("comparing schedules with hand-overs")
         damaged = self._damaged(sums)
@@ -188,7 +190,7 @@ class _Audit:
             try:
                 named += files_named(row["a"], row["text"].encode())
             except (orjson.JSONDecodeError, KeyError, TypeError):
-                continue  # a frame that verifies and holds nonsense: not ours to judge
+                continue  # a frame that verifies but holds no valid JSON is not a fault of an audit
         return tuple(file for file in named if file.name not in there)
 
     def _adopted_and_gone(self, sums: Sums) -> list[dict[str, Any]]:
@@ -197,7 +199,7 @@ class _Audit:
         return sums.adopted_and_gone({file.name for file in self._plan.forgotten}, low, high)
 
     def _damaged(self, sums: Sums) -> list[tuple[int, int]]:
-        """Log positions that cannot be read, in their order."""
+        """Return the log positions that cannot be read, sorted."""
         damaged = [(gap["a"], gap["b"]) for gap in sums.of("gap")] + list(self._plan.holes)
         if self._plan.damaged:
             stop = max(self._plan.end, self._plan.checkpoint)
@@ -239,7 +241,7 @@ class _Audit:
         return {row["fault"]: row["count"] for row in grouped}
 
     def _named(self, sums: Sums) -> Any:
-        """The first findings, with the names of their topics."""
+        """Return the first findings, with the names of their topics."""
         table = pq.read_table(self._out / "findings.parquet").slice(0, FINDINGS_KEPT)
         names = [sums.topic(number) for number in table["topic"].to_pylist()]
         at = table.schema.get_field_index("topic")
@@ -247,7 +249,7 @@ class _Audit:
 
 
 def _clear(place: Path) -> None:
-    """Remove the findings of an earlier audit: without any they are a file, else a directory of Spark's."""
+    """Remove the findings of an earlier audit: a file if there were none, else a directory."""
     if place.is_dir():
         shutil.rmtree(place)
     else:

@@ -1,20 +1,22 @@
-"""The closer look: what is wrong with messages that the screen could not clear.
+"""The closer look of an audit: find the faults of messages that the screen could not clear.
 
-===============  ===========================================================================================
+===============  =================================================================================
 fault            meaning
-===============  ===========================================================================================
-lost             due before the log's newest time, never handed over or recalled, and nothing waits to do it
+===============  =================================================================================
+lost             due before the log's newest time, never handed over or recalled, and no file or
+                 log record still has it pending
 duplicate        handed over twice from one schedule
-duplicate_id     handed over twice from two schedules of one message id, but in a retry topic
+duplicate_id     handed over twice from two schedules of one message id, outside retry topics
 early            visible before its due time
 late             visible later than the audit allows
-never_scheduled  handed over, and no schedule in the log says so
+never_scheduled  handed over, and the log has no schedule of it
 after_recall     handed over and recalled
 altered          handed over with another due time or message id than scheduled
 quarantined      its record does not verify: reported by the broker, never handed over
-unproven         the log is damaged where its schedule, its hand-over or its recall lies: what became of it is not known
-overdue          not a fault: due, and the broker has it; it was stopped or is about to hand it over
-===============  ===========================================================================================
+unproven         the log is damaged where its schedule, hand-over or recall would be: what became
+                 of it is not known
+overdue          not a fault: due and pending; the broker was stopped or is about to hand it over
+===============  =================================================================================
 """
 
 from __future__ import annotations
@@ -60,9 +62,11 @@ FINDING_COLUMNS = (
     "fault string, topic int, message_id string, due_ms long, late_ms long, hand_overs long,"
     " origin long, origin_row long, position long"
 )
-KEYS_MAX = 100_000  # more are joined by Spark
-_DAMAGE_MAX = 1_000  # stretches that a message is looked for in; of more damage nothing can be said
-_PASSED_MS = 1_000  # hand-over goes by due time; what is less behind may not have been durable yet
+KEYS_MAX = 100_000  # above it Spark joins the keys, instead of the readers filtering by them
+_DAMAGE_MAX = 1_000  # damaged stretches that messages are compared with; further damage is ignored
+# Hand-over goes by due time; a message due less than this before the newest hand-over may not have
+# been durable yet.
+_PASSED_MS = 1_000
 _COLUMNS = (
     "kind string, position long, origin long, origin_row long, topic int, key long, due_ms long,"
     " append_ms long, store_ms long, size int"
@@ -70,19 +74,22 @@ _COLUMNS = (
 
 
 class SuspectSource(DataSource):
-    """`format("horolog_log_suspects")`: the log's rows of a plan; `keys` leaves only those, `all` is MESSAGE too."""
+    """The data source `format("horolog_log_suspects")`: the log's rows of a plan.
+
+    Option `keys` keeps only rows of these keys; option `all` adds the rows of MESSAGE.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """The name in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "horolog_log_suspects"
 
     def schema(self) -> StructType:
-        """The schema of the log."""
+        """Return the schema of the log."""
         return LOG_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for the plan in the options."""
+        """Build a reader for the plan in the options."""
         window = window_of(self.options)
         left = () if self.options.get("all") else (RowKind.MESSAGE,)
         kinds = tuple(int(kind) for kind in RowKind if kind not in left)
@@ -96,7 +103,7 @@ class SuspectSource(DataSource):
 def suspect_rows(
     spark: SparkSession, plan: LogPlan, options: dict[str, str], keys: DataFrame, count: int
 ) -> DataFrame:
-    """Everything the log says about these keys."""
+    """Return all rows of the log about the keys."""
     reader = spark.read.format("horolog_log_suspects").options(**options).schema(_COLUMNS)
     reader = reader.option("plan", plan_text(plan))
     if count <= KEYS_MAX:
@@ -106,7 +113,7 @@ def suspect_rows(
 
 
 def per_message(rows: DataFrame, plan: LogPlan) -> DataFrame:
-    """One row an origin: its schedule, its hand-overs, what recalled it."""
+    """Group rows to one row an origin: its schedule, its hand-overs and its recalls."""
     handed = f.col("kind") == "HANDED"
     planned = f.col("kind").isin([kind.name for kind in SCHEDULES])
     known = f.when(f.col("origin") < 0, -1 - f.col("position")).otherwise(f.col("origin"))
@@ -147,12 +154,15 @@ def judged(
     damaged: list[tuple[int, int]],
     retried: list[int],
 ) -> DataFrame:
-    """A row a fault; what was never settled is `missing` until `settle_missing` has looked at the files.
+    """Return a row a fault; messages that were never settled get the fault `missing`.
 
-    damaged   log positions [from, to) that cannot be read: what was scheduled there is known by its hand-over only
-    promoted  positions of the ADOPT records that brought messages back from the lake, as files or in their frames:
-              their schedules have gone on
-    retried   numbers of retry topics: there each attempt is a schedule of its own, with the id of its message
+    `settle_missing` then replaces `missing` after a look at the files.
+    damaged   log positions [from, to) that cannot be read: a message scheduled there is known by
+              its hand-over only
+    promoted  positions of the ADOPT records that brought messages back from the lake, as files or
+              in their frames: the schedules of these messages continue there
+    retried   ids of retry topics: there each attempt is a schedule of its own, with the id of its
+              message
     """
     same_id = Window.partitionBy("handed_key")
     seen = f.col("hand_overs") > 0
@@ -212,9 +222,10 @@ def settle_missing(
     newest_due_ms: int,
     damaged: list[tuple[int, int]],
 ) -> DataFrame:
-    """Tell what is lost from what still waits, in a file or after the checkpoint, to be handed over.
+    """Decide which missing messages are lost, and which still wait.
 
-    With damage after its schedule nobody knows whether it was handed over or recalled there.
+    A message waits in a file, or after the checkpoint.  With damage after the schedule of a
+    message, its hand-over or recall may be in the damage: the fault is `unproven`.
     """
     last = max((stop for _, stop in damaged), default=-1)
     state = pending.select("origin", "origin_row", "state")
@@ -233,7 +244,7 @@ def settle_missing(
 
 
 def with_ids(faults: DataFrame, plan: LogPlan) -> DataFrame:
-    """Findings as they are written, with message ids from the log."""
+    """Return the findings as they are written, with message ids from the log."""
     return faults.mapInArrow(partial(_add_ids, plan_text(plan)), FINDING_COLUMNS)
 
 

@@ -1,4 +1,4 @@
-"""The audit as a page, and as a few lines for a terminal."""
+"""The report of an audit: an HTML page, and a few lines for a terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ROWS = 200
 
 
 def sentence(result: AuditResult) -> str:
-    """The verdict."""
+    """Return the verdict in one sentence."""
     if not result.faults:
         hand_overs = counted(result.total("handed_over"), "hand-over")
         return f"No fault: {hand_overs} of {counted(due_in(result), 'scheduled message')}."
@@ -49,12 +49,15 @@ def sentence(result: AuditResult) -> str:
 
 
 def due_in(result: AuditResult) -> int:
-    """Messages that came in to be due later: through the log and by adoption."""
+    """Count the messages that came in to be due later, by sends and by adoption."""
     return result.total("scheduled") + result.total("adopted")
 
 
 def balance(result: AuditResult) -> list[tuple[str, int]]:
-    """What came in and what became of it; the last number is the rest, which waits or is a finding."""
+    """Return what came in and what became of it; the last row counts the rest.
+
+    The rest is waiting, or among the findings.
+    """
     rows = [
         ("scheduled by sends", result.total("scheduled")),
         ("adopted from bulk loads", result.total("adopted")),
@@ -71,7 +74,7 @@ def balance(result: AuditResult) -> list[tuple[str, int]]:
 
 
 def notes(result: AuditResult) -> list[str]:
-    """What is no fault, and ought to be known."""
+    """Return remarks on what is no fault but worth knowing."""
     found = []
     if result.overdue:
         one = result.overdue == 1
@@ -89,7 +92,7 @@ def notes(result: AuditResult) -> list[str]:
 
 
 def overall(result: AuditResult) -> list[int]:
-    """p50, p95, p99 and max lateness of all hand-overs; empty if there were none."""
+    """Return p50, p95, p99 and max lateness of all hand-overs in ms; empty if there were none."""
     late = result.histogram["late_ms"].to_numpy()
     counts = result.histogram["hand_overs"].to_numpy()
     if not counts.sum():
@@ -108,7 +111,7 @@ def _lateness_words(result: AuditResult) -> str:
 
 
 def audit_page(result: AuditResult) -> str:
-    """The whole report."""
+    """Build the whole HTML report."""
     late = [report.duration(ms) for ms in overall(result)]
     figures = [
         ("scheduled by sends", result.total("scheduled"), ""),
@@ -260,7 +263,7 @@ def _totals(result: AuditResult) -> str:
 
 
 def show(console: Console, result: AuditResult) -> None:
-    """The summary on a terminal."""
+    """Print the summary on a terminal."""
     from rich.table import Table
 
     colour = "bold red" if result.faults else "bold green"

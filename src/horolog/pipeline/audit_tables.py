@@ -1,4 +1,4 @@
-"""The small tables of an audit, made on the driver from what the log's segments add up to."""
+"""The small tables of an audit, made on the driver from the sums of `log_totals`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ PERCENTILES = (50, 95, 99)
 
 
 def json_of(text: str) -> dict[str, Any]:
-    """An object, or none where a frame that verifies holds nonsense: not ours to judge."""
+    """Decode an object; return {} for text that is not one.
+
+    A frame that verifies but holds no valid JSON is not a fault of an audit.
+    """
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -52,7 +55,7 @@ def json_of(text: str) -> dict[str, Any]:
 
 
 class Sums:
-    """The summed up table of `log_totals`."""
+    """The table of `log_totals`, summed up over all partitions."""
 
     def __init__(self, table: Any) -> None:
         self.table = table.rename_columns(
@@ -65,16 +68,17 @@ class Sums:
 
     @classmethod
     def empty(cls) -> Sums:
-        """Sums of no rows."""
+        """Return sums of no rows."""
         names = ("metric", "topic", "hour", "a", "b", "n", "top", "text")
         return cls(pa.table({name: [] for name in names}))
 
     def adopted_and_gone(
         self, names: Container[str], from_ms: int | None, to_ms: int | None
     ) -> list[dict[str, Any]]:
-        """Rows of ADOPTED for files of these names, whose messages were handed over or went to the lake: they are gone.
+        """Return rows of metric ADOPTED for files that are gone, chosen by name.
 
-        Of a file that does not lie in [from_ms, to_ms) as a whole only what was settled is known to be due there.
+        Their messages were handed over or went to the lake.  If a file does not lie completely in
+        [from_ms, to_ms), only its settled rows are known to be due in that window.
         """
         settled = {row["a"]: row["n"] for row in self.of("forgotten")}
         low, high = -(1 << 62) if from_ms is None else from_ms, 1 << 62 if to_ms is None else to_ms
@@ -83,7 +87,7 @@ class Sums:
             try:
                 adoption = Adoption.of(row["a"], orjson.loads(row["text"]))
             except (orjson.JSONDecodeError, KeyError, TypeError):
-                continue  # a frame that verifies and holds nonsense: not ours to judge
+                continue  # a frame that verifies but holds no valid JSON is not a fault of an audit
             files = [file for file in adoption.files if file.name in names]
             n = sum(file.rows for file in files)
             if not all(low <= file.first_ms and file.last_ms < high for file in files):
@@ -92,12 +96,12 @@ class Sums:
         return rows
 
     def of(self, metric: str) -> list[dict[str, Any]]:
-        """Rows of one metric."""
+        """Return the rows of one metric."""
         rows: list[dict[str, Any]] = self.columns(metric).to_pylist()
         return rows
 
     def columns(self, metric: str) -> Any:
-        """The same as a table."""
+        """Return the rows of one metric as an Arrow table."""
         if not len(self.table):
             return self.table
         return self.table.filter(pc.equal(self.table["metric"], metric))
@@ -108,7 +112,7 @@ class Sums:
         return {row["number"]: row["name"] for row in named if {"number", "name"} <= row.keys()}
 
     def know(self, registry: dict[str, Any]) -> None:
-        """Names that stand in a checkpoint, for those whose records have been dropped."""
+        """Add names from a checkpoint, for topics and groups whose records have been dropped."""
         self._topics = {
             row["number"]: row["name"]
             for row in [*registry.get("topics", []), *registry.get("dropped_topics", [])]
@@ -118,30 +122,30 @@ class Sums:
         } | self._groups
 
     def topic(self, number: int) -> str:
-        """Name of a topic."""
+        """Return the name of a topic."""
         return self._topics.get(number, f"topic {number}")
 
     def topics_of(self, prefix: str) -> list[int]:
-        """Numbers of the topics whose names begin so."""
+        """Return the ids of the topics whose names begin with a prefix."""
         return sorted(n for n, name in self._topics.items() if name.startswith(prefix))
 
     def group(self, number: int) -> str:
-        """Name of a group."""
+        """Return the name of a group."""
         return self._groups.get(number, f"group {number}")
 
     @property
     def newest_due_ms(self) -> int:
-        """The latest due time of a message that was handed over."""
+        """Latest due time of a message that was handed over."""
         return max((row["top"] for row in self.of("HANDED")), default=-(1 << 62))
 
 
 def totals_table(sums: Sums, gone: list[dict[str, Any]]) -> Any:
-    """A row a topic; `gone` are rows of ADOPTED whose files are."""
+    """Build the table of totals, a row a topic; `gone` holds ADOPTED rows of removed files."""
     rows: dict[int, dict[str, Any]] = {}
     for name, metric in _TOTALS.items():
         for row in [*sums.of(metric), *(gone if metric == "ADOPTED" else ())]:
             if metric == "ADOPTED" and row["a"] in sums.promoted:
-                continue  # it was scheduled before it went into the lake
+                continue  # the message was scheduled before it went into the lake
             found = rows.setdefault(row["topic"], dict.fromkeys(_TOTALS, 0))
             found[name] += row["n"]
     listed = [{"topic": sums.topic(number), **row} for number, row in sorted(rows.items())]
@@ -150,7 +154,10 @@ def totals_table(sums: Sums, gone: list[dict[str, Any]]) -> Any:
 
 
 def lateness_table(sums: Sums) -> tuple[Any, Any]:
-    """(a row a topic and hour of the due time, the histogram of all): exact below 1 024 ms, 0.2 % above."""
+    """Build the table of lateness, a row a topic and hour of the due time, and the histogram.
+
+    The histogram is over all topics.  Lateness is exact below 1 024 ms, and within 0.2 % above.
+    """
     table = sums.columns("late")
     columns = [table[name].to_numpy() for name in ("topic", "hour", "a", "n", "top")]
     order = np.lexsort((columns[2], columns[1], columns[0]))
@@ -181,7 +188,10 @@ def lateness_table(sums: Sums) -> tuple[Any, Any]:
 
 
 def percentiles(values: npt.NDArray[Any], counts: npt.NDArray[Any]) -> list[int]:
-    """p50, p95, p99 of ascending values that occur `counts` times: the smallest that so many do not exceed."""
+    """Return p50, p95, p99 of ascending values that occur `counts` times.
+
+    A percentile is the smallest value that the given share of the values does not exceed.
+    """
     ends = np.cumsum(counts)
     if not len(ends):
         return [0] * len(PERCENTILES)
@@ -190,7 +200,11 @@ def percentiles(values: npt.NDArray[Any], counts: npt.NDArray[Any]) -> list[int]
 
 
 def funnel_table(sums: Sums) -> Any:
-    """A row a group, topic and attempt: how many messages were given out so many times; attempt 0: acknowledged."""
+    """Build the table of leases, a row a group, topic and attempt.
+
+    A row counts the messages that were leased for that attempt; attempt 0 counts acknowledged
+    messages.
+    """
     rows: dict[tuple[int, int, int], int] = {}
     for row in sums.of("grant"):
         key = (row["a"], row["topic"], row["b"])

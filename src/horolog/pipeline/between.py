@@ -1,8 +1,8 @@
-"""Where a job keeps what lies between its steps: a directory of its own, gone when it ends, however it ends.
+"""The working directory of a job, for files between its steps; removed when the job ends.
 
-A job that is killed cannot remove it, and it may hold gigabytes.  So whoever begins later in the same place, on
-the same machine, removes what belongs to nobody: a job holds a lock on a file of its directory, which the kernel takes
-from it when it dies.
+A job that is killed cannot remove its directory, which may hold gigabytes.  So a job that begins
+later in the same place, on the same machine, removes directories without an owner: a job holds a
+lock on a file of its directory, and the kernel releases the lock when the job dies.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _LOCK = ".lock"
-_UNLOCKED_S = 86_400  # what has no lock is perhaps about to have one
+_UNLOCKED_S = 86_400  # a younger directory without a lock is perhaps about to have one
 
 
 @contextmanager
 def between_steps(job: str, out: Path | None) -> Iterator[Path]:
-    """A directory below `out`, else below the temporary directory; those of dead jobs of that name go."""
+    """Yield a directory below `out`, else below the temporary directory.
+
+    First remove the directories of dead jobs of this name.
+    """
     prefix = f"horolog-{job}-"
     _sweep(Path(out or tempfile.gettempdir()), prefix)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=out, ignore_cleanup_errors=True) as work:
         descriptor = os.open(Path(work, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            # Where there are no locks nobody takes another's directory, and left-overs stay
+            # On a disk without locks no job removes the directory of another, and left-overs stay.
             with suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.write(descriptor, _host())
@@ -39,7 +42,7 @@ def between_steps(job: str, out: Path | None) -> Iterator[Path]:
 
 def _sweep(place: Path, prefix: str) -> None:
     for folder in place.glob(f"{prefix}*"):
-        with suppress(OSError):  # somebody else's
+        with suppress(OSError):  # a directory of another user
             if folder.is_dir() and folder.stat().st_uid == os.geteuid() and _is_nobodys(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -51,7 +54,7 @@ def _is_nobodys(folder: Path) -> bool:
         return time.time() - folder.stat().st_mtime > _UNLOCKED_S
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A shared disk may keep locks from other machines.
+        # On a shared disk the locks of other machines may be invisible here.
         return os.read(descriptor, 256) == _host()
     except BlockingIOError:
         return False

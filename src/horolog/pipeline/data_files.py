@@ -1,8 +1,8 @@
-"""The files of a data directory, of a copy of it or of a backup, read beside whoever writes them.
+"""The files of a data directory, a copy of one or a backup, read while a broker may write them.
 
-Nothing is locked and nothing is changed: a log only grows, a checkpoint and what it names stay for a while, and
-what is read ends at the last complete frame.  `plan_log` fixes that end once, so that all tasks of a job see the
-same log.
+Nothing is locked and nothing is changed: a log only grows, a checkpoint and the files that it names
+stay for a while, and reading ends at the last complete frame.  `plan_log` fixes that end once, so
+that all tasks of a job see one log.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from horolog.storage.meta import SHARD, check_format, parse_meta
 
 FIELD = "DATA_DIR"
 Bytes = npt.NDArray[np.uint8]
-_LOOKS = 20  # at the end of a log that grows meanwhile
+_LOOKS = 20  # most looks at the end of a log that grows meanwhile
 
 
 class DataFiles(Disk):
-    """Reads one data directory; in a backup the names are looked up in its manifest."""
+    """Reads one data directory; in a backup, looks up the names in its manifest."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, read_only=True)
@@ -52,14 +52,14 @@ class DataFiles(Disk):
             )
 
     def path(self, name: str) -> Path:
-        """Where a file of the data directory lies."""
+        """Return the path of a file of the data directory."""
         return self.root / (name if self._places is None else self._places.get(name, name))
 
     def _at(self, path: str) -> Path:
         return self.path(path)
 
     def list(self, path: str) -> list[str]:
-        """Sorted names in a directory; empty if there is no such directory."""
+        """Return the sorted names in a directory; empty if there is no such directory."""
         if self._places is None:
             return super().list(path)
         below = f"{path}/" if path else ""
@@ -68,18 +68,24 @@ class DataFiles(Disk):
 
 
 def files_of(root: str) -> DataFiles:
-    """The files of a directory that a plan names."""
+    """Open the files of a directory that a plan names."""
     return DataFiles(Path(root))
 
 
 def must_see(root: str) -> dict[str, bytes]:
-    """What all that read a directory must find there: the file that says which log it is of."""
+    """Return the path and content of `meta`, which all readers of a directory must find there.
+
+    It says which log the directory is of.
+    """
     path = files_of(root).path("meta").absolute()
     return {str(path): path.read_bytes()}
 
 
 def mapped_file(path: Path) -> Bytes | None:
-    """All of a file, mapped; None if it is not there or empty.  The same mapping as long as it is the same file."""
+    """Map a whole file; return None if it does not exist or is empty.
+
+    The mapping is reused as long as the file is the same inode of the same size.
+    """
     try:
         found = path.stat()
         if not found.st_size:
@@ -91,7 +97,7 @@ def mapped_file(path: Path) -> Bytes | None:
 
 @lru_cache(maxsize=64)
 def _map(path: Path, inode: int, size: int) -> Bytes:
-    del inode  # part of the key: another file may have come in its place
+    del inode  # part of the cache's key: another file may have replaced this one
     with path.open("rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
 
@@ -99,13 +105,13 @@ def _map(path: Path, inode: int, size: int) -> Bytes:
 class Segment(NamedTuple):
     """A stretch of the log in one file."""
 
-    base: int  # of the file
+    base: int  # log position at which the file begins
     start: int
     stop: int
 
 
 class AdoptedFile(NamedTuple):
-    """A run that an ADOPT record names, and that is still there."""
+    """A run that an ADOPT record names."""
 
     position: int  # log position of the ADOPT record
     first_row: int
@@ -115,7 +121,7 @@ class AdoptedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class LogPlan:
-    """What a job reads: fixed once, small, and the same for all tasks."""
+    """What a job reads: fixed once, small, and equal for all tasks."""
 
     root: str
     log_id: int
@@ -123,21 +129,21 @@ class LogPlan:
     start: int  # below it the log has been dropped
     end: int
     newest_ms: int  # append time of the last frame
-    damaged: bool  # the log ends at a frame that had been promised
+    damaged: bool  # the log ends before the durable position that it had promised
     checkpoint: int  # log position of the newest checkpoint; −1: there is none
     segments: tuple[Segment, ...]
     holes: tuple[tuple[int, int], ...]  # log positions whose segment is missing
-    registry: dict[str, Any]  # of that checkpoint; empty without one
+    registry: dict[str, Any]  # of the newest checkpoint; empty without one
     adopted: tuple[AdoptedFile, ...] = ()  # `adopted_files.with_adopted` finds them
-    forgotten: tuple[AdoptedFile, ...] = ()  # named by the log, finished and removed
+    forgotten: tuple[AdoptedFile, ...] = ()  # named by the log, but finished and removed
 
     def has(self, position: int) -> bool:
-        """Whether the log still holds that position."""
+        """Return whether the log still holds a position."""
         return self.start <= position < self.end
 
 
 def read_meta(files: DataFiles) -> tuple[int, int]:
-    """(log id, segment bytes); DAMAGED or VERSION_UNSUPPORTED."""
+    """Return (log id, segment bytes); raise DAMAGED or VERSION_UNSUPPORTED."""
     try:
         meta = parse_meta(read_file(files, "meta"))
     except ValueError as error:
@@ -147,7 +153,7 @@ def read_meta(files: DataFiles) -> tuple[int, int]:
 
 
 def plan_log(root: Path) -> LogPlan:
-    """Look where the log begins and ends; NOT_FOUND, DAMAGED or VERSION_UNSUPPORTED."""
+    """Find where the log begins and ends; raise NOT_FOUND, DAMAGED or VERSION_UNSUPPORTED."""
     files = files_of(str(root.resolve()))
     log_id, size = read_meta(files)
     checkpoint = newest_checkpoint(files, f"{SHARD}/checkpoint", log_id)
@@ -186,7 +192,10 @@ def _first_frame(reader: SegmentReader, base: int, log_id: int) -> FrameHeader |
 
 
 def _written(reader: SegmentReader, bases: list[int], log_id: int) -> list[int]:
-    """Bases of the segments that have been written; one that follows was only made ahead, or is a ghost."""
+    """Return the bases of the segments that have been written.
+
+    A segment after them was only preallocated, or is a ghost of a truncated tail.
+    """
     firsts = [_first_frame(reader, base, log_id) for base in bases]
     used: list[int] = []
     epoch = 0
@@ -202,7 +211,7 @@ def _written(reader: SegmentReader, bases: list[int], log_id: int) -> list[int]:
 def _end_of(
     reader: SegmentReader, used: list[int], log_id: int, promised: int
 ) -> tuple[int, int, bool]:
-    """(end, append ms of the last frame, whether what follows had been promised)."""
+    """Return (end, append ms of the last frame, whether the log was promised to go further)."""
     if not used:
         return 0, 0, promised > 0
     start, newest_ms, epoch = used[-1], 0, 0
@@ -214,7 +223,7 @@ def _end_of(
         at = scan.end
         if scan.outcome is not LogEnd.DAMAGED or at == start:
             break
-        start, epoch = at, scan.epoch  # or was it written just now?
+        start, epoch = at, scan.epoch  # look again: the frame may have been written just now
     if scan.outcome is not LogEnd.DAMAGED:
         return at, newest_ms, False
     end = at
@@ -224,12 +233,12 @@ def _end_of(
 
 
 def plan_text(plan: LogPlan) -> str:
-    """A plan as an option of a data source; without the registry."""
+    """Encode a plan as an option of a data source, without the registry."""
     return json.dumps({**plan.__dict__, "registry": {}})  # orjson takes no named tuples
 
 
 def plan_of(text: str) -> LogPlan:
-    """What `plan_text` made."""
+    """Decode the text that `plan_text` made."""
     fields = orjson.loads(text)
     return LogPlan(
         **{

@@ -1,7 +1,7 @@
-"""The forecast: what waits, by the time at which it will be handed over.
+"""The forecast: count pending messages by the time at which they will be handed over.
 
-From the hours, far buffers and runs that the newest checkpoint names, and the log after it; no broker is asked, and
-the sum is exactly what its own count of pending messages says.
+It reads the hours, far buffers and runs that the newest checkpoint names, and the log after it; no
+broker is asked, and the sum equals exactly the broker's own count of pending messages.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ _TRIES = 3
 
 @dataclass
 class Forecast:
-    """What is to come; tables are Arrow's, times UTC epoch milliseconds."""
+    """The pending messages by time; tables are Arrow's, times UTC epoch milliseconds."""
 
     data_dir: str
-    now_ms: int  # of the broker: the log's newest time, or the system's if that is later
-    to_ms: int | None  # only messages due before
+    now_ms: int  # the broker's time: the log's newest time, or the system clock if that is later
+    to_ms: int | None  # only messages due before this time; None: all
     total: int
     overdue: int  # due before now
     in_lake: int  # known by the hour only
     topics: Any  # topic, messages, first_ms, last_ms
-    minutes: Any  # topic, minute_ms, messages, peak (of its hottest second); of the lake the hour's first minute
-    hottest: Any  # second_ms, messages; of all topics
+    # topic, minute_ms, messages, peak (of the hottest second); in the lake, the hour's first minute
+    minutes: Any
+    hottest: Any  # second_ms, messages; over all topics
 
 
 def forecast(
@@ -58,8 +59,8 @@ def forecast(
 ) -> Forecast:
     """Forecast the due load of a data directory, a copy of one, or a backup.
 
-    out    where topics, minutes and hottest seconds are written as Parquet
-    hours  only what is due within so many hours
+    out    directory for topics, minutes and hottest seconds as Parquet
+    hours  count only messages due within so many hours
     """
     from pyspark.errors import PySparkException
 
@@ -72,7 +73,7 @@ def forecast(
         try:
             return _forecast(spark, data_dir, out, hours, report)
         except PySparkException as error:
-            # a newer checkpoint has taken the place of the one that was read
+            # A newer checkpoint has replaced the one that was read.
             if "FileNotFoundError" not in str(error) or again == 1:
                 raise
     raise AssertionError
@@ -152,7 +153,7 @@ def _named(table: Any, names: dict[int, str]) -> Any:
 
 
 def topic_names(plan: LogPlan) -> dict[int, str]:
-    """Number → name: from the checkpoint, and from the log after it."""
+    """Return topic id → name, from the checkpoint and from the log after it."""
     names = {row["number"]: row["name"] for row in plan.registry.get("topics", [])}
     for stretch in walk_log(plan, start=max(plan.start, plan.checkpoint), check=False):
         for _, control in controls_of(stretch, Kind.TOPIC):
@@ -162,7 +163,10 @@ def topic_names(plan: LogPlan) -> dict[int, str]:
 
 
 def now_of(plan: LogPlan) -> int:
-    """The broker's time as far as its files tell: a system clock has gone on since its last frame."""
+    """Return the broker's time as far as its files show.
+
+    A system clock has gone on since the last frame; a simulated clock stands at the last frame.
+    """
     meta = orjson.loads(read_file(files_of(plan.root), "meta"))
     if meta.get("clock") == "simulated":
         return plan.newest_ms

@@ -1,4 +1,4 @@
-"""The forecast as a page, and as a few lines for a terminal."""
+"""The report of a forecast: an HTML page, and a few lines for a terminal."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ _WIDTHS = (60_000, 5 * 60_000, 15 * 60_000, HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DA
 
 
 def sentence(result: Forecast) -> str:
-    """What is to come, in one line."""
+    """Return the forecast in one sentence."""
     within = "" if result.to_ms is None else f" before {report.moment(result.to_ms)} UTC"
     return f"{counted(result.total, 'message')} {'waits' if result.total == 1 else 'wait'}{within}."
 
 
 def load_of(result: Forecast, topic: str = "") -> tuple[list[int], list[int], int]:
-    """(start of each stretch, messages in it, its width), of one topic or of all; at most some 400 stretches."""
+    """Return (start of each stretch, messages in it, its width) in ms, for one topic or for all.
+
+    There are at most some 400 stretches.
+    """
     sums: dict[int, int] = {}
     rows = [row for row in result.minutes.to_pylist() if topic in ("", row["topic"])]
     if not rows:
@@ -41,7 +44,7 @@ def load_of(result: Forecast, topic: str = "") -> tuple[list[int], list[int], in
 
 
 def forecast_page(result: Forecast) -> str:
-    """The whole report."""
+    """Build the whole HTML report."""
     hottest = result.hottest.to_pylist()
     peak = hottest[0] if hottest else {"second_ms": 0, "messages": 0}
     figures = [
@@ -116,7 +119,7 @@ def _topics(result: Forecast) -> str:
 
 
 def show(console: Console, result: Forecast) -> None:
-    """The summary on a terminal."""
+    """Print the summary on a terminal."""
     console.print(sentence(result), style="bold", highlight=False)
     if result.overdue:
         console.print(f"{report.number(result.overdue)} of them due already", style="yellow")
@@ -125,7 +128,7 @@ def show(console: Console, result: Forecast) -> None:
     busiest = sorted(zip(counts, starts, strict=True), reverse=True)[:12]
     for start, n in sorted((start, n) for n, start in busiest):
         if not n:
-            continue  # some 400 stretches, and perhaps messages in three
+            continue  # perhaps only three of some 400 stretches have messages
         bar = "█" * max(1, round(24 * n / top))
         console.print(f"  {report.moment(start, seconds=False)}  {n:>12,}  {bar}", highlight=False)
     console.print(f"  the busiest stretches of {report.duration(width)}", style="dim")

@@ -1,4 +1,4 @@
-"""Rows of a log (`log_table`) from its records, as columns: a stretch at a time, what it recalls after its messages."""
+"""Build rows of a log (`log_table`) from its records, as columns, a stretch at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from horolog.protocol.rocketmq import layout
 
 
 def rows_of(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
-    """The rows of a stretch: its messages, then what was recalled in it."""
+    """Yield the rows of a stretch: its messages, then the messages that it recalls."""
     messages = _messages(plan, stretch)
     if len(messages):
         yield from _with_promoted(stretch, messages)
@@ -32,7 +32,11 @@ def rows_of(plan: LogPlan, stretch: Stretch) -> Iterator[LogRows]:
 
 
 def _with_promoted(stretch: Stretch, messages: LogRows) -> Iterator[LogRows]:
-    """Messages, with those told apart that an ADOPT in the same frame brought back from the lake."""
+    """Yield the messages, with kind PROMOTED where an ADOPT brought them back from the lake.
+
+    The ADOPT is in the frame of the messages.  A message that was due by then is HANDED, with a
+    PROMOTED row too.
+    """
     frames = [
         int(stretch.frame[row])
         for row, control in controls_of(stretch, Kind.ADOPT)
@@ -56,16 +60,16 @@ def _with_promoted(stretch: Stretch, messages: LogRows) -> Iterator[LogRows]:
 
 
 def is_promotion(payload: bytes | str) -> bool:
-    """Whether an ADOPT record brought messages back from the lake."""
+    """Return whether an ADOPT record brought messages back from the lake."""
     try:
         fields = orjson.loads(payload)
         return Promotion.of(fields["app"], fields["version"]) is not None
     except (*UNREADABLE, AttributeError):
-        return False  # a frame that verifies and holds nonsense: not ours to judge
+        return False  # a frame that verifies but holds no valid JSON is not a fault of an audit
 
 
 def message_offsets(stretch: Stretch) -> Rows:
-    """Which records of a stretch are messages."""
+    """Return the indices of the records of a stretch that are messages."""
     kinds = stretch.kinds
     found: Rows = np.flatnonzero(
         (kinds == Kind.MESSAGE) | (kinds == Kind.SCHEDULED) | (kinds == Kind.HANDED)
@@ -111,10 +115,10 @@ def _messages(plan: LogPlan, stretch: Stretch) -> LogRows:
 
 
 def origins(plan: LogPlan, stretch: Stretch) -> tuple[Rows, Rows]:
-    """(origin, row) of every record of the stretch, from the HAND_OVER before it; −1 where there is none."""
+    """Return (origin, row) of every record of a stretch, from the HAND_OVER before it; −1: none."""
     found, found_row = np.full(len(stretch.at), -1, np.int64), np.zeros(len(stretch.at), np.int64)
     is_handed = stretch.kinds == Kind.HANDED
-    is_end = stretch.kinds == Kind.HAND_OVER  # its messages end at the next one, or with the frame
+    is_end = stretch.kinds == Kind.HAND_OVER  # messages of one end at the next HAND_OVER or frame
     is_end[1:] |= stretch.frame[1:] != stretch.frame[:-1]
     ends = np.append(np.flatnonzero(is_end), len(stretch.at))
     for row, control in controls_of(stretch, Kind.HAND_OVER):
@@ -134,7 +138,7 @@ def origins(plan: LogPlan, stretch: Stretch) -> tuple[Rows, Rows]:
 def _by_key(
     plan: LogPlan, stretch: Stretch, settled: npt.NDArray[Any], places: Rows
 ) -> tuple[npt.NDArray[Any], Rows]:
-    """A HAND_OVER whose messages are not as many as it says: what belongs together has the same key."""
+    """Match a HAND_OVER with its messages by key, where it names more or fewer than follow."""
     keys = get(stretch.raw, stretch.at[places], HEAD)["key"].view(np.int64).tolist()
     left: dict[int, list[int]] = {}
     for at, key in enumerate(
@@ -151,7 +155,10 @@ def _by_key(
 
 
 def keys_of(plan: LogPlan, positions: Rows, rows: npt.NDArray[Any]) -> Rows:
-    """Key of each origin: from its record in the log or its row in an adopted run; 0 where neither is there."""
+    """Return the key of each origin, from its record in the log or its row in an adopted run.
+
+    The key is 0 where neither exists.
+    """
     keys = np.zeros(len(positions), np.int64)
     bases = positions - positions % plan.segment_bytes
     for base in np.unique(bases).tolist():
@@ -192,7 +199,7 @@ _OF_OUTCOME = {
 
 
 class _Recalled(NamedTuple):
-    """What a control record recalls: columns of equal length, but for a topic that is that of all."""
+    """Messages that a control record recalls: columns of equal length, or one topic for all."""
 
     origins: npt.NDArray[Any]  # rows with position and row
     topic: Any
@@ -219,7 +226,7 @@ def _many(plan: LogPlan, control: Control) -> _Recalled:
 
 
 def _elsewhere(plan: LogPlan, control: Control) -> _Recalled:
-    """Recalls of messages in the lake."""
+    """Return the recalls of messages in the lake."""
     step, table = control.content
     gone = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
     due_ms = gone["due_ms"].astype(np.int64)

@@ -1,20 +1,23 @@
-"""The screen: three numbers a message row, from which one aggregation tells all messages that need no closer look.
+"""The screen of an audit: three values a row, from which one aggregation clears most messages.
 
-Rows are grouped by `key`, the 64-bit hash of topic and message id.  `proof` is a hash of (origin, due time, key), the
-same for a schedule and for what settles it, so the XOR of a group is 0 when everything in it is settled once.
-A hand-over that is early or too late has a proof that fits nothing.  Where keys collide two messages share a group,
-and have a closer look: the screen may suspect in vain, but passes nothing over.
+A message that the screen clears needs no closer look.  Rows are grouped by `key`, the 64-bit hash
+of topic and message id.  `proof` is a hash of (origin, due time, key), equal for a schedule and for
+the record that settles it, so the XOR of a group is 0 when everything in it is settled once.  A
+hand-over that is early or too late has a proof that matches nothing.  Where keys collide, two
+messages share a group and get a closer look: the screen may suspect in vain, but never clears a
+fault.
 
-=========  ===================================================================================================
-number     meaning
-=========  ===================================================================================================
-key        hash of topic and message id
-proof      XOR to 0 if settled once; 0 for what is forgotten: its schedule is not in the log any more
-what       `HANDED`, `SETTLED` (a recall or move), `DUE` (a schedule whose time has come by the horizon), or 0
-=========  ===================================================================================================
+=====  =========================================================================================
+value  meaning
+=====  =========================================================================================
+key    hash of topic and message id
+proof  XOR to 0 if settled once; 0 for a message whose schedule is not in the log any more
+what   `HANDED`, `SETTLED` (a recall or move), `DUE` (a schedule due by the horizon), or 0
+=====  =========================================================================================
 
-Spark carries these numbers as pieces: a row has those of one part of all keys from one stretch of the log, a binary
-value for each number.  To shuffle and group twenty million rows one by one took two thirds of an audit.
+Spark moves these values in pieces: a row has the values of one part of all keys from one stretch of
+the log, one binary column for each.  Shuffling and grouping twenty million rows one by one took two
+thirds of an audit.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ SCREEN_SCHEMA = StructType(
 )
 HANDED, SETTLED, DUE = 1, 2, 4
 PART_ROWS = 1_000_000
-PART_LOG_BYTES = 256 << 20  # about as many rows
+PART_LOG_BYTES = 256 << 20  # log bytes that hold about PART_ROWS rows
 _SCREENED = (
     *SCHEDULES,
     RowKind.HANDED,
@@ -52,12 +55,12 @@ _SCREENED = (
     RowKind.MOVED,
     RowKind.EXPIRED,
 )
-_DTYPES = (np.int64, np.uint64, np.uint8)  # of a Screened
+_DTYPES = (np.int64, np.uint64, np.uint8)  # of the columns of Screened
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def proofs(rows: LogRows) -> npt.NDArray[np.uint64]:
-    """A hash of origin, due time and key."""
+    """Hash origin, due time and key of each row."""
     rows_part = mixed(rows.origin_row.astype(np.uint64) * _ODD)
     return mixed(
         mixed(rows.origin.astype(np.uint64) ^ rows_part)
@@ -67,7 +70,7 @@ def proofs(rows: LogRows) -> npt.NDArray[np.uint64]:
 
 
 class Screened(NamedTuple):
-    """The numbers of some rows."""
+    """The values of some rows, as columns."""
 
     key: npt.NDArray[np.int64]
     proof: npt.NDArray[np.uint64]
@@ -75,12 +78,12 @@ class Screened(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Screened]) -> Screened:
-        """All of them."""
+        """Join several parts."""
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 def screened(plan: LogPlan, rows: LogRows, *, horizon_ms: int, late_ms: int) -> Screened:
-    """The numbers of these rows; hand-overs later than `late_ms` have a closer look."""
+    """Compute the values of rows; a hand-over later than `late_ms` becomes a suspect."""
     forgotten = is_forgotten(plan, rows)
     is_schedule = np.isin(rows.kind, np.array(SCHEDULES, np.uint8))
     handed = rows.kind == RowKind.HANDED
@@ -94,14 +97,17 @@ def screened(plan: LogPlan, rows: LogRows, *, horizon_ms: int, late_ms: int) -> 
 
 
 def parts_for(plan: LogPlan) -> int:
-    """Into how many parts the keys are dealt: a task holds and sorts one of them, some PART_ROWS rows."""
+    """Return into how many parts the keys are divided.
+
+    A task holds and sorts one part, of some PART_ROWS rows.
+    """
     log_bytes = sum(segment.stop - segment.start for segment in plan.segments)
     adopted = sum(file.rows for file in plan.adopted)
     return 1 + log_bytes // PART_LOG_BYTES + adopted // PART_ROWS
 
 
 class ScreenReader(DataSourceReader):
-    """For every PART_ROWS rows read a row a part, with the columns of SCREEN_SCHEMA."""
+    """Reads a row a part, with the columns of SCREEN_SCHEMA, for each PART_ROWS rows of the log."""
 
     def __init__(self, plan: LogPlan, window: Window, *, horizon_ms: int, late_ms: int) -> None:
         self._plan = plan
@@ -111,11 +117,11 @@ class ScreenReader(DataSourceReader):
         self._parts = parts_for(plan)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The partitions of the log."""
+        """Return the partitions of the log."""
         return parts_of(self._plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The pieces of a partition."""
+        """Yield the pieces of a partition."""
         assert isinstance(partition, LogPart)
         gathered: list[Screened] = []
         count = 0
@@ -140,26 +146,26 @@ class ScreenReader(DataSourceReader):
 
 
 def _cut(column: npt.NDArray[Any], starts: npt.NDArray[np.int64]) -> pa.Array:
-    """Its bytes, a binary value for each stretch."""
+    """Return the bytes of a column as one binary value for each stretch."""
     offsets = (starts * column.itemsize).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(column)]
     return pa.BinaryArray.from_buffers(pa.binary(), len(starts) - 1, buffers)
 
 
 class ScreenSource(DataSource):
-    """`format("horolog_log_screen")`, of a plan, up to a horizon."""
+    """The data source `format("horolog_log_screen")` of a plan, up to a horizon."""
 
     @classmethod
     def name(cls) -> str:
-        """The name in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "horolog_log_screen"
 
     def schema(self) -> StructType:
-        """The schema, which is fixed."""
+        """Return the schema, which is fixed."""
         return SCREEN_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for the plan in the options."""
+        """Build a reader for the plan in the options."""
         del schema
         window = window_of(self.options)
         return ScreenReader(
@@ -171,7 +177,7 @@ class ScreenSource(DataSource):
 
 
 def suspects(screen: DataFrame, plan: LogPlan) -> DataFrame:
-    """Keys that need a closer look (`key long`)."""
+    """Return the keys that need a closer look (`key long`)."""
     return screen.repartition(parts_for(plan), "part").mapInArrow(_suspects, "key long")
 
 
@@ -190,7 +196,7 @@ def _glued(pieces: pa.Array, dtype: Any) -> npt.NDArray[Any]:
 
 
 def suspect_keys(rows: Screened) -> npt.NDArray[np.int64]:
-    """Keys of these rows, ascending, that are not cleared; all rows of a key are among them."""
+    """Return the keys that are not cleared, ascending; the rows must hold all rows of each key."""
     order = np.argsort(rows.key)
     key, proof, what = rows.key[order], rows.proof[order], rows.what[order]
     is_first = np.ones(len(key), bool)

@@ -1,17 +1,21 @@
-"""The commit log as a table: `format("horolog_log")`, which Spark finds through the package `pyspark_horolog_log`.
+"""The commit log as a table: `format("horolog_log")`.
 
-    spark.read.format("horolog_log").option("path", "/var/lib/horolog").load().groupBy("kind").count()
+Spark finds it through the package `pyspark_horolog_log`.
 
-============  ======  =========================================================================================
-option        type    meaning
-============  ======  =========================================================================================
-path          text    data directory, a copy of one, or a backup; no broker is needed, and none is disturbed
-from, to      time    ISO 8601 or epoch ms: only rows whose due time lies in [from, to)
-kinds         text    only these, separated by commas (`log_table.RowKind`)
-============  ======  =========================================================================================
+    log = spark.read.format("horolog_log").option("path", "/var/lib/horolog").load()
+    log.groupBy("kind").count()
 
-One partition is a segment of the log, or a stretch of an adopted run.  A schema of the user's is a projection;
-`message_id` costs a look at the properties, and stands only in rows of messages in the log.
+========  ====  ==================================================================================
+option    type  meaning
+========  ====  ==================================================================================
+path      text  data directory, a copy of one, or a backup; no broker is needed or disturbed
+from, to  time  ISO 8601 or epoch ms: only rows whose due time lies in [from, to)
+kinds     text  only rows of these kinds, separated by commas (`log_table.RowKind`)
+========  ====  ==================================================================================
+
+One partition is a segment of the log, or a stretch of an adopted run.  The user's schema is a
+projection; `message_id` must be decoded from the properties, and is set only in rows of messages in
+the log.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ LOG_SCHEMA = StructType(
     ]
 )
 """`topic` is the topic's number, `key` the hash of topic and message id; the rest says `log_table`."""
-ADOPTED_ROWS = 1_000_000  # of a partition
+ADOPTED_ROWS = 1_000_000  # most rows of a partition
 LOG_OPTIONS = ("path", "from", "to", "kinds")
 _IN_LOG = (RowKind.MESSAGE, RowKind.SCHEDULED, RowKind.HANDED, RowKind.PROMOTED)
 _NAMES = pa.array([RowKind(n).name if n in set(RowKind) else "" for n in range(256)], pa.string())
@@ -64,7 +68,7 @@ _NAMES = pa.array([RowKind(n).name if n in set(RowKind) else "" for n in range(2
 
 @dataclass(frozen=True)
 class Window:
-    """Which rows are wanted."""
+    """Which rows are wanted: by due time, kind and key."""
 
     from_ms: int | None = None
     to_ms: int | None = None
@@ -72,7 +76,7 @@ class Window:
     keys: npt.NDArray[np.int64] | None = None  # ascending
 
     def of(self, rows: LogRows) -> LogRows:
-        """Rows that lie in the window."""
+        """Return the rows that lie in the window."""
         mask: npt.NDArray[np.bool_] = np.ones(len(rows), np.bool_)
         if self.kinds:
             mask &= np.isin(rows.kind, np.array(self.kinds, np.uint8))
@@ -88,7 +92,7 @@ class Window:
 
 @dataclass
 class LogPart(InputPartition):
-    """A segment, or rows [first, stop) of an adopted run."""
+    """A partition: a segment, or rows [first, stop) of an adopted run."""
 
     segment: Segment | None
     adopted: AdoptedFile | None = None
@@ -97,7 +101,7 @@ class LogPart(InputPartition):
 
 
 def parts_of(plan: LogPlan) -> list[LogPart]:
-    """The partitions of a log; at least one, since Spark takes an empty list for something else."""
+    """Return the partitions of a log; at least one, since Spark misreads an empty list."""
     parts = [LogPart(segment) for segment in plan.segments]
     for file in plan.adopted:
         for first in range(0, file.rows, ADOPTED_ROWS):
@@ -106,7 +110,7 @@ def parts_of(plan: LogPlan) -> list[LogPart]:
 
 
 def read_part(plan: LogPlan, part: LogPart) -> Iterator[LogRows]:
-    """All rows of a partition."""
+    """Yield all rows of a partition."""
     if part.segment is not None:
         for stretch in SegmentWalk(plan, part.segment).stretches():
             yield from rows_of(plan, stretch)
@@ -119,7 +123,7 @@ def read_part(plan: LogPlan, part: LogPart) -> Iterator[LogRows]:
 
 
 class PlannedReader(DataSourceReader):
-    """Reads what was planned on the driver; `batch` makes Arrow columns of rows."""
+    """Reads the log that the driver planned; `batch` builds Arrow columns from rows."""
 
     def __init__(
         self,
@@ -134,11 +138,11 @@ class PlannedReader(DataSourceReader):
         self._batch = batch
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Segments and stretches of adopted runs."""
+        """Return segments and stretches of adopted runs."""
         return parts_of(self._plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow batches in the order of the schema."""
+        """Yield Arrow batches with the columns in the order of the schema."""
         assert isinstance(partition, LogPart)
         schema = arrow_schema(self._schema)
         names = [field.name for field in self._schema.fields]
@@ -152,7 +156,7 @@ class PlannedReader(DataSourceReader):
 
 
 def log_columns(plan: LogPlan, rows: LogRows, names: Sequence[str]) -> dict[str, Any]:
-    """Columns of LOG_SCHEMA."""
+    """Build columns of LOG_SCHEMA."""
     found = {}
     for name in names:
         if name == "kind":
@@ -165,7 +169,7 @@ def log_columns(plan: LogPlan, rows: LogRows, names: Sequence[str]) -> dict[str,
 
 
 def message_ids(plan: LogPlan, rows: LogRows) -> Any:
-    """Message ids of the rows that are messages in the log, null for others."""
+    """Return the message ids of rows that are messages in the log; null for other rows."""
     found: list[str | None] = [None] * len(rows)
     bases = rows.position - rows.position % plan.segment_bytes
     is_message = np.isin(rows.kind, np.array(_IN_LOG, np.uint8))
@@ -182,19 +186,19 @@ def message_ids(plan: LogPlan, rows: LogRows) -> Any:
 
 
 class LogSource(DataSource):
-    """`format("horolog_log")`."""
+    """The data source `format("horolog_log")`."""
 
     @classmethod
     def name(cls) -> str:
-        """The name in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "horolog_log"
 
     def schema(self) -> StructType:
-        """All columns."""
+        """Return all columns."""
         return LOG_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Plan the log once."""
+        """Plan the log once, and build its reader."""
         check_projection(schema, LOG_SCHEMA)
         window = window_of(self.options, LOG_OPTIONS)
         plan = with_adopted(plan_log(path_of(self.options)))
@@ -202,12 +206,12 @@ class LogSource(DataSource):
 
 
 def path_of(options: Mapping[str, str]) -> Path:
-    """The option `path`, a directory; BAD_REQUEST if it is missing or not on a disk."""
+    """Return the directory of option `path`; BAD_REQUEST if it is missing or not on a disk."""
     return Path(local_place(need(options, "path"), "option 'path'"))
 
 
 def need(options: Mapping[str, str], name: str) -> str:
-    """An option that must be there; BAD_REQUEST names it."""
+    """Return an option that must be given; BAD_REQUEST names it."""
     found = options.get(name)
     if not found:
         raise refused(name, "is missing")
@@ -215,9 +219,11 @@ def need(options: Mapping[str, str], name: str) -> str:
 
 
 def window_of(options: Mapping[str, str], known: Iterable[str] = ()) -> Window:
-    """From the options `from`, `to` and `kinds`; BAD_REQUEST names the option that is wrong.
+    """Read the window from the options `from`, `to` and `kinds`.
 
-    known  the options that there are, of a source for users; (): those of a job are what it says
+    known  the options of a source for users; (): a job sets the options, and they are not checked
+           by name
+    Errors: BAD_REQUEST names the wrong option.
     """
     given = Given(options, known or options)
     kinds = []
@@ -231,6 +237,6 @@ def window_of(options: Mapping[str, str], known: Iterable[str] = ()) -> Window:
 
 
 def _ms(given: Given, name: str) -> int | None:
-    """A time; a job says milliseconds, however few digits they have."""
+    """Return a time in epoch ms; digits alone are ms, however few, since a job writes them so."""
     text = given.text(name)
     return int(text) if text.isascii() and text.isdigit() else given.time_ms(name)

@@ -1,18 +1,21 @@
-"""What the log says about every message, as columns: one row for each record of interest, none for bodies.
+"""Rows of the log about every message, as columns: one row a record of interest, without bodies.
 
-==========  ==============================================================================================
-kind        one row for
-==========  ==============================================================================================
-MESSAGE     a message that was visible at once
-SCHEDULED   a message that is to be handed over; its origin is its own position
-HANDED      a message that was handed over, with its origin from the HAND_OVER before it (−1: it has none)
-RECALL      a message that a RECALL or RECALL_MANY names as origin
-MOVED       the same of a reschedule; the message with its new due time is a SCHEDULED of its own
-EXPIRED     the same of a message that was too late to be handed over; a dead letter of it is a MESSAGE of its own
-ADOPTED     a message of an adopted run: SCHEDULED, but in a file beside the log
-PROMOTED    a message that came back from the lake in the frame of its ADOPT, SCHEDULED once more; if it was due
-            by then it was handed over at once, and there is a HANDED of the same position too
-==========  ==============================================================================================
+=========  =======================================================================================
+kind       one row for
+=========  =======================================================================================
+MESSAGE    a message that was visible at once
+SCHEDULED  a message that is to be handed over; its origin is its own position
+HANDED     a message that was handed over, with its origin from the HAND_OVER before it (−1: none)
+RECALL     a message that a RECALL or RECALL_MANY names as origin
+MOVED      a message that a reschedule names as origin; the message with its new due time has a
+           SCHEDULED row of its own
+EXPIRED    a message that was too late to be handed over; its dead letter has a MESSAGE row of its
+           own
+ADOPTED    a message of an adopted run: scheduled in a file beside the log
+PROMOTED   a message that came back from the lake in the frame of its ADOPT, scheduled once more;
+           if it was due by then it was handed over at once, and there is a HANDED row of the same
+           position too
+=========  =======================================================================================
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from horolog.pipeline.log_walk import Rows
 
 
 class RowKind(IntEnum):
-    """What a row is about; below 64 as the kinds of records."""
+    """What a row is about; values below 64 are those of the kinds of records."""
 
     MESSAGE = 1
     SCHEDULED = 2
@@ -46,35 +49,35 @@ SCHEDULES = (RowKind.SCHEDULED, RowKind.ADOPTED, RowKind.PROMOTED)
 
 @dataclass
 class LogRows:
-    """Columns of equal length."""
+    """Rows of the log as columns of equal length."""
 
     kind: Bytes  # RowKind
-    position: Rows  # of the record; of the ADOPT record for ADOPTED
-    origin: Rows  # log position that the message is known by; −1: none
+    position: Rows  # of the record; ADOPTED: of the ADOPT record
+    origin: Rows  # log position that identifies the message; −1: none
     origin_row: Rows  # 0 but for messages of adopted runs
-    topic: Rows  # number
+    topic: Rows  # topic id
     key: Rows  # hash of (topic, message id), as i64; 0: not known
     due_ms: Rows
     append_ms: Rows  # of the frame; 0 for ADOPTED
     store_ms: Rows  # of MESSAGE, SCHEDULED and HANDED, else 0
-    queue: Rows  # −1 where it has no meaning, as the offset
+    queue: Rows  # −1 where it has no meaning, as in `queue_offset`
     queue_offset: Rows
     reconsume_times: Rows
     size: Rows  # bytes of the record
 
     def __len__(self) -> int:
-        """How many."""
+        """Return how many rows there are."""
         return len(self.kind)
 
     def chosen(self, mask: npt.NDArray[Any]) -> LogRows:
-        """Only these rows."""
+        """Return the rows at a mask or at indices."""
         if mask.dtype == np.bool_ and bool(mask.all()):
             return self
         return LogRows(*(getattr(self, field.name)[mask] for field in fields(self)))
 
 
 def no_rows() -> LogRows:
-    """None at all."""
+    """Return columns without rows."""
     none = np.empty(0, np.int64)
     return LogRows(np.empty(0, np.uint8), *[none] * 12)
 
@@ -88,7 +91,7 @@ def settled_rows(
     due_ms: Rows,
     append_ms: int,
 ) -> LogRows:
-    """Rows of a control record that names origins."""
+    """Build the rows of a control record that names origins."""
     n = len(settled)
 
     def same(number: int) -> Rows:
@@ -112,7 +115,7 @@ def settled_rows(
 
 
 def rows_of_adopted(entries: npt.NDArray[Any], position: int, first_row: int) -> LogRows:
-    """Rows of an adopted run (ENTRY rows as they stand in the file)."""
+    """Build the rows of an adopted run from its ENTRY rows as they are in the file."""
     n = len(entries)
     none = np.zeros(n, np.int64)
     return LogRows(

@@ -1,22 +1,22 @@
-"""Sums over the log, made by numpy where the records are read: Spark only adds up what the segments say.
+"""Sum up the log by numpy where its records are read; Spark only adds the sums of the segments.
 
-==============  ==========  ==================  ======================  ==========================================
-metric          topic       hour                a, b                    n; top
-==============  ==========  ==================  ======================  ==========================================
-`RowKind` name  number      of the due time     ADOPTED: position       rows; HANDED: newest due ms
-late            number      of the due time     bucket of ms            hand-overs; most ms in that bucket
-early           number      of the due time                             hand-overs before their due time
-forgotten                                                               rows whose SCHEDULED is no longer there
-grant           number                          group, attempt          leases
-ack             number                          group                   messages
-topic, group                                                            `text` is the record's JSON
-adopt                                           position, 0             `text` is the record's JSON
-kind                                            kind                    records
-gap                                             from, to                log positions that do not verify
-frames                                          records, bytes          frames; newest append ms
-segment                                         log position            frames; newest append ms
-store                                                                   0; newest store ms
-==============  ==========  ==================  ======================  ==========================================
+==============  =====  ===============  ======================  ====================================
+metric          topic  hour             a, b                    n; top
+==============  =====  ===============  ======================  ====================================
+`RowKind` name  id     of the due time  ADOPTED: position       rows; HANDED: newest due ms
+late            id     of the due time  bucket of ms            hand-overs; most ms in that bucket
+early           id     of the due time                          hand-overs before their due time
+forgotten                               ADOPT's position or −1  rows whose schedule is gone
+grant           id                      group, attempt          leases
+ack             id                      group                   messages
+topic, group                            position, 0             `text` is the record's JSON
+adopt                                   position, 0             `text` is the record's JSON
+kind                                    kind                    records
+gap                                     from, to                log positions that do not verify
+frames                                  records, bytes          frames; newest append ms
+segment                                 log position            frames; newest append ms
+store                                                           0; newest store ms
+==============  =====  ===============  ======================  ====================================
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ TOTALS_SCHEMA = StructType(
         StructField("text", StringType()),
     ]
 )
-EXACT_MS = 1024  # lateness is counted by the millisecond below, and by 0.2 % above
+EXACT_MS = 1024  # below it lateness is counted by the millisecond, above it within 0.2 %
 _Key = tuple[str, int, int, int, int, str]
 
 
 def buckets_of(late_ms: Rows) -> Rows:
-    """The lower end of each value's bucket."""
+    """Return the lower end of each value's bucket."""
     shift = np.zeros(len(late_ms), np.int64)
     large = late_ms >= EXACT_MS
     if bool(large.any()):
@@ -75,14 +75,17 @@ def buckets_of(late_ms: Rows) -> Rows:
 
 
 def is_early(rows: LogRows) -> npt.NDArray[np.bool_]:
-    """Hand-overs before their due time, by the frame's clock or by the store time."""
+    """Return which hand-overs came before their due time, by frame clock or store time."""
     seen = np.minimum(rows.store_ms, rows.append_ms)
     early: npt.NDArray[np.bool_] = (rows.kind == RowKind.HANDED) & (seen < rows.due_ms)
     return early
 
 
 def is_forgotten(plan: LogPlan, rows: LogRows) -> npt.NDArray[np.bool_]:
-    """Rows about a message whose schedule was dropped: below the start of the log, or a finished adopted run."""
+    """Return which rows are about a message whose schedule was dropped.
+
+    The schedule was below the start of the log, or in a finished adopted run.
+    """
     gone: npt.NDArray[np.bool_] = (rows.origin >= 0) & (rows.origin < plan.start)
     gone &= ~np.isin(rows.origin, [file.position for file in plan.adopted])
     for file in plan.forgotten:
@@ -92,27 +95,27 @@ def is_forgotten(plan: LogPlan, rows: LogRows) -> npt.NDArray[np.bool_]:
 
 
 class Totals:
-    """Adds up what one partition says."""
+    """Sums of one partition."""
 
     def __init__(self, plan: LogPlan, window: Window) -> None:
         self._plan = plan
         self._window = window
         self._sums: dict[_Key, tuple[int, int]] = {}
         self._by_kind: Mapping[Kind, Callable[[Control], None] | None] = {
-            Kind.HAND_OVER: None,  # these are only counted: `log_rows` has what they say
+            Kind.HAND_OVER: None,  # None: only counted; `log_rows` reads hand-overs and recalls
             Kind.RECALL: None,
             Kind.RECALL_MANY: None,
             Kind.TOPIC: self._text,
             Kind.GROUP: self._text,
             Kind.GRANT: self._grant,
             Kind.ACK: self._ack,
-            Kind.OFFSETS: None,  # nobody asks for more
+            Kind.OFFSETS: None,
             Kind.EPOCH: None,
             Kind.ADOPT: self._text,
             Kind.OFFLOAD: None,
             Kind.HALF: None,
             Kind.HALF_CHECK: None,
-            Kind.HALF_END: None,  # what was committed follows it, as messages like any
+            Kind.HALF_END: None,  # committed messages follow it, as ordinary messages
             Kind.SCHEDULE: None,
         }
         assert self._by_kind.keys() == CONTROL_KINDS
@@ -128,13 +131,13 @@ class Totals:
         b: int = 0,
         text: str = "",
     ) -> None:
-        """One more number."""
+        """Add to one sum."""
         key = (metric, topic, hour, a, b, text)
         sum_, most = self._sums.get(key, (0, -(1 << 62)))
         self._sums[key] = (sum_ + n, max(most, top))
 
     def take(self, rows: LogRows) -> None:
-        """Rows of messages."""
+        """Add rows of messages."""
         rows = self._window.of(rows)
         hour = rows.due_ms // HOUR_MS
         for kind in np.unique(rows.kind).tolist():
@@ -182,7 +185,7 @@ class Totals:
             self.add(metric, n, top, topic, number, bucket)
 
     def take_controls(self, stretch: Stretch) -> None:
-        """Grants, acks, and what names topics and groups."""
+        """Add grants, acks, and the records that name topics and groups."""
         kinds, counts = np.unique(stretch.kinds, return_counts=True)
         for kind, n in zip(kinds.tolist(), counts.tolist(), strict=True):
             self.add("kind", n, a=kind)
@@ -196,7 +199,7 @@ class Totals:
         if control.flags & IS_AGAIN:
             return
         grant = _whole(control)
-        if grant is not None and grant.duration_ms:  # without: leases that were taken back
+        if grant is not None and grant.duration_ms:  # a duration of 0: leases that were taken back
             attempts, counts = np.unique(grant.granted["attempt"], return_counts=True)
             for attempt, n in zip(attempts.tolist(), counts.tolist(), strict=True):
                 self.add("grant", n, topic=grant.topic, a=grant.group, b=attempt)
@@ -211,7 +214,7 @@ class Totals:
         self.add(control.kind.name.lower(), 1, control.position, a=control.position, text=text)
 
     def table(self) -> dict[str, Any]:
-        """Columns of TOTALS_SCHEMA."""
+        """Return the columns of TOTALS_SCHEMA."""
         keys = list(self._sums)
         columns: list[Any] = [list(column) for column in zip(*keys, strict=True)] or [[]] * 6
         return {
@@ -227,7 +230,7 @@ class Totals:
 
 
 def _whole(control: Control) -> Any:
-    """The content of a record whose payload has exactly the rows that it counts; else None."""
+    """Return a record's content if its payload has exactly the rows that it counts; else None."""
     try:
         record = control.content
     except UNREADABLE:
@@ -236,18 +239,18 @@ def _whole(control: Control) -> Any:
 
 
 class TotalsReader(DataSourceReader):
-    """One batch a partition."""
+    """Reads one batch of sums a partition."""
 
     def __init__(self, plan: LogPlan, window: Window) -> None:
         self._plan = plan
         self._window = window
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The partitions of the log."""
+        """Return the partitions of the log."""
         return parts_of(self._plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The sums of a partition."""
+        """Yield the sums of a partition."""
         assert isinstance(partition, LogPart)
         totals = Totals(self._plan, self._window)
         if partition.segment is not None:
@@ -272,17 +275,17 @@ class TotalsReader(DataSourceReader):
 
 
 class TotalsSource(DataSource):
-    """`format("horolog_log_totals")`, of a plan."""
+    """The data source `format("horolog_log_totals")` of a plan."""
 
     @classmethod
     def name(cls) -> str:
-        """The name in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "horolog_log_totals"
 
     def schema(self) -> StructType:
-        """The schema, which is fixed."""
+        """Return the schema, which is fixed."""
         return TOTALS_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for the plan in the options."""
+        """Build a reader for the plan in the options."""
         return TotalsReader(plan_of(need(self.options, "plan")), window_of(self.options))

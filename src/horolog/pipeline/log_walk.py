@@ -1,7 +1,8 @@
-"""Walking the frames of a mapped segment: where every record begins, in stretches that numpy can work on.
+"""Walk the frames of a mapped segment: where every record begins, in stretches for numpy.
 
-A log of single sends has a frame for each message, so nothing here works frame by frame but the check sums: the
-offsets of many frames are gathered, and what the records say is read as columns of the mapped segment.
+A log of single sends has a frame for each message, so only check sums are computed frame by frame:
+the offsets of many frames are gathered, and the content of records is read as columns of the mapped
+segment.
 """
 
 from __future__ import annotations
@@ -26,39 +27,39 @@ STRETCH_ROWS = 65_536
 
 
 class Stretch(NamedTuple):
-    """Records of some frames that follow each other; `raw` is the whole segment."""
+    """Records of consecutive frames; `raw` is the whole segment."""
 
     raw: Bytes
     base: int  # log position of raw[0]
-    at: Rows  # of each record, in `raw`
-    frame: Rows  # of each record: its frame, counted from the first of the stretch
+    at: Rows  # where each record begins in `raw`
+    frame: Rows  # of each record: index of its frame in the stretch
     append_ms: Rows  # of each frame
     epoch: Rows  # of each frame
     kinds: Bytes  # of each record
 
 
 def mapped(root: str, base: int) -> Bytes | None:
-    """A segment of the log, mapped; None if it is not there."""
+    """Map a segment of the log; return None if it does not exist."""
     return mapped_file(files_of(root).path(f"{SHARD}/log/{segment_name(base)}"))
 
 
 class SegmentWalk:
-    """One pass over a segment; iterate `stretches` to the end, then read the rest.
+    """One pass over a segment; iterate `stretches` to the end, then read the other attributes.
 
-    Goes on after a frame that does not verify, or that stands for what a salvage gave up: `gaps` are the log positions
-    that were passed over.
+    The walk goes on after a frame that does not verify, or that marks records which a salvage gave
+    up: `gaps` are the log positions [from, to) that were passed over.
     """
 
     def __init__(self, plan: LogPlan, segment: Segment, *, check: bool = True) -> None:
         self._plan = plan
         self._segment = segment
-        self._check = check  # also the bodies
+        self._check = check  # also verify the bodies of frames
         self.gaps: list[tuple[int, int]] = []
         self.frames = 0
         self.records = 0
 
     def stretches(self) -> Iterator[Stretch]:
-        """All records in order."""
+        """Yield all records in order."""
         raw = mapped(self._plan.root, self._segment.base)
         if raw is None:
             self.gaps.append((self._segment.start, self._segment.stop))
@@ -142,7 +143,7 @@ class SegmentWalk:
 
 
 def walk_log(plan: LogPlan, *, start: int = 0, check: bool = True) -> Iterator[Stretch]:
-    """All records from a frame's log position on, in this process."""
+    """Yield all records from a frame's log position on, in this process."""
     for segment in plan.segments:
         if segment.stop <= start:
             continue
@@ -151,7 +152,7 @@ def walk_log(plan: LogPlan, *, start: int = 0, check: bool = True) -> Iterator[S
 
 
 def last_frame(plan: LogPlan) -> FrameHeader | None:
-    """The frame that ends where the log does; None if there is none."""
+    """Return the frame that ends where the log ends; None if the log is empty."""
     found = None
     for segment in plan.segments[-1:]:
         raw = mapped(plan.root, segment.base)
@@ -165,7 +166,7 @@ def last_frame(plan: LogPlan) -> FrameHeader | None:
 
 
 def controls_of(stretch: Stretch, kind: Kind) -> Iterator[tuple[int, Control]]:
-    """The control records of one kind, and the row of each in the stretch."""
+    """Yield the control records of one kind, with the row of each in the stretch."""
     for row in np.flatnonzero(stretch.kinds == kind).tolist():
         at = int(stretch.at[row])
         yield row, read_control(stretch.raw, at, stretch.base + at)

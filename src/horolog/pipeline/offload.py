@@ -1,12 +1,14 @@
-"""Offload: what is due far ahead leaves the broker's disk for Parquet files under a Delta log.
+"""Offload: move messages due far ahead from the broker's disk to Parquet files of a Delta table.
 
-    begin (the broker freezes)  →  Spark writes a file for each unit of hours  →  Delta commit (app, number)
-    →  the table's rows are summed up  →  commit (the broker compares, and cuts its runs)
+    begin (the broker freezes)  →  Spark writes a file for each unit of hours
+    →  Delta commit (app, offload id)  →  the rows of the table are summed up
+    →  commit (the broker compares, and cuts its runs)
 
-Whoever is stopped in between begins again: the broker goes on with the same frozen set and the same number, and
-if the table has that number already nothing is written a second time.  Files of attempts that the table does not
-name are removed by `DeltaTable.vacuum(full=True)`.  What an offload that was given up has left in the table goes with the next
-call of whatever kind (`lake.table.given_up`).
+A job that is stopped in between begins again: the broker continues with the frozen set and the
+offload id it had, and if the table has that offload already, nothing is written a second time.
+Files of attempts that the table does not name are removed by `DeltaTable.vacuum(full=True)`.  Rows
+that an abandoned offload has left in the table are removed by the next call of any kind
+(`lake.table.given_up`).
 """
 
 from __future__ import annotations
@@ -37,9 +39,12 @@ Note = Callable[[str], None]
 
 
 class Offloaded(NamedTuple):
-    """What a job did.  `already`: an earlier one had written the table, or even told the broker."""
+    """Result of an offload.
 
-    number: int  # of the offload
+    already  an earlier job had written the table, or even reported it to the broker
+    """
+
+    number: int  # id of the offload
     rows: int
     files: int
     from_ms: int
@@ -56,11 +61,12 @@ def offload(
     app: str = APP,
     note: Note | None = None,
 ) -> Offloaded:
-    """Move what is due at or after `from_ms` (rounded up to an hour) into the Delta table at `uri`.
+    """Move messages due at or after `from_ms`, rounded up to an hour, into the table at `uri`.
 
-    spark  writes the files, in tasks that must see the broker's data directory; None: this process writes them
-    Errors: those of the broker, DAMAGED if a run cannot be read, or the table has lost what waits in it; then nothing
-    is moved.
+    spark  writes the files, in tasks that must see the broker's data directory; None: this process
+           writes them
+    Errors: those of the broker; DAMAGED if a run cannot be read, or if the table has lost messages
+    that wait in it; then nothing is moved.
     """
     uri = table_of(uri)
     tell = note or (lambda _: None)
@@ -86,9 +92,10 @@ def offload(
 
 
 def _check_there(admin: AdminClient, uri: str) -> None:
-    """DAMAGED if messages wait in a table at `uri`, and another one or none is there: nothing is added to that.
+    """Raise DAMAGED if messages wait in a table at `uri` and that table is not there.
 
-    As where the disk of the table is not mounted: what went below its mount point would be hidden when it is.
+    For example, the disk of the table may not be mounted: files written below its mount point would
+    be hidden once it is.
     """
     tables, hours = lake_broker.hours(admin, TIME_MAX_MS)
     wait = sorted({hour.offload_id for hour in hours if tables[hour.offload_id] == uri})
@@ -103,14 +110,14 @@ def _check_there(admin: AdminClient, uri: str) -> None:
 
 
 def table_of(uri: str) -> str:
-    """The absolute path of a table; BAD_REQUEST if it is not on a disk."""
+    """Return the absolute path of a table; BAD_REQUEST if it is not on a disk."""
     return str(Path(local_place(uri, "LAKE")).absolute())
 
 
 def _written(
     admin: AdminClient, frozen: lake_broker.Frozen, uri: str, spark: SparkSession | None
 ) -> list[LakeFile]:
-    """Write all that is frozen; if something does not verify, once more after the broker has repaired what it can."""
+    """Write all frozen messages; after damage, write them once more if the broker could repair."""
     try:
         return _written_whole(frozen, uri, spark)
     except HorologError as error:
@@ -124,7 +131,7 @@ def _written(
 def _written_whole(
     frozen: lake_broker.Frozen, uri: str, spark: SparkSession | None
 ) -> list[LakeFile]:
-    """Write all that is frozen; DAMAGED if something of it does not verify, or is not found."""
+    """Write all frozen messages; DAMAGED if one does not verify or is not found."""
     runs = frozen.opened()
     files = write(frozen, plan(runs, frozen.from_ms), uri, spark)
     wanted = sum(int(run.waits.sum()) for run in runs)
@@ -141,7 +148,7 @@ def _written_whole(
 def write(
     frozen: lake_broker.Frozen, units: Sequence[Unit], uri: str, spark: SparkSession | None
 ) -> list[LakeFile]:
-    """Write all units; the files are not yet the table's."""
+    """Write all units; the files are not yet part of the table."""
     if spark is None or not units:
         runs = frozen.opened()
         made = [_write_one(runs, frozen.offload_id, unit, uri) for unit in units]
@@ -175,7 +182,7 @@ def _written_by_tasks(
 
 
 def shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
-    """Units that follow each other, in at most `count` shares of about as many rows."""
+    """Divide units, in their order, into at most `count` shares of about as many rows."""
     wanted = -(-sum(unit.rows for unit in units) // count)
     shares: list[list[Unit]] = []
     rows = wanted
@@ -193,9 +200,9 @@ def _write_one(runs: Sequence[FrozenRun], offload_id: int, unit: Unit, uri: str)
 
 
 def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
-    """Give up what is frozen for this app; gives its number, 0 if there is nothing.
+    """Abandon what is frozen for this app; return the offload id, 0 if there is none.
 
-    What the table has of it already is removed from it.
+    Rows of the offload that are in the table already are removed.
     """
     uri = table_of(uri)
     log_id, done = "", 0
@@ -212,9 +219,9 @@ def abort_open(admin: AdminClient, uri: str, app: str = APP) -> int:
 
 
 def _forget_given_up(admin: AdminClient, uri: str, log_id: str) -> None:
-    """Take out of the table what offloads have added to it that were given up.
+    """Remove rows of abandoned offloads from the table.
 
-    What the broker knows was not given up after all: it goes on, or is in the lake.
+    An offload that the broker knows was not abandoned after all: it continues, or is in the lake.
     """
     noted = given_up.noted(uri, log_id)
     if not noted:
@@ -227,5 +234,5 @@ def _forget_given_up(admin: AdminClient, uri: str, log_id: str) -> None:
             if delta.files_of(uri, offload_id):
                 delta.forget(uri, "9999", offload_id)
             if not delta.is_committed(uri, log_id, offload_id):
-                continue  # a job that does not know yet may add it still
+                continue  # a job that does not know of the abort may still add it
         given_up.drop(uri, log_id, offload_id)

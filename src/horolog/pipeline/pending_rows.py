@@ -1,7 +1,7 @@
-"""What waits, from the files that the newest checkpoint names: hours, far buffers and runs, row by row.
+"""Pending messages from the files that the newest checkpoint names: hours, far buffers and runs.
 
-Nothing is changed or cut: of every file only the rows that the checkpoint counts are looked at.  What happened
-after the checkpoint stands in the log, and is added by whoever asks (`forecast`).
+Nothing is changed or cut: of every file, only the rows that the checkpoint counts are read.
+Records after the checkpoint are in the log, and are added by the caller (`forecast`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PendingPart(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """Some rows of a file: what they say, their real origins, and what became of them."""
+    """Some rows of a file: their entries, true origins and states."""
 
     entries: npt.NDArray[Any]  # ENTRY
     origin: npt.NDArray[np.int64]
@@ -47,7 +47,7 @@ class Pending(NamedTuple):
 
 
 def pending_parts(checkpoint: Checkpoint | None) -> list[PendingPart]:
-    """All of them; those that surely hold nothing that waits are left out."""
+    """Return all parts of a checkpoint, without parts that surely hold no pending message."""
     if checkpoint is None:
         return []
     registry = checkpoint.registry
@@ -73,7 +73,7 @@ def _cut(kind: str, row: dict[str, Any], count: int) -> list[PendingPart]:
 
 
 def read_pending(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
-    """The rows of a part; FileNotFoundError if a newer checkpoint has taken its place meanwhile."""
+    """Yield the rows of a part; FileNotFoundError if a newer checkpoint has replaced the file."""
     match part.kind:
         case "hour":
             yield from _hour(files, part)
@@ -151,15 +151,18 @@ def _run(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
 
 
 def run_states(state: RunState, cursor: int, first: int, stop: int) -> npt.NDArray[np.uint8]:
-    """`EntryState` of rows [first, stop) of a run: below the cursor all is handed over but what its maps name."""
+    """Return the `EntryState` of rows [first, stop) of a run.
+
+    Rows below the cursor are handed over, except the rows that the run's maps name.
+    """
     rows = np.arange(first, stop)
     states = np.where(rows < cursor, EntryState.HANDED_OVER, EntryState.WAITING).astype(np.uint8)
-    for kind in sorted(state.maps):  # WAITING, passed over by the cursor, comes first
+    for kind in sorted(state.maps):  # WAITING rows that the cursor passed over come first
         bits = state.maps[kind]
         states[(bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1 == 1] = kind
     return states
 
 
 def damaged(name: str, what: str) -> HorologError:
-    """DAMAGED that names a file."""
+    """Build a DAMAGED error that names a file."""
     return refused(name, f"{what}; `horolog verify` tells more", code=ErrorCode.DAMAGED)

@@ -1,16 +1,21 @@
-"""What waits as a table: `format("horolog_pending")`, which Spark finds through the package `pyspark_horolog_pending`.
+"""Pending messages as a table: `format("horolog_pending")`.
 
-============  ======  =========================================================================================
-option        type    meaning
-============  ======  =========================================================================================
-path          text    data directory, a copy of one, or a backup
-from, to      time    ISO 8601 or epoch ms: only rows whose due time lies in [from, to)
-============  ======  =========================================================================================
+Spark finds it through the package `pyspark_horolog_pending`.
 
-A message a row, as the files of the newest checkpoint say; `state` is `WAITING`, `QUARANTINED` … (delay.state).
-`format("horolog_load")` sums up what waits at the end of the log by topic and second: it counts the files and the log
-after the checkpoint, so its rows must be added up (`n` is negative where the log has settled something).  What is in
-the lake is known by the hour only: it stands at the first second of its hour.
+========  ====  ==================================================================================
+option    type  meaning
+========  ====  ==================================================================================
+path      text  data directory, a copy of one, or a backup
+from, to  time  ISO 8601 or epoch ms: only rows whose due time lies in [from, to)
+========  ====  ==================================================================================
+
+A row is a message, as stated by the files of the newest checkpoint; `state` is a name of
+`delay.state.EntryState` such as `WAITING` or `QUARANTINED`.
+
+`format("horolog_load")` counts the messages that are pending at the end of the log, by topic and
+second.  It reads the files and the log after the checkpoint, so its rows must be summed up (`n` is
+negative where the log has settled messages).  Messages in the lake are known by the hour only, and
+counted at the first second of their hour.
 """
 
 from __future__ import annotations
@@ -62,13 +67,13 @@ LOAD_SCHEMA = StructType(
         StructField("in_lake", BooleanType()),
     ]
 )
-_SECOND_BITS = 36  # of an epoch second; the topic's number stands above
+_SECOND_BITS = 36  # bits of an epoch second; the bits above hold the topic id
 _STATES = pa.array([EntryState(n).name if n in set(EntryState) else "" for n in range(256)])
 
 
 @dataclass
 class LakePart(InputPartition):
-    """What waits in the lake: (topic, second, messages)."""
+    """Pending messages in the lake: (topic, second, messages)."""
 
     rows: list[tuple[int, int, int]]
 
@@ -81,7 +86,7 @@ class FilePart(InputPartition):
 
 
 class PendingReader(DataSourceReader):
-    """Rows of the files."""
+    """Reads the rows of the files."""
 
     def __init__(
         self, root: str, parts: list[PendingPart], schema: StructType, window: Window
@@ -92,11 +97,11 @@ class PendingReader(DataSourceReader):
         self._window = window
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Stretches of files; at least one."""
+        """Return stretches of files; at least one partition."""
         return [FilePart(part) for part in self._parts] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow batches in the order of the schema."""
+        """Yield Arrow batches with the columns in the order of the schema."""
         if not isinstance(partition, FilePart):
             return
         schema = arrow_schema(self._schema)
@@ -121,19 +126,19 @@ class PendingReader(DataSourceReader):
 
 
 class PendingSource(DataSource):
-    """`format("horolog_pending")`."""
+    """The data source `format("horolog_pending")`."""
 
     @classmethod
     def name(cls) -> str:
-        """The name in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "horolog_pending"
 
     def schema(self) -> StructType:
-        """All columns."""
+        """Return all columns."""
         return PENDING_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the newest checkpoint."""
+        """Build a reader of the newest checkpoint."""
         check_projection(schema, PENDING_SCHEMA)
         window = window_of(self.options, _OPTIONS)
         plan = plan_log(path_of(self.options))
@@ -142,7 +147,7 @@ class PendingSource(DataSource):
 
 
 class LoadReader(DataSourceReader):
-    """Counts by topic and second, of the files and of the log after the checkpoint."""
+    """Counts pending messages by topic and second, in files and in the log after the checkpoint."""
 
     def __init__(
         self,
@@ -157,7 +162,7 @@ class LoadReader(DataSourceReader):
         self._lake = lake
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Stretches of files, of the log, and of what was adopted after the checkpoint."""
+        """Return stretches of files, of the log after the checkpoint, and of later adoptions."""
         tail = [
             LogPart(part.segment._replace(start=max(part.segment.start, self._plan.checkpoint)))
             for part in parts_of(self._plan)
@@ -172,7 +177,7 @@ class LoadReader(DataSourceReader):
         return [*files, *tail, *adopted, LakePart(self._lake)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """One batch a partition."""
+        """Yield one batch a partition."""
         sums: dict[tuple[int, int], int] = {}
         if isinstance(partition, FilePart):
             for rows in read_pending(files_of(self._plan.root), partition.part):
@@ -215,26 +220,26 @@ class LoadReader(DataSourceReader):
 
 
 def changes(rows: LogRows) -> tuple[LogRows, Any]:
-    """Rows that change what waits, and by how much each does."""
+    """Return the rows that change what is pending, and the change of each: 1 or −1."""
     scheduled = np.isin(rows.kind, np.array(SCHEDULES, np.uint8))
     chosen = rows.chosen(rows.kind != RowKind.MESSAGE)
     return chosen, np.where(scheduled[rows.kind != RowKind.MESSAGE], 1, -1)
 
 
 class LoadSource(DataSource):
-    """`format("horolog_load")`."""
+    """The data source `format("horolog_load")`."""
 
     @classmethod
     def name(cls) -> str:
-        """The name in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "horolog_load"
 
     def schema(self) -> StructType:
-        """The schema, which is fixed."""
+        """Return the schema, which is fixed."""
         return LOAD_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the newest checkpoint, and of the log as it is now."""
+        """Build a reader of the newest checkpoint, and of the log as it is now."""
         window = window_of(self.options, _OPTIONS)
         plan = with_adopted(plan_log(path_of(self.options)))
         checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)

@@ -1,4 +1,4 @@
-"""How a job says what it is at."""
+"""How a job reports its current stage."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class Stages(Protocol):
-    """Where a job says which of its stages begins."""
+    """A function that a job calls when a stage begins."""
 
     def __call__(self, what: str) -> None:
-        """The stage that begins now."""
+        """Report the stage that begins now."""
         ...
 
 
 def quiet(what: str) -> None:
-    """Says nothing."""
+    """Ignore the stages."""
     del what

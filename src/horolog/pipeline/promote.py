@@ -1,9 +1,10 @@
-"""Promotion: an hour that comes near goes back from the lake to the broker, as adopted runs, exactly once.
+"""Promotion: move an hour that comes near from the lake to the broker, exactly once.
 
-For every offload and topic hours are promoted one after the other, each as the transaction
-(`promote:<number>:<topic>`, hour).  The broker takes exactly as many rows as wait there by its own count, and
-counts them no longer in the lake with the same record; so whoever promotes, and however often, nothing is lost and
-nothing comes twice.  No Spark is needed: Parquet is read a row group at a time.
+For every offload and topic, hours are promoted one after another as adopted runs, each hour as the
+transaction (`promote:<offload id>:<topic>`, hour).  The broker takes exactly as many rows as wait
+there by its own count, and stops counting them as in the lake with the same record.  So no message
+is lost or comes twice, by whatever process and however often hours are promoted.  No Spark is
+needed: Parquet is read a row group at a time.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from horolog.storage.disk import Disk
 from horolog.units import counted
 
 RUN_ROWS = 262_144
-RUN_BYTES = 128 << 20  # of records in one run
-TRIES = 3  # messages may be recalled while their hour is being promoted
+RUN_BYTES = 128 << 20  # most bytes of records in one run
+TRIES = 3  # messages may be recalled while their hour is promoted
 TIMEOUT_MS = 60_000
 Note = Callable[[str], None]
 
 
 class Promoted(NamedTuple):
-    """What one call did."""
+    """What one call has promoted."""
 
-    hours: int  # of offloads and topics
+    hours: int  # counted for each offload and topic
     rows: int
 
 
@@ -54,7 +55,10 @@ def promote_due(
     timeout_ms: int = TIMEOUT_MS,
     note: Note | None = None,
 ) -> Promoted:
-    """Promote all hours that begin within `ahead_ms`, by the broker's clock; safe to repeat and to run twice."""
+    """Promote all hours that begin within `ahead_ms`, by the broker's clock.
+
+    Safe to repeat and to run twice at once.
+    """
     admin = AdminClient(broker)
     to_ms = int(admin.get("/v1/clock")["wall_ms"]) + ahead_ms
     tables, waiting = lake_broker.hours(admin, to_ms)
@@ -70,9 +74,9 @@ def promote_due(
 
 
 def forget_past(broker: str, keep_ms: int) -> int:
-    """Remove days that ended more than `keep_ms` ago from the tables; gives how many files left them.
+    """Remove days that ended more than `keep_ms` ago from the tables; return how many files went.
 
-    Days of which something waits still, because it could not be promoted, stay.
+    A day with messages that still wait, because they could not be promoted, stays.
     """
     admin = AdminClient(broker)
     now_ms = int(admin.get("/v1/clock")["wall_ms"])
@@ -86,9 +90,9 @@ def forget_past(broker: str, keep_ms: int) -> int:
 
 
 def promote_hour(broker: str, uri: str, hour: TierHour, timeout_ms: int = TIMEOUT_MS) -> int:
-    """Promote one hour of an offload and topic; gives the rows, 0 if it was promoted before.
+    """Promote one hour of an offload and topic; return its rows, 0 if it was promoted before.
 
-    DAMAGED if the table has not the rows that the broker counts there.
+    Errors: DAMAGED if the table does not have the rows that the broker counts there.
     """
     for left in range(TRIES, 0, -1):
         try:
@@ -104,7 +108,10 @@ def promote_hour(broker: str, uri: str, hour: TierHour, timeout_ms: int = TIMEOU
 
 
 class _Recalled(HorologError):
-    """The table's rows, without what is recalled, are not those that wait: perhaps there was a recall meanwhile."""
+    """The table's rows, without the recalled ones, differ from those that wait.
+
+    Perhaps messages were recalled meanwhile.
+    """
 
 
 def _still_waiting(broker: str, hour: TierHour) -> TierHour | None:
@@ -140,14 +147,14 @@ def _commit(begun: Transaction, hour: TierHour, files: list[StagedRun]) -> int:
     try:
         done = transaction.commit(begun, hour.topic_name, files)
     except HorologError as error:
-        if error.field in ("files", "app"):  # recalled, or promoted by somebody else, meanwhile
+        if error.field in ("files", "app"):  # recalled, or promoted by another process, meanwhile
             raise _Recalled(error.code, error.message, field=error.field) from error
         raise
     return 0 if done.already else hour.waiting
 
 
 def _parts(broker: str, uri: str, hour: TierHour) -> Iterator[pa.Table]:
-    """Rows to promote, in order, a run's worth at a time; files of the table follow each other."""
+    """Yield the rows to promote, sorted, one run at a time; a run may span files of the table."""
     gone = lake_broker.gone_rows(AdminClient(broker), hour.offload_id, hour.hour)
     recalled = set(zip(*(gone[name].to_pylist() for name in gone.column_names), strict=True))
     gathered: list[pa.Table] = []
@@ -178,7 +185,7 @@ def _without(table: pa.Table, recalled: set[tuple[int, int]]) -> pa.Table:
 
 
 def _staged(begun: Transaction, folder: StagingFolder, table: pa.Table) -> StagedRun:
-    """One run of these rows."""
+    """Stage one run of the rows."""
     name = f"promoted-{uuid.uuid4().hex}"
     log_id = begun.target.log_id
     writer = RunWriter(Disk(folder.path), ".", name, log_id=log_id, rows=len(table), adopted=True)
@@ -193,7 +200,7 @@ def _staged(begun: Transaction, folder: StagingFolder, table: pa.Table) -> Stage
 
 
 def entries_of(table: pa.Table) -> tuple[npt.NDArray[Any], list[memoryview]]:
-    """ENTRY rows of an adopted run, and their records; the table is in order."""
+    """Return ENTRY rows of an adopted run, and their records; the table is sorted."""
     records = [memoryview(record.as_buffer()) for record in table["record"]]
     n = len(table)
     entries = np.zeros(n, ENTRY)

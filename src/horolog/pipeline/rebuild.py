@@ -1,12 +1,14 @@
-"""Rebuild: a data directory rebuilt from its commit log, in parallel.
+"""Rebuild a data directory from its commit log, in parallel.
 
-    log and adopted runs are copied · consume queues, hours and runs are written by tasks · one checkpoint names them
+    copy the log and adopted runs · write consume queues, hours and runs in tasks · write one
+    checkpoint that names all of them
 
-What waits goes where the broker would file it now: hours for what is due soon, runs for the rest; what was handed
-over or recalled needs no row.  Adopted runs stay as they are, with new states (`rebuild_adopted`); what went to the
-lake is left out, and counted there (`lake.jobs.rebuild`).  The checkpoint (`rebuild_checkpoint`) describes the end of
-the log, so a broker serves at once; only the key index is rebuilt by its first start.  Needs a log that begins at 0:
-what was dropped can't be rebuilt.
+A pending message goes where the broker would file it now: into an hour when it is due soon, else
+into a run; a message that was handed over or recalled needs no row.  Adopted runs keep their files,
+with new states (`rebuild_adopted`); messages in the lake are left out, and counted as in the lake
+(`lake.jobs.rebuild`).  The checkpoint (`rebuild_checkpoint`) describes the end of the log, so a
+broker serves at once; only the key index is rebuilt at its first start.  The log must begin at 0:
+dropped records cannot be rebuilt.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ from horolog.storage.meta import SHARD
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RUN_ROWS = 500_000  # about, of a run
+RUN_ROWS = 500_000  # about the rows of one run
 _BETWEEN = "pending.parquet"
 _PARTS = ("log", "queues", "hours", "runs", "keys", "checkpoint")
 _READ = (
@@ -72,24 +74,24 @@ _READ = (
 
 @dataclass
 class Rebuilt:
-    """What was made."""
+    """What a rebuild has made."""
 
     out: str
     position: int  # log position of the checkpoint: the end of the log
     queues: int
-    units: int  # of all consume queues
+    units: int  # in all consume queues
     hours: int
     runs: int
-    adopted: int  # runs that are kept
+    adopted: int  # adopted runs that are kept
     pending: int
-    in_lake: int  # of these
+    in_lake: int  # pending messages that are in the lake
 
 
 def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = quiet) -> Rebuilt:
     """Rebuild a data directory in `out`, which must not exist or be empty.
 
-    On a cluster both must be directories that all machines share.  Errors: FORBIDDEN names `--out`; DAMAGED says why
-    the log cannot be rebuilt from.
+    On a cluster, both directories must be shared by all machines.
+    Errors: FORBIDDEN names `--out`; DAMAGED says why the log cannot be rebuilt from.
     """
     data_dir = Path(local_place(data_dir, FIELD))
     out = Path(local_place(out, "--out"))
@@ -111,7 +113,7 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = 
 
 
 def check_out(out: Path) -> None:
-    """FORBIDDEN unless nothing is there, or an empty directory."""
+    """Raise FORBIDDEN unless `out` does not exist or is an empty directory."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     why = "exists and is not an empty directory"
@@ -129,11 +131,11 @@ class _Rebuild:
         self._target = Target(plan_text(plan), str(out.resolve()))
         self._sums = Sums.empty()
         self._adoptions: list[Adoption] = []
-        self._files: list[File] = []  # adopted ones that are there
+        self._files: list[File] = []  # adopted files that are there
         self._steps: list[Placed] = []  # of offloads
 
     def check(self) -> None:
-        """Refuse what cannot be rebuilt, before anything is written."""
+        """Refuse a log that cannot be rebuilt, before anything is written."""
         plan = self._plan
         if plan.start or plan.holes:
             raise _refused(
@@ -156,7 +158,10 @@ class _Rebuild:
         self._check_adopted()
 
     def _check_adopted(self) -> None:
-        """Find adopted files and steps of offloads; DAMAGED if messages that wait lie in a file that is gone."""
+        """Find adopted files and steps of offloads.
+
+        Errors: DAMAGED if pending messages are in a file that is gone.
+        """
         text = plan_text(self._plan)
         rows = sorted(self._sums.of("adopt"), key=lambda row: int(row["a"]))
         self._adoptions = [Adoption.of(row["a"], orjson.loads(row["text"])) for row in rows]
@@ -170,12 +175,12 @@ class _Rebuild:
                 raise _refused(f"{why}; bring the file back, or let a broker serve the rest")
 
     def _every(self) -> DataFrame:
-        """What the log says of every message."""
+        """Return the log's rows about every message."""
         rows = self._spark.read.format("horolog_log_suspects").schema(_READ)
         return rows.option("plan", plan_text(self._plan)).option("all", "true").load()
 
     def run(self) -> Rebuilt:
-        """Write everything; the checkpoint comes last, and makes it a data directory."""
+        """Write everything; the checkpoint comes last, and makes `out` a data directory."""
         plan, spark = self._plan, self._spark
         for part in _PARTS:
             (self._out / SHARD / part).mkdir(parents=True)
@@ -214,7 +219,7 @@ class _Rebuild:
         )
 
     def _waiting(self, every: DataFrame) -> DataFrame:
-        """SCHEDULED messages that the log does not settle and that are not in the lake."""
+        """Return the SCHEDULED messages that neither the log settles nor the lake holds."""
         settled = every.where("kind in ('HANDED', 'RECALL', 'MOVED', 'EXPIRED')").select("origin")
         waiting = (
             sent(every)
@@ -225,7 +230,7 @@ class _Rebuild:
         return waiting.mapInArrow(untaken(cuts), waiting.schema) if cuts else waiting
 
     def _adopted(self, every: DataFrame) -> tuple[list[dict[str, Any]], Lake]:
-        """Rows of a registry for adopted runs, and what offloads have left."""
+        """Write the adopted runs; return their registry rows, and the state of the lake."""
         if self._adoptions or self._steps:
             self._report("keeping adopted runs")
         cuts, others = cuts_of(self._steps), recalled_at(self._steps)
@@ -234,7 +239,10 @@ class _Rebuild:
         return rows, lake_of(self._steps, self._adoptions, gone)
 
     def _queues(self, every: DataFrame) -> dict[tuple[int, int], int]:
-        """(topic, queue) → length; DAMAGED if queue offsets leave gaps."""
+        """Write the consume queues; return (topic, queue) → length.
+
+        Errors: DAMAGED if the queue offsets of a queue have a gap.
+        """
         from pyspark.sql import functions as f
 
         from horolog.limits import QUEUE_FILE_UNITS

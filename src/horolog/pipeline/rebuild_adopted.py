@@ -1,8 +1,9 @@
-"""Adopted runs in a rebuild: the files are kept as they are, and their state is rebuilt from the log.
+"""Adopted runs in a rebuild: copy their files unchanged, and rebuild their states from the log.
 
-A task copies a file and lets the broker's own `AdoptedRun` settle its rows as the log says: first what was recalled
-or moved, then, for each offload, the cut, then what was handed over.  A file that is not there, or cannot be opened,
-is passed over if the log settles each of its rows: it went when it was finished.
+A task copies a file and lets the broker's own `AdoptedRun` settle its rows as the log says: first
+recalled and moved rows, then, for each offload, the cut, then handed-over rows.  A file that does
+not exist or cannot be opened is passed over if the log settles each of its rows: it was removed
+when it was finished.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ class File(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """One that cannot be opened."""
+    """A file of an adoption that cannot be opened."""
 
     file: File
     why: str
 
 
 def look_for(plan: LogPlan, adoptions: Sequence[Adoption]) -> tuple[list[File], list[Missing]]:
-    """The files of all adoptions: those that are there, and the others."""
+    """Return the files of all adoptions: those that can be opened, and the missing ones."""
     storage = files_of(plan.root)
     there, missing = [], []
     for adoption in adoptions:
@@ -76,8 +77,9 @@ def look_for(plan: LogPlan, adoptions: Sequence[Adoption]) -> tuple[list[File], 
 
 
 def settled_rows(every: DataFrame, files: Sequence[File], others: Sequence[int]) -> DataFrame:
-    """What the log settles of these files: number in the list, row in the file, `EntryState`, log position.
+    """Return the rows of these files that the log settles.
 
+    Columns: index in `files`, row in the file, `EntryState`, log position.
     others  positions of recalls of messages that were in the lake by then
     """
     state = (
@@ -126,8 +128,9 @@ def _of_files(files: Sequence[File], others: Sequence[int]) -> Task:
 def first_lost(
     every: DataFrame, missing: Sequence[Missing], others: Sequence[int], taken: dict[str, int]
 ) -> str:
-    """Why a rebuild would lose messages of a missing file; "" if all of them are settled or in the lake.
+    """Return why a rebuild would lose messages of a missing file; "" if it would lose none.
 
+    A message is not lost if it is settled or in the lake.
     taken  rows of each file that offloads have taken
     """
     rows = settled_rows(every, [each.file for each in missing], others)
@@ -147,7 +150,10 @@ def write_adopted(
     cuts: Sequence[Cut],
     others: Sequence[int],
 ) -> list[dict[str, Any]]:
-    """Copy the files and write their states; gives rows of a checkpoint's registry, in the order of the files."""
+    """Copy the files and write their states.
+
+    Return rows of a checkpoint's registry, in the order of the files.
+    """
     if not files:
         return []
     each = spark.createDataFrame([(number, -1, 0, 0) for number in range(len(files))], _SETTLED)
@@ -189,7 +195,7 @@ def made_anew(
     state: npt.NDArray[np.int64],
     position: npt.NDArray[np.int64],
 ) -> dict[str, Any]:
-    """Copy one file, settle its rows, write its state; `row` −1 stands for none."""
+    """Copy one file, settle its rows, and write its state; `row` −1 stands for no row."""
     plan, info = plan_of(target.plan), file.info
     path = run_path(_RUNS, info.name)
     copy_file(files_of(plan.root).path(path), target, path, info.size)
@@ -222,7 +228,7 @@ def _settle(run: AdoptedRun, row: npt.NDArray[np.int64], state: EntryState) -> N
 
 
 def _cut(run: AdoptedRun, from_ms: int) -> None:
-    """Cut as a commit does (`lake.core.steps`)."""
+    """Cut a run as the commit of an offload does (`lake.core.steps`)."""
     first, stop = rows_of(run, from_ms)
     if first < stop:
         run.cut(first, from_ms if first else 0)

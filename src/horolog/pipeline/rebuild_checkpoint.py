@@ -1,4 +1,7 @@
-"""The end of a rebuild: a checkpoint that names all that was made, and the `meta` that makes it a data directory."""
+"""The end of a rebuild: a checkpoint that names everything, and `meta`.
+
+Without `meta` the directory is not a data directory.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,14 @@ from horolog.storage.meta import SHARD
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CLOCK = "clock"  # where a simulated clock was
+_CLOCK = "clock"  # file with the time of a simulated clock
 
 
 class Made(NamedTuple):
-    """What was made: lengths of queues by (topic, queue), rows of a checkpoint's registry, the lake, progress of groups."""
+    """What a rebuild has made: lengths of queues by (topic, queue), registry rows, lake, progress.
+
+    The registry rows and the columns, which hold the progress of groups, go into the checkpoint.
+    """
 
     queues: dict[tuple[int, int], int]
     hours: list[dict[str, Any]]
@@ -51,7 +57,7 @@ class Made(NamedTuple):
     columns: dict[str, list[tuple[Any, ...]]]
 
     def far(self) -> dict[str, Any]:
-        """The registry of the far store."""
+        """Return the registry of the far store."""
         following = max([0, *(int(run["name"]) for run in self.runs)]) + 1
         runs = [*self.adopted, *self.runs]
         return {"next": following, "buffers": [], "runs": runs, NAME: self.lake.registry()}
@@ -65,7 +71,7 @@ def commit(
     adoptions: Sequence[Adoption],
     made: Made,
 ) -> None:
-    """Sync directories, write the checkpoint that names everything, then `meta`."""
+    """Sync directories, write the checkpoint that names everything, then write `meta`."""
     disk = Disk(out)
     names = named(sums, "topic").rows
     lengths = [
@@ -81,7 +87,7 @@ def commit(
         disk.sync_dir(f"{SHARD}/{part}")
     last = last_frame(plan)
     if last is None:
-        return  # an empty log: nothing to describe
+        return  # an empty log: a checkpoint has nothing to describe
     checkpoint = _checkpoint(plan, sums, adoptions, list(names.values()), made, last)
     halves, half_columns = open_halves(spark, plan_text(plan), sums, set(names))
     checkpoint.registry |= halves

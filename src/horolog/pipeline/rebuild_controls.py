@@ -1,7 +1,7 @@
-"""Control records of the log as a table, and the progress of groups from their leases and acknowledgements.
+"""Control records of the log as a table, and the progress of groups from leases and acks.
 
-Rows of a queue of a group are applied in log order by the broker's own `QueueProgress`; queues do not touch each other, so
-tasks share them.
+The rows of a queue of a group are applied in log order by the broker's own `QueueProgress`; queues
+are independent of each other, so tasks share them.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ _Row = tuple[int, int, int, int, int, int, int, bytes]
 
 
 class ControlReader(DataSourceReader):
-    """Control records of these kinds; group, topic and queue are 0 but for GRANT, ACK and OFFSETS.
+    """Reads control records of some kinds.
 
-    An OFFSETS is a row for each of its queues.
+    Group, topic and queue are 0 except for GRANT, ACK and OFFSETS.  An OFFSETS record is a row for
+    each of its queues.
     """
 
     def __init__(self, plan: LogPlan, kinds: tuple[Kind, ...]) -> None:
@@ -56,11 +57,11 @@ class ControlReader(DataSourceReader):
         self._kinds = kinds
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Segments."""
+        """Return the partitions of the log."""
         return parts_of(self._plan)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Arrow batches."""
+        """Yield Arrow batches."""
         assert isinstance(partition, LogPart)
         if partition.segment is None:
             return
@@ -87,7 +88,7 @@ class ControlReader(DataSourceReader):
 
 
 def _addresses(control: Control) -> list[tuple[int, int, int]]:
-    """(Group, topic, queue) that a record is about."""
+    """Return the (group, topic, queue) triples that a record is about."""
     if control.kind not in _PROGRESS:
         return [(0, 0, 0)]
     record = control.content
@@ -105,26 +106,32 @@ def _batch(rows: list[_Row]) -> Any:
 
 
 class ControlSource(DataSource):
-    """`format("horolog_log_controls")`, of a plan; `kinds`: names of kinds, by default those of progress."""
+    """The data source `format("horolog_log_controls")` of a plan.
+
+    Option `kinds` holds names of kinds; by default the kinds of progress: GRANT, ACK and OFFSETS.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """The name in `format(…)`."""
+        """Return the name for `format(…)`."""
         return "horolog_log_controls"
 
     def schema(self) -> StructType:
-        """The schema, which is fixed."""
+        """Return the schema, which is fixed."""
         return CONTROL_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for the plan in the options."""
+        """Build a reader for the plan in the options."""
         names = self.options.get("kinds", "")
         kinds = tuple(Kind[name] for name in names.split(",")) if names else _PROGRESS
         return ControlReader(plan_of(need(self.options, "plan")), kinds)
 
 
 def progress_rows(controls: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows of a checkpoint's columns `progress` and `leases`, what `held_columns` takes, and runs of what was acknowledged."""
+    """Return rows of a checkpoint's columns `progress` and `leases`, and rows for other columns.
+
+    `held` is the input of `held_columns`, and `acked` has the runs of acknowledged offsets.
+    """
     by = ["group", "topic", "queue"]
     sorted_rows = controls.repartition(*by).sortWithinPartitions(*by, "position")
     found: dict[str, list[tuple[Any, ...]]] = {
@@ -157,7 +164,7 @@ def _apply(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def apply_control(progress: QueueProgress, row: dict[str, Any]) -> None:
-    """One record, as a replay applies it."""
+    """Apply one record to the progress of a queue, as a replay does."""
     record = content_of(Kind(row["kind"]), row["payload"])
     match record:
         case AckRecord():
@@ -169,7 +176,7 @@ def apply_control(progress: QueueProgress, row: dict[str, Any]) -> None:
         case Grant():
             epoch, append_ms = row["epoch"], row["append_ms"]
             duration_ms, (client_id, renewable_ms, _) = record.duration_ms, record.holder
-            until = renewable_ms - duration_ms  # where every lease ends at 0
+            until = renewable_ms - duration_ms  # relative to lease ends, which are 0 here
             grant_again(
                 progress,
                 record,

@@ -1,7 +1,8 @@
-"""Open transactions, from the log: for the checkpoint of a rebuild.
+"""Open transactions, from the log, for the checkpoint of a rebuild.
 
-What ended is not collected: half messages whose end the log has are taken out first, and of the rest only the columns
-of a checkpoint are.  Producers are asked of them when the broker starts; how often they were asked is kept.
+Ended transactions are not collected: half messages whose end is in the log are removed first, and
+of the others only the columns of a checkpoint are collected.  The broker asks producers about them
+after it starts; how often they were asked before is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _HALF = "position long, key string, number long, begun_ms long, topic int, group
 _HALF_ARROW = pa.schema(
     [
         ("position", pa.int64()),
-        ("key", pa.string()),  # u64
+        ("key", pa.string()),  # a u64 in decimal
         ("number", pa.int64()),
         ("begun_ms", pa.int64()),
         ("topic", pa.int32()),
@@ -38,9 +39,9 @@ _HALF_ARROW = pa.schema(
 def open_halves(
     spark: SparkSession, plan: str, sums: Sums, living: set[int]
 ) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Fields of a checkpoint's registry and columns, as `OpenHalves.captured` gives them.
+    """Return fields of a checkpoint's registry and its columns, as `OpenHalves.captured` does.
 
-    living  numbers of topics that are not deleted
+    living  ids of the topics that are not deleted
     """
     from pyspark.sql import functions as f
 

@@ -1,4 +1,7 @@
-"""Topics and groups of a log, by the last record of each; what is deleted is not there, but its number was given."""
+"""Topics and groups of a log, by the last record of each.
+
+A deleted topic or group is left out, but its id stays taken.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from horolog.pipeline.audit_tables import Sums, json_of
 
 
 class Named(NamedTuple):
-    """Rows of a checkpoint's registry by number, the highest number that was ever given, and what was deleted."""
+    """Registry rows of a checkpoint by id, the highest id ever assigned, and deleted rows."""
 
     rows: dict[int, dict[str, Any]]
     last: int
@@ -23,7 +26,7 @@ def named(sums: Sums, metric: str) -> Named:
         row = json_of(each["text"])
         number = row["number"]
         last = max(last, number)
-        before = rows.pop(number, {})  # the order is that of the newest records
+        before = rows.pop(number, {})  # rows are in the order of the newest records
         if row.get("deleted"):
             gone = {"number": number, "name": row["name"], "queues": before.get("queues", 0)}
             dropped.append(gone | {"position": int(each["a"])})
@@ -35,7 +38,7 @@ def named(sums: Sums, metric: str) -> Named:
 def of_the_living(
     columns: dict[str, list[tuple[Any, ...]]], groups: Named, topics: Named
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows of progress, which begin with group and topic, without those of what is deleted."""
+    """Return rows of progress, which begin with group and topic, without deleted ones."""
     return {
         name: [row for row in rows if row[0] in groups.rows and row[1] in topics.rows]
         for name, rows in columns.items()

@@ -1,7 +1,8 @@
-"""What the tasks of a rebuild write: segments, consume queues, hours, runs, and what these are made with.
+"""What the tasks of a rebuild write: segments, consume queues, hours and runs.
 
-A task writes under a name of its own and renames what is finished, so one that is tried again, or run twice at
-once, changes nothing.  Records are read from the mapped log; Spark moves only where they are.
+A task writes under a name of its own and renames the finished file, so a task that is tried again,
+or run twice at once, changes nothing.  Records are read from the mapped log; Spark moves only their
+log positions.
 """
 
 from __future__ import annotations
@@ -48,23 +49,23 @@ Task = Callable[[Batches], Batches]
 class Target(NamedTuple):
     """Where a rebuild reads and writes."""
 
-    plan: str  # as text
+    plan: str  # text of `plan_text`
     out: str
 
     @property
     def storage(self) -> Disk:
-        """The directory that is written."""
+        """Disk of the directory that is written."""
         return Disk(Path(self.out))
 
 
 def result_rows(rows: list[dict[str, Any]]) -> Any:
-    """A batch of RESULT: a row of JSON each."""
+    """Build a batch of RESULT: one row of JSON for each dict."""
     texts = [orjson.dumps(row).decode() for row in rows]
     return pa.RecordBatch.from_pydict({"result": pa.array(texts, pa.string())})
 
 
 def columns_of(batch: Any, *names: str) -> list[npt.NDArray[np.int64]]:
-    """These columns of an Arrow batch."""
+    """Return the named columns of an Arrow batch as int64."""
     return [batch.column(name).cast(pa.int64()).to_numpy(zero_copy_only=False) for name in names]
 
 
@@ -72,7 +73,7 @@ def columns_of(batch: Any, *names: str) -> list[npt.NDArray[np.int64]]:
 
 
 def copy_segments(spark: SparkSession, plan: LogPlan, target: Target) -> None:
-    """Copy every segment up to the end of the log; the last one keeps its length."""
+    """Copy every segment up to the end of the log; the last one keeps its full length."""
     rows = spark.createDataFrame(
         [(s.base, s.stop) for s in plan.segments] or [(0, 0)], "b long, s long"
     )
@@ -99,9 +100,9 @@ def _copy_segment(plan: LogPlan, target: Target, base: int, length: int) -> None
 
 
 def copy_file(source: Path, target: Target, name: str, length: int, *, allocate: int = 0) -> None:
-    """Copy the first `length` bytes of a file to that name of the directory that is written.
+    """Copy the first `length` bytes of a file to a name in the target directory.
 
-    allocate  bytes that the copy is made long, with zeros
+    allocate  the copy is extended with zeros to this many bytes
     """
     temporary, storage = f"{name}.{uuid.uuid4().hex}", target.storage
     file = storage.open(temporary, create=True)
@@ -122,7 +123,7 @@ def copy_file(source: Path, target: Target, name: str, length: int, *, allocate:
 
 
 def write_file(storage: Disk, name: str, content: bytes) -> None:
-    """Write a whole file of the directory that is written."""
+    """Write a whole file in the target directory."""
     temporary = f"{name}.{uuid.uuid4().hex}"
     file = storage.open(temporary, create=True)
     file.write(0, content)
@@ -137,7 +138,7 @@ def write_file(storage: Disk, name: str, content: bytes) -> None:
 def groups_of(
     batches: Batches, by: list[str], rest: list[str]
 ) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """(values of the columns `by`, columns `rest`) of sorted batches; a group may come in several pieces."""
+    """Yield (values of the columns `by`, columns `rest`); a group may come in several pieces."""
     for batch in batches:
         keys = columns_of(batch, *by)
         columns = columns_of(batch, *rest)
@@ -153,7 +154,7 @@ def groups_of(
 
 
 def heads_at(plan: LogPlan, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """HEAD rows of the message records at these log positions."""
+    """Return HEAD rows of the message records at the log positions."""
     found = np.zeros(len(positions), HEAD)
     bases = positions - positions % plan.segment_bytes
     for base in np.unique(bases).tolist():
@@ -167,7 +168,7 @@ def heads_at(plan: LogPlan, positions: npt.NDArray[np.int64]) -> npt.NDArray[Any
 def records_at(
     plan: LogPlan, positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> list[memoryview]:
-    """The records at these log positions."""
+    """Return the records at the log positions."""
     views: dict[int, memoryview] = {}
     found = []
     for position, size in zip(positions.tolist(), sizes.tolist(), strict=True):
@@ -184,7 +185,7 @@ def records_at(
 
 
 def write_queues(target: Target) -> Task:
-    """Rows of (topic, queue, file), by queue offset, become that file."""
+    """Build the task that writes rows of (topic, queue, file), by queue offset, to that file."""
 
     def write(batches: Batches) -> Batches:
         plan, storage = plan_of(target.plan), target.storage
@@ -222,7 +223,7 @@ def _write_queue(
 
 
 def write_hours(target: Target) -> Task:
-    """Rows of an hour, in log order, become that hour's files; gives rows of a checkpoint's registry."""
+    """Build the task that writes an hour's rows, in log order; it returns registry rows."""
 
     def write(batches: Batches) -> Batches:
         plan, storage = plan_of(target.plan), target.storage
@@ -278,7 +279,7 @@ def _finish_hour(storage: Disk, hour: Hour, place: str) -> dict[str, Any]:
     storage.sync_dir(place)
     final = f"{SHARD}/hours/{hour.hour:010d}"
     if storage.exists(final):
-        storage.remove_dir(place)  # another try of this task was first
+        storage.remove_dir(place)  # another attempt of this task was first
     else:
         storage.rename(place, final)
     return {
@@ -294,7 +295,7 @@ def _finish_hour(storage: Disk, hour: Hour, place: str) -> dict[str, Any]:
 
 
 def write_runs(target: Target) -> Task:
-    """A partition sorted by (due time, log position) becomes a run; gives rows of a checkpoint's registry."""
+    """Build the task that writes a partition sorted by (due time, log position) as a run."""
 
     def write(batches: Batches) -> Batches:
         from pyspark import TaskContext

@@ -1,4 +1,7 @@
-"""One HTML file that holds everything: figures, plots as inline SVG, tables.  No script, no network."""
+"""One HTML file that holds a whole report: figures, plots as inline SVG, tables.
+
+It has no script and loads nothing from the network.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +61,14 @@ tr.sum td { font-weight: 600; border-top: 2px solid var(--line); }
 footer { color: var(--soft); font-size: 13px; }
 """
 _HEIGHT, _LEFT, _BOTTOM, _TOP = 240, 64, 34, 16
-# Widths of a chart: it is drawn for a desk and for a phone, and the page shows one of them
+# Widths of a chart, which is drawn for a desk and for a phone; the page shows one of the two.
 _WIDE, _NARROW = 960, 340
 _BAR_WIDEST, _LABEL = 72, 84
-_COLUMNS_MAX = 3  # a table of more is a list of rows on a phone
+_COLUMNS_MAX = 3  # a table of more columns is a list of rows on a phone
 
 
 def page(title: str, sub: str, parts: Sequence[str], made: str) -> str:
-    """The whole document."""
+    """Build the whole document."""
     body = "\n".join(parts)
     return (
         "<!doctype html>\n"
@@ -78,14 +81,14 @@ def page(title: str, sub: str, parts: Sequence[str], made: str) -> str:
 
 
 def verdict(sentence: str, more: str = "", *, bad: bool) -> str:
-    """The first thing to read."""
+    """Build the first section, with the verdict."""
     tail = f"<p>{html.escape(more)}</p>" if more else ""
     state = "verdict bad" if bad else "verdict"
     return f'<section class="{state}"><p><b>{html.escape(sentence)}</b></p>{tail}</section>'
 
 
 def cards(figures: Sequence[tuple[str, object, str]]) -> str:
-    """(name, figure, class) side by side; the class is "", "bad" or "warn"."""
+    """Build cards side by side from (name, figure, class); the class is "", "bad" or "warn"."""
     made = [
         f'<div class="card {state}"><b>{html.escape(number(shown))}</b>'
         f"<span>{html.escape(name)}</span></div>"
@@ -95,13 +98,13 @@ def cards(figures: Sequence[tuple[str, object, str]]) -> str:
 
 
 def section(title: str, *parts: str, note: str = "") -> str:
-    """A part with a heading."""
+    """Build a section with a heading."""
     tail = f'<p class="note">{html.escape(note)}</p>' if note else ""
     return f"<section><h2>{html.escape(title)}</h2>{''.join(parts)}{tail}</section>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, sums: bool = False) -> str:
-    """Numbers to the right; with `sums` the last row is set off as the sum of the others."""
+    """Build a table with numbers aligned right; with `sums` the last row is styled as a sum."""
     if not rows:
         return '<p class="note">none</p>'
     right = [all(isinstance(row[i], int) for row in rows) for i in range(len(head))]
@@ -122,18 +125,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, sums: bool =
 
 
 def number(shown: object) -> str:
-    """Numbers with a comma between thousands, as on the terminal; anything else as it is."""
+    """Format an integer with commas between thousands, as on the terminal; else return the text."""
     return f"{shown:,}" if isinstance(shown, int) else str(shown)
 
 
 def moment(epoch_ms: int, *, seconds: bool = True) -> str:
-    """UTC."""
+    """Format a time in UTC."""
     form = "%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M"
     return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime(form)
 
 
 def duration(ms: int) -> str:
-    """For axes and summaries."""
+    """Format a duration for axes and summaries."""
     if abs(ms) < 1_000:
         return f"{ms} ms"
     for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
@@ -150,11 +153,11 @@ def bars(
     hot: int = -1,
     titles: Sequence[str] = (),
 ) -> str:
-    """A bar chart, drawn once for a wide page and once for a narrow one.
+    """Build a bar chart, drawn once for a wide page and once for a narrow one.
 
-    labels  one a bar; only as many are written as there is room for
-    pale    paler bars at the back of them, such as a maximum at the back of a median
-    hot     the bar that is shown in red
+    labels  one a bar; only as many are drawn as there is room for
+    pale    values of paler bars at the back, such as a maximum at the back of a median
+    hot     index of the bar that is drawn in red
     """
     if not values:
         return '<p class="note">nothing to show</p>'
@@ -215,7 +218,7 @@ def _bar(kind: str, x: float, tall: float, wide: float, high: float, title: str 
 
 
 def _step(top: float) -> float:
-    """A round distance between lines, of which there are at most five."""
+    """Return a round distance between grid lines, of which there are at most five."""
     step = 1.0
     while top / step > 5:
         step *= 2.5 if str(step)[0] == "2" else 2

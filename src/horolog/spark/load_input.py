@@ -117,7 +117,7 @@ def _messages(df: DataFrame, columns: Columns, unit: Unit | None) -> dict[str, C
 
 
 def _due(df: DataFrame, expression: str, unit: Unit | None) -> tuple[Column, Column]:
-    """Return the due time, null where it cannot be computed, and the values behind a null.
+    """Return the due time, null where it cannot be computed, and the input values of each null.
 
     An expression that fails for one row (a text that is no date, an overflow) would end the whole
     load, and the row could not be refused.  Spark's function `try_add` returns null for any failure

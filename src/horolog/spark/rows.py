@@ -1,10 +1,9 @@
 """Encode columns as records: for many rows at once, the bytes that a send makes for one.
 
 A record is a fixed head of 120 bytes (32 for the log, 88 of the stored layout), the body, the
-topic, and the
-properties.  The heads are numpy rows, the properties are joined by Arrow.  Only the two CRCs and
-             the key hash are
-made row by row, in C, for a few rows at a time that are still in the processor's cache.
+topic, and the properties.  The heads are numpy rows, the properties are joined by Arrow.  Only the
+two CRCs and the key hash are made row by row, in C, for a few rows at a time that are still in the
+processor's cache.
 """
 
 from __future__ import annotations

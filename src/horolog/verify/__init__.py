@@ -1,11 +1,13 @@
-"""Verifying a data directory offline: every check sum and every cross-reference, with bounded memory.
+"""Verify a data directory offline: every check sum and every cross-reference, with bounded memory.
 
-directory, findings, met    all of it, in order; what was found, what the broker knew already
-frames, records, holes      the log
-checkpoints                 what checkpoints say
-queues, keys                indexes against the log
-hours, far, runs, entries   scheduled messages
-adoptions, lake             what came from elsewhere, what went there
-balance                     what waits in files against the log
-reading                     a file in pieces
+directory, findings, met    verify a whole directory, in order; collect findings; report problems
+                            that the broker knew already
+frames, records, holes      the log: its frames, their records, and the stretches that are
+                            unreadable
+checkpoints                 the checkpoints, and the files that they name
+queues, keys                consume queues and the key index against the log
+hours, far, runs, entries   files of scheduled messages
+adoptions, lake             adopted runs against the log; the state of the lake
+balance                     count and hash of pending messages in files against the log
+reading                     read a file in pieces
 """

@@ -1,7 +1,7 @@
-"""Adopted runs against the log: of what an ADOPT record took over, the log settles just the rows that do not wait.
+"""Verify adopted runs: of the messages of an ADOPT, the log settles just those that do not wait.
 
-The balance of hours cannot have them, since the log does not say when each of them is due.  So what is settled is
-kept for each file, as a number of rows and a sum of hashes of their numbers.
+The balance of hours cannot include them, since the log does not say when each is due.  So the
+settled rows are kept for each file, as a count and a sum of hashes of their row indices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _File:
         self.offloaded = 0  # rows that went to a tier
 
     def settle(self, rows: npt.NDArray[np.int64]) -> None:
-        """Rows of the adoption, of which some may be this file's."""
+        """Add rows of the adoption, of which some may be in this file."""
         rows = rows_within(rows, self.file.first_row, self.file.rows)
         rows = rows[rows >= 0]
         self.rows += len(rows)
@@ -37,30 +37,30 @@ class _File:
 
 
 def sum_of(rows: npt.NDArray[np.int64]) -> int:
-    """The sum of hashed row numbers of a file."""
+    """Return the sum of hashed row indices of a file."""
     return int(mixed(rows).sum(dtype=np.uint64))
 
 
 class AdoptionCheck:
-    """Follows the log.  Adoptions before its beginning cannot be compared."""
+    """Follows the log; adoptions before the beginning of the log cannot be compared."""
 
     def __init__(self) -> None:
         self._adopted: dict[int, list[_File]] = {}  # by log position
 
     def take(self, adoptions: list[Adoption]) -> None:
-        """ADOPT records of a frame."""
+        """Add the ADOPT records of a frame."""
         for adoption in adoptions:
             if adoption.files:
                 self._adopted[adoption.position] = [_File(file) for file in adoption.files]
 
     def offload(self, taken: dict[str, int]) -> None:
-        """A commit of an offload: rows of each file that are in the tier from there on."""
+        """Add the commit of an offload: how many rows of each file went to the tier."""
         for files in self._adopted.values():
             for file in files:
                 file.offloaded += taken.get(file.file.name, 0)
 
     def settle(self, origins: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Note what of these origins is adopted; gives which of them are not."""
+        """Settle the origins that are adopted; return which origins are not."""
         others: npt.NDArray[np.bool_] = origins["row"] == 0
         for position in np.unique(origins["position"]).tolist():
             files = self._adopted.get(position)
@@ -74,7 +74,11 @@ class AdoptionCheck:
     def compare(
         self, findings: Findings, place: str, row: dict[str, Any], gone: int, sum: int
     ) -> None:
-        """One file that a checkpoint names: `gone` rows of it do not wait, and the sum of their hashes."""
+        """Compare one file that a checkpoint names with the log.
+
+        gone  rows of the file that do not wait
+        sum   sum of the hashes of these rows
+        """
         for file in self._adopted.get(row["position"], []):
             if file.file.name != row["name"]:
                 continue
@@ -94,7 +98,7 @@ class AdoptionCheck:
                 findings.add(path, 0, what)
 
     def finish(self, findings: Findings, place: str, named: set[str]) -> None:
-        """What no checkpoint names must be settled as a whole."""
+        """Check that files which no checkpoint names are settled completely."""
         for files in self._adopted.values():
             for file in files:
                 left = file.file.rows - file.rows - file.offloaded

@@ -1,9 +1,10 @@
-"""Whether the files hold what the log says must still be handed over: exactly that, and in bounded memory.
+"""Check, in bounded memory, that the files hold exactly the messages that the log leaves pending.
 
-For every hour the log gives what was scheduled and what was handed over or recalled; the files of hours, far
-buffers and runs give what waits.  Scheduled − settled = waiting must hold for the number of messages and for the
-sum of a hash of their origins: so a message that is missing, is there twice, or was settled without having been
-scheduled is noticed, though no set of origins is kept.
+For every hour the log gives the messages that were scheduled, and those that were handed over or
+recalled; the files of hours, far buffers and runs give those that wait.  Scheduled − settled =
+waiting must hold for the count of messages and for the sum of a hash of their origins.  So a
+message that is missing, is there twice, or was settled without having been scheduled is noticed,
+though no set of origins is kept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _MASK = (1 << 64) - 1
 
 
 def mixed(origins: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """A hash of each origin (splitmix64)."""
+    """Return a hash of each origin (splitmix64)."""
     x = origins.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -25,14 +26,20 @@ def mixed(origins: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 class Balance:
-    """What the log leaves to be handed over, less what the files have.  `start`: where the log begins."""
+    """Messages that the log leaves pending, less those in the files.
+
+    start  log position at which the log begins
+    """
 
     def __init__(self, start: int) -> None:
         self._start = start
         self._left: dict[int, tuple[int, int]] = {}  # hour → messages, sum of hashes
 
     def add(self, hours: npt.NDArray[np.int64], origins: npt.NDArray[Any], sign: int) -> None:
-        """Messages of these hours (one each), more (+1) or less (−1); older ones than the log are left out."""
+        """Add (sign +1) or subtract (−1) messages, with the hour and origin of each.
+
+        Messages from before the start of the log are left out.
+        """
         inside = origins.astype(np.uint64) >= np.uint64(self._start)
         if not bool(inside.all()):
             hours, origins = hours[inside], origins[inside]
@@ -59,5 +66,8 @@ class Balance:
             self._left[hour] = left
 
     def faults(self) -> list[tuple[int, int]]:
-        """(hour, messages that the log has more than the files; 0: the same number, but not the same ones)."""
+        """Return (hour, messages that the log has more than the files).
+
+        0: the counts are equal, but the messages differ.
+        """
         return [(hour, left[0]) for hour, left in sorted(self._left.items())]

@@ -1,4 +1,4 @@
-"""Checkpoints: intact, of this log, and what they name is there."""
+"""Verify checkpoints: they are intact, of this log, and the files that they name exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horolog.verify.reading import Reading
 
 
 def read_checkpoints(reading: Reading, place: str, *, log_id: int, shard: int) -> list[Checkpoint]:
-    """The intact ones of the checkpoints that are kept, the newest first."""
+    """Return the intact ones of the checkpoints that are kept, the newest first."""
     found = []
     names = reading.storage.list(place)
     kept = [name for name in names if name.endswith(".ckpt")][-CHECKPOINTS_KEPT:]
@@ -39,7 +39,7 @@ def read_checkpoints(reading: Reading, place: str, *, log_id: int, shard: int) -
 
 
 def check_progress(reading: Reading, path: str, checkpoint: Checkpoint) -> None:
-    """Progress of consumer groups lies inside their queues, which exist."""
+    """Check that progress of consumer groups lies inside existing queues."""
     columns = checkpoint.columns
     lengths = {(topic, queue): n for topic, queue, n in columns["queues"].tolist()}
     topics = {row["number"] for row in checkpoint.registry["topics"]}
@@ -65,7 +65,7 @@ def check_progress(reading: Reading, path: str, checkpoint: Checkpoint) -> None:
 
 
 def check_older(reading: Reading, directory: str, segment_bytes: int, older: Checkpoint) -> None:
-    """An older checkpoint, to which a start may have to fall back: what it names is there and intact."""
+    """Check that an older checkpoint, to which a start may fall back, names intact files."""
     for path, size, rebuilt in named_files(reading.storage, directory, segment_bytes, older):
         if rebuilt:
             continue

@@ -1,9 +1,9 @@
-"""Verifying a whole data directory.
+"""Verify a whole data directory.
 
-    meta → checkpoints → the log, with the queues beside it → hours, far buffers, runs → what waits against the log
+    meta → checkpoints → log and queues → hours, far buffers, runs → balance of pending messages
 
-Only what the newest intact checkpoint names is compared: files that have grown beyond it are cut to it by the next
-start, and filled again from the log after it.
+Only what the newest intact checkpoint names is compared: the next start cuts longer files to the
+length in the checkpoint, and fills them again from the log after it.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from horolog.verify.records import RecordCheck, Records
 
 @dataclass
 class Verdict:
-    """What a verification has found, and how much it has looked at."""
+    """The findings of a verification, and how much was read."""
 
     findings: Findings = field(default_factory=Findings)
     log_start: int = 0
     log_end: int = 0
-    checkpoint: int = -1  # log position of the newest intact one; −1: there is none
+    checkpoint: int = -1  # log position of the newest intact checkpoint; −1: there is none
     frames: int = 0
-    quick: bool = False  # the records were not read, so neither of the next two is known
+    quick: bool = False  # records were not read, so `records` and `scheduled` are not known
     records: int = 0
     scheduled: int = 0
     bytes: int = 0
     holes: int = 0  # stretches of the log that cannot be read
     hole_bytes: int = 0
-    lost: int = 0  # queue offsets whose messages lie in them
+    lost: int = 0  # queue offsets whose messages lie in holes
 
     @property
     def clean(self) -> bool:
@@ -64,7 +64,7 @@ class Verdict:
         return not self.findings.count
 
     def as_json(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the verdict for --json."""
         return {
             "clean": self.clean,
             "log_start": self.log_start,
@@ -84,11 +84,10 @@ class Verdict:
 
 
 def lock_directory(directory: Path, *, without_meta: bool = False) -> DirectoryLock | None:
-    """Keep a broker from it while it is read; None where nobody can write: a snapshot, a read-only medium.
+    """Lock the directory against a broker; None if it is read-only, as a snapshot is.
 
-    NOT_FOUND if it is no data directory, DIRECTORY_IN_USE names the holder.
-
-    without_meta  one that has a log and has lost its `meta` will do; not what an interrupted restore has left
+    without_meta  accept a log without its `meta`, but not what an interrupted restore has left
+    Errors: NOT_FOUND if it is no data directory; DIRECTORY_IN_USE names the holder of the lock.
     """
     if not (directory / "meta").is_file():
         has_log = any((directory / SHARD / "log").glob("*.log"))
@@ -110,9 +109,9 @@ def lock_directory(directory: Path, *, without_meta: bool = False) -> DirectoryL
 
 
 def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
-    """(log id, segment bytes) of a data directory.
+    """Return (log id, segment bytes) of a data directory.
 
-    NOT_FOUND if it is none, VERSION_UNSUPPORTED, DAMAGED if `meta` cannot be read: nothing can be verified then.
+    Errors: NOT_FOUND without `meta`, VERSION_UNSUPPORTED, DAMAGED if `meta` cannot be read.
     """
     try:
         meta = parse_meta(read_file(storage, "meta"))
@@ -131,9 +130,9 @@ def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
 def verify_directory(
     storage: Storage, *, quick: bool = False, report: Report = lambda what, done, total: None
 ) -> Verdict:
-    """Read everything and say what is not as it must be; changes nothing.
+    """Read everything and collect what is wrong; changes nothing.
 
-    The caller holds the directory's lock.  Errors as `read_meta`.
+    The caller holds the directory's lock.  Errors are those of `read_meta`.
     """
     verdict = Verdict(quick=quick)
     log_id, segment_bytes = read_meta(storage, verdict.findings)
@@ -142,7 +141,7 @@ def verify_directory(
 
 
 def _topic_names(checkpoint: Checkpoint) -> dict[int, str]:
-    """Names of topics that are there, and of deleted ones of which the log may have messages."""
+    """Return names of existing topics, and of deleted topics whose messages the log may have."""
     rows = checkpoint.registry["topics"] + checkpoint.registry.get("dropped_topics", [])
     return {row["number"]: row["name"] for row in rows}
 
@@ -174,7 +173,7 @@ class _Verification:
         return verdict
 
     def _check_named(self, newest: Checkpoint, older: list[Checkpoint], log_is_whole: bool) -> None:
-        """What the checkpoints name."""
+        """Check what the checkpoints name."""
         reading = self._reading
         path = f"{SHARD}/checkpoint/{checkpoint_name(newest.position)}"
         check_progress(reading, path, newest)
@@ -185,7 +184,7 @@ class _Verification:
             self._check_balance(log_is_whole)
 
     def _measure(self) -> int:
-        """Bytes of all files, for the progress."""
+        """Return the bytes of all files, for the progress."""
         reading, total = self._reading, 0
         for part in ("log", "queues", "keys", "hours", "runs", "checkpoint"):
             place = f"{SHARD}/{part}"
@@ -193,7 +192,7 @@ class _Verification:
                 path = f"{place}/{name}"
                 inside: list[str] = []
                 if "." not in name or "buffer" in name:
-                    with suppress(HorologError):  # a file that somebody has left there
+                    with suppress(HorologError):  # a stray file, not a directory
                         inside = reading.storage.list(path)
                 for each in [f"{path}/{inner}" for inner in inside] or [path]:
                     total += reading.size(each)
@@ -265,7 +264,7 @@ class _Verification:
         return whole
 
     def _followers(self, newest: Checkpoint, start: int) -> None:
-        """What is compared with the log while it is read."""
+        """Make the checks that compare files with the log while it is read."""
         reading, stated = self._reading, start_of(newest) or 0
         if start > stated:
             self._verdict.findings.add(
@@ -341,7 +340,7 @@ class _Verification:
             log.close()
 
     def _check_balance(self, log_is_whole: bool) -> None:
-        """What the log leaves to be handed over must be what waits."""
+        """Compare the messages that the log leaves pending with those in files."""
         findings = self._verdict.findings
         damaged = findings.under(f"{SHARD}/hours") or findings.under(f"{SHARD}/runs")
         if damaged or not log_is_whole:
@@ -351,7 +350,7 @@ class _Verification:
             return
         for hour, missing in self._balance.faults():
             if self._lake.has_taken(hour):
-                continue  # the log does not name what went, and what came back has other origins
+                continue  # the log does not name messages in the lake; back, they have new origins
             what = f"{missing} messages are missing" if missing > 0 else f"{-missing} are too many"
             if not missing:
                 what = "the messages that wait are not those that the log has left"

@@ -1,6 +1,7 @@
-"""Entries of a delay index with their records: sums, CRCs, and that the log has the same message.
+"""Verify entries of a delay index with their records: sums, CRCs, and equality with the log.
 
-Hours, far buffers and runs share this: an index of ENTRY rows, and a file that holds their records.
+Hours, far buffers and runs share these checks: an index of ENTRY rows, and a file that holds their
+records.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from horolog.log.record import HEAD_BYTES, Kind, heads_of
 from horolog.verify.reading import LogBytes, Reading, Source
 
 BATCH_ROWS = 16_384
-_BATCH_BYTES = 8 << 20  # of records
+_BATCH_BYTES = 8 << 20  # bytes of records that are checked at once
 Rows = npt.NDArray[np.int64]
 _FIELDS = ("size", "due_ms", "topic", "key")
 
@@ -39,7 +40,7 @@ class Batch(NamedTuple):
 
 
 def batches(reading: Reading, index: Source, at: int, count: int) -> Iterator[Batch]:
-    """The rows of an index that begins at byte `at`; rows with a wrong sum are findings."""
+    """Yield the rows of an index that begins at byte `at`; rows with a wrong sum are findings."""
     for first in range(0, count, BATCH_ROWS):
         n = min(BATCH_ROWS, count - first)
         raw = index.read(at + first * ENTRY_BYTES, n * ENTRY_BYTES)
@@ -57,9 +58,9 @@ def batches(reading: Reading, index: Source, at: int, count: int) -> Iterator[Ba
 
 
 class RecordsCheck:
-    """The records of one index after the other batch.
+    """Checks the records of one index, one batch after another.
 
-    records    the file that holds them
+    records    the file that holds the records
     at         byte at which the first record begins
     log        the commit log, from position `start` on
     """
@@ -70,7 +71,7 @@ class RecordsCheck:
         self._reading = reading
         self._index = index
         self._records = records
-        self._next: int | None = at  # None: after an entry that cannot be read
+        self._next: int | None = at  # None: not known, after an entry that cannot be read
         self._log = log
         self._start = start
 
@@ -90,7 +91,7 @@ class RecordsCheck:
             at = stop
 
     def end(self) -> int | None:
-        """Byte after the last record; None if its entry cannot be read."""
+        """Return the byte after the last record; None if its entry cannot be read."""
         return self._next
 
     def _tell(self, numbers: Rows, what: str) -> None:
@@ -98,7 +99,7 @@ class RecordsCheck:
             self._reading.findings.add(self._index, number, f"entry {number}: {what}")
 
     def _check_places(self, batch: Batch) -> None:
-        """Records follow each other without gaps."""
+        """Check that records follow each other without gaps."""
         entries, good = batch.entries, batch.good
         if not len(entries):
             return
@@ -131,7 +132,7 @@ class RecordsCheck:
         self._check_log(entries, numbers)
 
     def _check_heads(self, entries: npt.NDArray[Any], numbers: Rows, records: list[bytes]) -> None:
-        heads = heads_of(  # a foreign writer's record may be shorter than a head, and its CRC right
+        heads = heads_of(  # a foreign writer's record may be shorter than a head, with a right CRC
             b"".join(record[:HEAD_BYTES].ljust(HEAD_BYTES, b"\0") for record in records),
             np.arange(len(records)) * HEAD_BYTES,
         )
@@ -141,7 +142,7 @@ class RecordsCheck:
         self._tell(numbers[~same], "its record has another size, due time, topic or key")
 
     def _check_log(self, entries: npt.NDArray[Any], numbers: Rows) -> None:
-        """The log must have the same bytes at each origin, as far as it still goes back."""
+        """Check that the log has equal bytes at each origin, as far as it goes back."""
         there = (entries["origin"] >= np.uint64(self._start)) & (entries["row"] == 0)
         mine = np.flatnonzero(there & ~self._log.holes.of(entries["origin"]))
         mine = mine[np.argsort(entries["origin"][mine], kind="stable")]
@@ -152,7 +153,7 @@ class RecordsCheck:
 
 
 def check_key_runs(reading: Reading, directory: str, index: str, count: int) -> None:
-    """Key run files against the index that they were made from."""
+    """Compare key run files with the index that they were made from."""
     for name in reading.storage.list(directory):
         if not name.startswith("keys."):
             continue

@@ -1,4 +1,4 @@
-"""Far buffers and runs as a checkpoint names them."""
+"""Verify the far buffers and runs that a checkpoint names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from horolog.verify.entries import Batch, RecordsCheck, batches, check_key_runs
 from horolog.verify.reading import LogBytes, Reading
 from horolog.verify.runs import RunFile
 
-_NOWHERE = (1 << 64) - 1  # a log that has nothing of it
+_NOWHERE = (1 << 64) - 1  # start of a log that has none of the records
 
 
 def check_buffer(
@@ -32,7 +32,10 @@ def check_buffer(
     start: int,
     balance: Balance,
 ) -> None:
-    """One far buffer; `settled`: its rows of the checkpoint's FAR_SETTLED column."""
+    """Verify one far buffer.
+
+    settled  its rows of the checkpoint's FAR_SETTLED column
+    """
     directory = f"{place}/{buffer_name(row['number'])}"
     path, count = f"{directory}/{INDEX_NAME}", row["count"]
     states = np.zeros(count, np.uint8)
@@ -74,7 +77,10 @@ def check_buffer(
 
 
 def read_run_state(reading: Reading, place: str, row: dict[str, Any]) -> RunState | None:
-    """The state of a run that a registry names; None, and a finding, if it is not there or not intact."""
+    """Read the state of a run that a registry names.
+
+    None, with a finding, if the state is missing or not intact.
+    """
     if not row["version"]:
         return RunState(row["rows"], {}, {})
     path = f"{place}/{row['name']}.state.{row['version']:010d}"
@@ -102,7 +108,10 @@ def check_run(
     balance: Balance,
     adoptions: AdoptionCheck,
 ) -> None:
-    """One run with its state; what waits goes into the balance, or is compared with the adoption."""
+    """Verify one run with its state.
+
+    Rows that wait go into the balance; those of an adopted run are compared with the adoption.
+    """
     adopted = "position" in row
     state = read_run_state(reading, place, row)
     path = run_path(place, row["name"])
@@ -135,7 +144,7 @@ def check_run(
 
 
 class _StateCounts:
-    """Counts of a run by its state, row by row, against what the checkpoint and the state say."""
+    """Counts the rows of a run by its state, and compares them with checkpoint and state."""
 
     def __init__(self, row: dict[str, Any], state: RunState | None) -> None:
         self._row = row
@@ -145,7 +154,7 @@ class _StateCounts:
         self._cursor_hour = row["limit_ms"] // HOUR_MS + 1
 
     def take(self, batch: Batch) -> npt.NDArray[np.bool_]:
-        """Which rows wait, or would if they were not quarantined; none if the state cannot be read."""
+        """Return which rows wait, quarantined ones included; none if the state is unreadable."""
         state, entries = self._state, batch.entries
         if state is None:
             return np.zeros(len(entries), bool)
@@ -156,7 +165,7 @@ class _StateCounts:
         handed_over = (rows < cursor) & ~_bits(state, rows, (EntryState.WAITING,))
         mine = (rows < limit) & ~handed_over
         self._waiting += int((mine & ~recalled & ~quarantined).sum())
-        first = rows[mine & (rows <= cursor)]  # in order of time
+        first = rows[mine & (rows <= cursor)]  # ordered by due time
         if len(first):
             hour = int(entries["due_ms"][int(first[0]) - batch.first]) // HOUR_MS
             self._cursor_hour = min(self._cursor_hour, hour)
@@ -170,7 +179,7 @@ class _StateCounts:
         return waits
 
     def faults(self, *, damaged: bool) -> list[str]:
-        """What does not agree; with damaged index rows the counts by hour cannot be told."""
+        """Return what does not agree; damaged index rows leave out the counts by hour."""
         found = []
         stated = self._row["waiting"]
         if stated != self._waiting:
@@ -183,7 +192,7 @@ class _StateCounts:
         return found
 
     def _mine(self, counts: dict[tuple[int, int], int], stop: int) -> dict[tuple[int, int], int]:
-        """Counts of the hours from the cursor's on: earlier ones are not kept."""
+        """Return the counts of the hours from the cursor's on: earlier ones are not kept."""
         return {key: n for key, n in counts.items() if self._cursor_hour <= key[0] <= stop}
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-KEPT_MAX = 1_000  # findings and notes that are told one by one; all are counted
+KEPT_MAX = 1_000  # most findings and notes that are listed; all findings are counted
 
 
 class Finding(NamedTuple):
-    """Something that is not as it must be."""
+    """One fault in a file."""
 
     file: str  # path in the data directory
     position: int  # log position for a log segment, byte or row elsewhere as `what` says
     what: str
 
     def as_json(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the finding for --json."""
         return self._asdict()
 
 
 class Findings:
-    """All findings, the first of them one by one.
+    """All findings; the first of them are listed.
 
     notes  what was left out of the verification and why: never damage
     """
@@ -32,17 +32,17 @@ class Findings:
         self._files: dict[str, int] = {}
 
     def add(self, file: str, position: int, what: str) -> None:
-        """One more."""
+        """Add a finding."""
         self.count += 1
         self._files[file] = self._files.get(file, 0) + 1
         if len(self.kept) < KEPT_MAX:
             self.kept.append(Finding(file, position, what))
 
     def note(self, what: str) -> None:
-        """Something that is no damage, but was not verified."""
+        """Add a note on something that is no damage, but was not verified."""
         if len(self.notes) < KEPT_MAX:
             self.notes.append(what)
 
     def under(self, prefix: str) -> bool:
-        """Whether there is a finding in a file whose path begins like this."""
+        """Return whether there is a finding in a file whose path begins with `prefix`."""
         return any(file.startswith(prefix) for file in self._files)

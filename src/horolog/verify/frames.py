@@ -1,9 +1,9 @@
-"""The commit log, frame by frame, from its first segment to its end.
+"""Verify the commit log frame by frame, from its first segment to its end.
 
-After a bad frame the next intact header is sought, so one flipped byte hides one frame: a *hole*, of which the
-positions are known, and nothing that lies in it.  Whether a bad frame is damage can be told only at the end: it is if
-a checkpoint or any intact frame states that it had been durable.  Otherwise it is a torn tail, which every crash may
-leave and a start cuts off.
+After a bad frame the next intact header is sought, so one flipped byte hides one frame: a *hole*,
+of which the positions are known, but not the content.  Only the end of the log decides whether a
+bad frame is damage: it is if a checkpoint or any intact frame states that the frame was durable.
+Otherwise it is a torn tail, which any crash may leave and a start cuts off.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from horolog.verify.reading import Reading, Source
 
 
 class Bad(NamedTuple):
-    """What is not as it must be in log positions [first, stop); records: that were there, −1: not known."""
+    """A fault in log positions [first, stop).
+
+    records  records that were there; −1: not known
+    """
 
     first: int
     stop: int
@@ -31,7 +34,7 @@ class Bad(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """For a finding."""
+        """The fault as text for a finding."""
         if self.stop <= self.first:
             return self.what
         held = "" if self.records < 0 else f" with {self.records} records"
@@ -52,13 +55,13 @@ class LogWalk:
         self._epoch = 0
         self._stated = 0
         self._bad: list[Bad] = []
-        self.holes = Holes()  # as far as the log has been read
-        self._is_gapless = True  # every segment was there, and could be read
-        self._blank: list[int] = []  # where the rest of a segment is zero
+        self.holes = Holes()  # of the log as far as it has been read
+        self._is_gapless = True  # every segment exists and could be read
+        self._blank: list[int] = []  # log positions from which the rest of a segment is zero
         self.bases = self._segment_bases()
         self.start = self.bases[0] if self.bases else 0
         self.end = self.start  # after the last intact frame
-        self.promised = 0  # below it everything was durable, as intact frames state
+        self.promised = 0  # intact frames state that the log was durable up to here
 
     def _segment_bases(self) -> list[int]:
         bases = []
@@ -82,10 +85,10 @@ class LogWalk:
         return f"{self._place}/{segment_name(position - position % self._size)}"
 
     def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
-        """Intact frames in order; without their bodies in a quick verification."""
+        """Yield intact frames in order; without their bodies in a quick verification."""
         following = self.start
         for base in self.bases:
-            if following < base:  # told as missing; what points there is no finding of its own
+            if following < base:  # reported as missing; no further findings for what points there
                 self._is_gapless = False
                 self.holes.add(following, base)
             following = base + self._size
@@ -144,7 +147,7 @@ class LogWalk:
         self.holes.add(bad.first, bad.stop)
 
     def _flipped(self, source: Source, at: int, base: int) -> str:
-        """What to add of a frame that does not verify."""
+        """Return a remark on a frame that one flipped bit has damaged; else ""."""
 
         def read(position: int, length: int) -> bytes:
             return source.read(position - base, length)
@@ -155,7 +158,7 @@ class LogWalk:
         return " (one flipped bit, which the broker puts right when it reads it)"
 
     def _wrong(self, header: FrameHeader | None, position: int, base: int) -> str:
-        """What is wrong with a header; "" if it continues the log."""
+        """Return what is wrong with a header; "" if it continues the log."""
         if header is None:
             return "there is no intact frame"
         if header.base != position:
@@ -179,7 +182,7 @@ class LogWalk:
             self._bad.append(Bad(base + found, base + found, "the rest of the segment is not zero"))
 
     def _next_header(self, source: Source, at: int, base: int) -> int:
-        """Offset of the next intact header that is in its place, or the end of the segment."""
+        """Return the offset of the next intact header in its place, or the segment's end."""
 
         def read(position: int, length: int) -> bytes:
             return source.read(position - base, length)
@@ -190,9 +193,10 @@ class LogWalk:
         return self._size
 
     def judge(self, promised: int) -> bool:
-        """Turn bad frames into findings, or notes where nothing was promised; whether the log is whole.
+        """Turn bad frames into findings, or into notes where nothing was promised.
 
-        promised  log position up to which the checkpoints say that it was durable
+        Return whether the log is whole.
+        promised  log position up to which the checkpoints state that the log was durable
         """
         promised = max(promised, self.promised)
         findings = self._reading.findings

@@ -1,7 +1,7 @@
-"""Where the log cannot be read: stretches of log positions, and what other files say of them.
+"""Where the log cannot be read: stretches of log positions.
 
-What lies in a hole is not known, so a file that points into one is not wrong for it: a flipped bit of the log is one
-finding, and not one more for every unit and row that has lost its message.
+The content of a hole is not known, so a file that points into a hole is not wrong: a flipped bit of
+the log is one finding, and not another one for every unit and row that has lost its message.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ class Holes:
         self._stops: list[int] = []
 
     def __len__(self) -> int:
-        """How many."""
+        """Return how many holes there are."""
         return len(self._firsts)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all holes."""
         return sum(self._stops) - sum(self._firsts)
 
     @property
     def stop(self) -> int:
-        """Where the last one stops; 0: there is none."""
+        """End of the last hole; 0 if there is none."""
         return self._stops[-1] if self._stops else 0
 
     def add(self, first: int, stop: int) -> None:
-        """One more, after the others; one that goes on where the last one ends is the same."""
+        """Add a hole after the others; one that begins where the last one ends extends that one."""
         assert first < stop, "a hole has bytes"
         assert not self._stops or self._stops[-1] <= first, "the log is read in order"
         if self._stops and self._stops[-1] == first:
@@ -45,19 +45,19 @@ class Holes:
         self._stops.append(stop)
 
     def cut(self, end: int) -> None:
-        """Forget what lies after `end`: the torn tail of the log is no hole."""
+        """Forget everything after `end`: the torn tail of the log is no hole."""
         n = bisect_left(self._firsts, end)
         del self._firsts[n:], self._stops[n:]
         if n:
             self._stops[-1] = min(self._stops[-1], end)
 
     def has(self, position: int) -> bool:
-        """Whether a log position lies in one."""
+        """Return whether a log position lies in a hole."""
         at = bisect_right(self._firsts, position) - 1
         return at >= 0 and position < self._stops[at]
 
     def of(self, positions: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """The same of many."""
+        """Return which log positions lie in a hole."""
         if not self._firsts:
             return np.zeros(len(positions), bool)
         at = np.searchsorted(

@@ -1,4 +1,4 @@
-"""The files of one hour: entries and records, the chains of its seconds, the state, the key runs."""
+"""Verify the files of one hour: entries and records, chains of seconds, state, key runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from horolog.verify.reading import LogBytes, Reading
 
 
 def read_state(reading: Reading, directory: str, row: dict[str, Any]) -> HourState | None:
-    """The state that a registry names; None, and a finding, if it is missing, damaged or another one."""
+    """Read the state that a registry names.
+
+    None, with a finding, if the state is missing, damaged or another one.
+    """
     path = f"{directory}/{state_name(row['version'])}"
     with reading.part(path):
         content = read_file(reading.storage, path)
@@ -45,7 +48,7 @@ def read_state(reading: Reading, directory: str, row: dict[str, Any]) -> HourSta
 
 
 class HourCheck:
-    """One hour as the newest checkpoint names it."""
+    """Verifies one hour as the newest checkpoint names it."""
 
     def __init__(
         self, reading: Reading, directory: str, row: dict[str, Any], state: HourState
@@ -63,7 +66,7 @@ class HourCheck:
         self._bad = False
 
     def run(self, log: LogBytes, start: int, balance: Balance) -> None:
-        """Read everything; what waits goes into the balance."""
+        """Read everything; entries that wait go into the balance."""
         reading, state = self._reading, self._state
         path = f"{self._directory}/{LOG_NAME}"
         with (
@@ -111,7 +114,7 @@ class HourCheck:
             self._count(entries, states == EntryState.WAITING)
 
     def _follow_chains(self, entries: npt.NDArray[Any], rows: Rows) -> None:
-        """Each entry must name the one before it in its second, and its number there."""
+        """Check that each entry names the entry before it in its second, and its local index."""
         second = entries["due_ms"] // 1000 - self._state.hour * SECONDS
         order = np.argsort(second, kind="stable")
         ordered = second[order]

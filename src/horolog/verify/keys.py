@@ -1,6 +1,7 @@
-"""The log key index against the log: rows, chains, heads, and that it has the keys of all messages and no others.
+"""Verify the log key index: rows, chains, heads, and that it has the keys of exactly all messages.
 
-The log is the guide, as with the queues: rows are in its order, so the index is read once, front to back.
+Rows are in the order of the log, as in the consume queues, so the index is read once, front to
+back, beside the log.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ class _Rows(NamedTuple):
 class KeyIndexCheck:
     """Compares the index with the log, frame by frame.
 
-    captured  what the newest checkpoint says of it
-    start     where the log begins: rows below cannot be compared
-    holes     of the log, as far as it has been read: rows that point there cannot be compared either
+    captured  the index as the newest checkpoint describes it
+    start     where the log begins: rows of earlier messages cannot be compared
+    holes     of the log, as far as it has been read: rows that point into a hole cannot be compared
+              either
     """
 
     def __init__(
@@ -68,13 +70,13 @@ class KeyIndexCheck:
         self._holes = holes
         self._complete = True
         self._stream = self._batches()
-        first = next(self._stream, None)  # now, since it may find that the index begins later
+        first = next(self._stream, None)  # read now, since the index may turn out to begin later
         self._left: list[_Rows] = [] if first is None else [first]
 
     def take(
         self, end: int, keys: npt.NDArray[np.uint64], positions: npt.NDArray[np.uint64]
     ) -> None:
-        """What the index must have of a frame that ends at log position `end`."""
+        """Compare the index with the keys of a frame that ends at log position `end`."""
         at = int(np.searchsorted(positions, np.uint64(self._start)))
         for rows in self._below(end):
             mine = self._comparable(rows)
@@ -93,7 +95,7 @@ class KeyIndexCheck:
             self._tell(self._place, 0, f"a key of the message at {int(positions[at])} is missing")
 
     def finish(self) -> None:
-        """When the log has been read: nothing may be left."""
+        """Report rows that are left when the whole log has been read."""
         for rows in self._below(NOTHING_BEFORE):
             later = np.flatnonzero(rows.good & self._comparable(rows))
             if len(later) and not self._reading.quick:
@@ -101,7 +103,7 @@ class KeyIndexCheck:
                 self._tell(rows.path, number, "the log has no message for it")
 
     def _comparable(self, rows: _Rows) -> npt.NDArray[np.bool_]:
-        """Whose messages the log has."""
+        """Return which rows are of messages that the log has."""
         return (rows.positions >= np.uint64(self._start)) & ~self._holes.of(rows.positions)
 
     def _tell(self, path: str, row: int, what: str) -> None:
@@ -153,14 +155,20 @@ class KeyIndexCheck:
             self._end_early(self._place, after or 0)
 
     def _end_early(self, path: str, row: int) -> None:
-        """An index that was being rebuilt when the process ended has fewer rows."""
+        """Note an index with fewer rows than the checkpoint names; a start rebuilds it.
+
+        A process leaves such an index when it ends while it rebuilds the index.
+        """
         self._complete = False
         self._reading.findings.note(
             f"{path}: the index ends at row {row}, its checkpoint names {self._rows}; a start rebuilds it"
         )
 
     def _begin_after(self, path: str, before: int) -> None:
-        """Chunks are dropped before the checkpoint that says so is durable; a start rebuilds the index then."""
+        """Note an index that begins later than the log; a start rebuilds it.
+
+        Chunks are dropped before the checkpoint that says so is durable.
+        """
         if before >= self._start:
             self._start = before + 1
             self._reading.findings.note(
@@ -188,7 +196,7 @@ class KeyIndexCheck:
             if whole:
                 self._follow_chains(file.path, header.first + first, rows, places, heads, shift)
             positions = rows[:, 1]
-            if not whole:  # a damaged position must not part the others
+            if not whole:  # keep positions ascending in spite of a damaged one
                 positions = np.maximum.accumulate(np.where(good, positions, 0))
             elif n and before != NOTHING_BEFORE and int(positions[0]) < before:
                 self._tell(file.path, header.first + first, "points before the row before it")
@@ -206,7 +214,7 @@ class KeyIndexCheck:
         heads: npt.NDArray[np.uint32],
         shift: np.uint64,
     ) -> None:
-        """Each row must name the row before it in its slot; `heads` goes on."""
+        """Check that each row names the row before it in its slot; update `heads`."""
         slots = (
             (rows[:, 0] >> shift).astype(np.int64)
             if len(heads) > 1
@@ -220,7 +228,7 @@ class KeyIndexCheck:
         wrong = order[rows[:, 2][order] != previous]
         for row in np.sort(wrong).tolist():
             self._tell(path, first + row, "does not name the row before it in its slot")
-        heads[slots] = places  # the last one of a slot stays
+        heads[slots] = places  # the last row of a slot stays
 
     def _check_heads(
         self, file: Source, header: ChunkHeader, heads: npt.NDArray[np.uint32] | None

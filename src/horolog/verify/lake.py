@@ -1,4 +1,4 @@
-"""What a checkpoint says of the lake: its state file, and the hours that are not on the disk."""
+"""Verify what a checkpoint states of the lake: its state file, and the hours it has taken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horolog.verify.reading import Reading
 
 
 class LakeCheck:
-    """The registry's `lake` and its file."""
+    """Checks the registry's `lake` and its state file."""
 
     def __init__(self, registry: dict[str, Any]) -> None:
         self._registry = registry
@@ -36,5 +36,8 @@ class LakeCheck:
                     reading.findings.add(path, 0, "is not intact: magic, length or a CRC is wrong")
 
     def has_taken(self, hour: int) -> bool:
-        """Whether messages of that hour went to the lake: they wait there, or came back as others."""
+        """Return whether messages of an hour went to the lake.
+
+        They wait there, or came back with new origins.
+        """
         return any(first <= hour <= last for first, last in self._spans)

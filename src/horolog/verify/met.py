@@ -1,8 +1,8 @@
-"""What the broker has met and lives with: `verify` is not clean while `/healthz` is red.
+"""Report damage that the broker has met: `verify` is not clean while `/healthz` is red.
 
-What a start has set aside, and has lost messages with, is a finding until somebody takes the directory away.  The
-problems that the newest checkpoint lists are notes beside findings, which are about the same damage as a rule; if
-nothing else was found they are findings themselves.
+A directory that a start has set aside, with lost messages, is a finding until it is removed.  The
+problems that the newest checkpoint lists are notes when there are findings, which are usually about
+the same damage; if there are no other findings, the problems themselves are findings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def find_early_end(reading: Reading, shard: str, log_id: int, end: int) -> None:
 
 
 def tell_what_was_met(reading: Reading, shard: str, newest: Checkpoint | None) -> None:
-    """Findings and notes, when all else has been read."""
+    """Add findings and notes, once everything else has been read."""
     with reading.part(shard):
         for note in read_notes(reading.storage, shard):
             text = f"set aside by a start, and not read: {note.problem().text}"

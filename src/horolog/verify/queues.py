@@ -1,7 +1,7 @@
-"""Consume queues against the log: every unit points to the message that has its topic, queue and offset.
+"""Verify consume queues: every unit points to the message with its topic, queue and offset.
 
-The log is the guide: its messages come in the order of their queue offsets, so each queue's files are read once,
-front to back.  Units that the log has no message for are found at the end.
+The log gives the order: its messages come in the order of their queue offsets, so each queue's
+files are read once, front to back.  Units without a message in the log are found at the end.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class _Window(NamedTuple):
 class QueueCheck:
     """Compares queues with the log, frame by frame.
 
-    lengths  (topic, queue) → units that the newest checkpoint names; what lies after is not looked at
-    firsts   (topic, queue) → first offset whose message the log still has; what lies before is not looked at
+    lengths  (topic, queue) → units that the newest checkpoint names; later units are not checked
+    firsts   (topic, queue) → first offset whose message the log still has; earlier units are not
+             checked
     dropped  topics that were deleted: their messages are in no queue
-    holes    of the log, as far as it has been read: units may point there
+    holes    of the log, as far as it has been read: units may point into a hole
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class QueueCheck:
         self._windows: OrderedDict[tuple[int, int], _Window] = OrderedDict()
 
     def take(self, records: Records) -> None:
-        """The messages of one frame."""
+        """Compare the messages of one frame."""
         in_queue = records.heads["kind"] != Kind.SCHEDULED
         if len(self._dropped):
             in_queue &= ~np.isin(records.heads["topic"], self._dropped)
@@ -110,7 +111,7 @@ class QueueCheck:
         )
 
     def _units(self, queue: tuple[int, int], offset: int, count: int) -> npt.NDArray[Any]:
-        """Units from `offset`, at least one; none after the named length."""
+        """Return units from `offset` on, at least one; none after the named length."""
         window = self._windows.get(queue)
         if window is None or not window.first <= offset < window.first + len(window.units):
             window = _Window(offset, self._load(queue, offset))
@@ -145,7 +146,7 @@ class QueueCheck:
         return np.empty(0, UNIT)
 
     def _check_gap(self, queue: tuple[int, int], at: int, stop: int) -> None:
-        """Offsets for which the log has no message: their units point into holes, or are holes themselves."""
+        """Check units without a message in the log: they are holes or point into holes."""
         first, lost = at, self.lost
         while at < stop:
             units = self._units(queue, at, stop - at)
@@ -163,7 +164,10 @@ class QueueCheck:
             )
 
     def finish(self) -> None:
-        """When the log has been read: queues must end where it does, and have a message for every unit."""
+        """Check, once the log has been read, that queues end where the log does.
+
+        Every unit up to that end must have a message.
+        """
         for queue, length in sorted(self._lengths.items()):
             offset = self._next.get(queue, self._firsts.get(queue, 0))
             if offset < length:

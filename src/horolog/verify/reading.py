@@ -1,4 +1,4 @@
-"""How a verification reads: in pieces, never a whole file, telling how far it is."""
+"""How a verification reads: in pieces, never a whole file, with a report of its progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Report = Callable[[str, int, int], None]
 
 
 class Reading:
-    """What all parts of one verification share.
+    """State that all parts of one verification share.
 
     quick   leave out what must read the bodies: records and their sums
     report  called with what is being read, bytes done, bytes in all
@@ -37,7 +37,7 @@ class Reading:
         self._report = report
 
     def size(self, path: str) -> int:
-        """Bytes of a file; 0 if it is not there."""
+        """Return the bytes of a file; 0 if it does not exist."""
         with suppress(FileNotFoundError, HorologError):
             file = self.storage.open(path)
             try:
@@ -47,13 +47,13 @@ class Reading:
         return 0
 
     def tick(self, path: str, count: int) -> None:
-        """Count so many more bytes that are done."""
+        """Add to the bytes that are done."""
         self._done += count
         self._report(path, min(self._done, self.total), self.total)
 
     @contextmanager
     def source(self, path: str, *, counted: bool = True) -> Iterator[Source]:
-        """A file to read; closed afterwards.  Missing: FileNotFoundError."""
+        """Open a file to read, and close it afterwards; FileNotFoundError if it is missing."""
         file = Source(self, path, counted=counted)
         try:
             yield file
@@ -61,7 +61,10 @@ class Reading:
             file.close()
 
     def part(self, path: str) -> Part:
-        """For one file or one step: what cannot be read is a finding, and the verification goes on."""
+        """Return a context for one file or step that turns read errors into findings.
+
+        The verification then goes on.
+        """
         return Part(self.findings, path)
 
 
@@ -73,7 +76,7 @@ class Part:
         self._path = path
 
     def __enter__(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def __exit__(
         self,
@@ -81,7 +84,7 @@ class Part:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        """True if the error is a finding."""
+        """Return True if the error has become a finding."""
         if isinstance(error, FileNotFoundError):
             self._findings.add(self._path, 0, "the file is missing")
             return True
@@ -105,7 +108,7 @@ class Source:
         self.size = self._file.size()
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer only at the end."""
+        """Return up to `length` bytes; fewer only at the end of the file."""
         start = offset - self._at
         if start < 0 or start + length > len(self._window):
             self._at = offset
@@ -120,11 +123,11 @@ class Source:
         return self._window[start : start + length]
 
     def is_blank(self, start: int, stop: int) -> bool:
-        """Whether all bytes of [start, stop) that are there are zero."""
+        """Return whether all existing bytes of [start, stop) are zero."""
         return self.first_set(start, stop) < 0
 
     def first_set(self, start: int, stop: int) -> int:
-        """Offset of the first byte of [start, stop) that is not zero; −1 if there is none."""
+        """Return the offset of the first byte of [start, stop) that is not zero; −1 if none."""
         while start < stop:
             piece = self.read(start, min(WINDOW_BYTES, stop - start))
             if not piece:
@@ -140,19 +143,19 @@ class Source:
 
 
 class LogBytes:
-    """Records of the commit log by their positions; what lies in `holes` is not what was written."""
+    """Reads records of the commit log by position; bytes in `holes` are not what was written."""
 
     def __init__(
         self, reading: Reading, place: str, segment_bytes: int, holes: Holes | None = None
     ) -> None:
-        self.holes = Holes() if holes is None else holes  # one that grows is empty at first
+        self.holes = Holes() if holes is None else holes  # may be empty (falsy) now and grow later
         self._reading = reading
         self._place = place
         self._segment_bytes = segment_bytes
         self._sources: OrderedDict[int, Source] = OrderedDict()
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes at a log position; fewer if the log does not have them."""
+        """Return the bytes at a log position; fewer if the log does not have them."""
         at = position % self._segment_bytes
         base = position - at
         source = self._sources.get(base)

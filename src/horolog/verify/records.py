@@ -1,4 +1,4 @@
-"""The records of one frame: envelopes, what they say, and whether messages agree with their routing."""
+"""Verify the records of one frame: envelopes, content, and the routing of messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Records(NamedTuple):
 
     raw: npt.NDArray[np.uint8]  # the body
     base: int  # log position of the body
-    at: npt.NDArray[np.int64]  # of the message records, in the body
+    at: npt.NDArray[np.int64]  # where each message record begins in the body
     heads: npt.NDArray[Any]  # log.record.HEAD of the message records
     settled: list[Settled]
     adoptions: list[Adoption]
@@ -59,7 +59,7 @@ class Records(NamedTuple):
 
 @dataclass(slots=True)
 class _Frame:
-    """A frame, and what its control records say."""
+    """The kinds of a frame's records, and the content of its control records."""
 
     kinds: npt.NDArray[np.uint8]
     settled: list[Settled] = field(default_factory=list)
@@ -68,9 +68,9 @@ class _Frame:
 
 
 class RecordCheck:
-    """Checks the records of one frame after the other.
+    """Checks the records of one frame after another.
 
-    names   topic id → name; topics that the log makes are added
+    names   topic id → name; topics that the log creates are added
     report  called with a log position and what is wrong there
     """
 
@@ -97,7 +97,7 @@ class RecordCheck:
         assert self._by_kind.keys() == CONTROL_KINDS
 
     def read(self, header: FrameHeader, body: bytes) -> Records | None:
-        """The records; None if the frame cannot be taken apart, which is told."""
+        """Check and return the records; report a frame that cannot be parsed, and return None."""
         base = header.base + HEADER_BYTES
         try:
             offsets = offsets_of(body, header.count)
@@ -189,7 +189,8 @@ class RecordCheck:
             return "the tags code is not that of its tag"
         return ""
 
-    # --- control records: what must hold of each kind, "" if it does -------------------------------
+    # --- control records: one check a kind, which returns what is wrong or ""
+    # -----------------------
 
     def _control(self, frame: _Frame, row: int, control: Control) -> None:
         try:

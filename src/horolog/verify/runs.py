@@ -1,4 +1,4 @@
-"""One run file, part by part, read from front to back: every byte of it is compared with what it must be."""
+"""Verify one run file from front to back: every byte is compared with what it must be."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class RunFile:
                 ErrorCode.DAMAGED, f"the file has {file.size} bytes, not {self.layout.size}"
             )
         self._counted: dict[int, tuple[int, int]] = {}  # hour << 32 | topic → messages, bytes
-        self.damaged = False  # whether an index row cannot be read
+        self.damaged = False  # an index row cannot be read
 
     def _tell(self, position: int, what: str) -> None:
         self._reading.findings.add(self._file.path, position, what)
 
     def batches(self, log: LogBytes, start: int) -> Iterator[Batch]:
-        """All index rows, checked with their records; then all other parts."""
+        """Yield all index rows, checked with their records; then check all other parts."""
         reading, at = self._reading, self.layout
         with reading.source(self._file.path) as records:
             check = RecordsCheck(reading, self._file.path, records, at.records_at, log, start)
@@ -77,7 +77,7 @@ class RunFile:
         self._check_keys()
 
     def _check_order(self, before: npt.NDArray[Any] | None, batch: Batch) -> None:
-        """Rows ascend by (due time, origin, row of the origin)."""
+        """Check that rows ascend by (due time, origin, row of the origin)."""
         entries = batch.entries if before is None else np.concatenate([before, batch.entries])
         if len(entries) < 2:
             return
