@@ -1,4 +1,4 @@
-"""The audit: compare schedules with hand-overs, from the files alone.
+"""The audit of schedules against hand-overs, from the files alone.
 
     totals → lateness, funnel          (one pass; numpy sums, Spark adds)
     screen → suspects → findings       (one aggregation by key; only suspects get a closer look)
@@ -190,7 +190,7 @@ class _Audit:
             try:
                 named += files_named(row["a"], row["text"].encode())
             except (orjson.JSONDecodeError, KeyError, TypeError):
-                continue  # a frame that verifies but holds no valid JSON is not a fault of an audit
+                continue  # invalid content in an intact frame is not a fault for an audit to report
         return tuple(file for file in named if file.name not in there)
 
     def _adopted_and_gone(self, sums: Sums) -> list[dict[str, Any]]:

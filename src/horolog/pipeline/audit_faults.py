@@ -1,4 +1,4 @@
-"""The closer look of an audit: find the faults of messages that the screen could not clear.
+"""The closer look of an audit: the faults of messages that the screen could not clear.
 
 ===============  =================================================================================
 fault            meaning

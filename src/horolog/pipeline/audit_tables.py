@@ -45,7 +45,7 @@ PERCENTILES = (50, 95, 99)
 def json_of(text: str) -> dict[str, Any]:
     """Decode an object; return {} for text that is not one.
 
-    A frame that verifies but holds no valid JSON is not a fault of an audit.
+    Invalid content in an intact frame is not a fault for an audit to report.
     """
     try:
         found = orjson.loads(text)
@@ -87,7 +87,7 @@ class Sums:
             try:
                 adoption = Adoption.of(row["a"], orjson.loads(row["text"]))
             except (orjson.JSONDecodeError, KeyError, TypeError):
-                continue  # a frame that verifies but holds no valid JSON is not a fault of an audit
+                continue  # invalid content in an intact frame is not a fault for an audit to report
             files = [file for file in adoption.files if file.name in names]
             n = sum(file.rows for file in files)
             if not all(low <= file.first_ms and file.last_ms < high for file in files):

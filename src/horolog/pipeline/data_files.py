@@ -35,7 +35,7 @@ _LOOKS = 20  # most looks at the end of a log that grows meanwhile
 
 
 class DataFiles(Disk):
-    """Reads one data directory; in a backup, looks up the names in its manifest."""
+    """Files of one data directory; in a backup, names are looked up in its manifest."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, read_only=True)

@@ -1,4 +1,4 @@
-"""The forecast: count pending messages by the time at which they will be handed over.
+"""The forecast: a count of pending messages by the time at which they will be handed over.
 
 It reads the hours, far buffers and runs that the newest checkpoint names, and the log after it; no
 broker is asked, and the sum equals exactly the broker's own count of pending messages.

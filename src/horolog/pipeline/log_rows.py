@@ -1,4 +1,4 @@
-"""Build rows of a log (`log_table`) from its records, as columns, a stretch at a time."""
+"""Rows of a log (`log_table`), built from its records as columns, a stretch at a time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def is_promotion(payload: bytes | str) -> bool:
         fields = orjson.loads(payload)
         return Promotion.of(fields["app"], fields["version"]) is not None
     except (*UNREADABLE, AttributeError):
-        return False  # a frame that verifies but holds no valid JSON is not a fault of an audit
+        return False  # invalid content in an intact frame is not a fault for an audit to report
 
 
 def message_offsets(stretch: Stretch) -> Rows:
@@ -118,7 +118,8 @@ def origins(plan: LogPlan, stretch: Stretch) -> tuple[Rows, Rows]:
     """Return (origin, row) of every record of a stretch, from the HAND_OVER before it; −1: none."""
     found, found_row = np.full(len(stretch.at), -1, np.int64), np.zeros(len(stretch.at), np.int64)
     is_handed = stretch.kinds == Kind.HANDED
-    is_end = stretch.kinds == Kind.HAND_OVER  # messages of one end at the next HAND_OVER or frame
+    # The messages of a HAND_OVER end at the next HAND_OVER, or with the frame.
+    is_end = stretch.kinds == Kind.HAND_OVER
     is_end[1:] |= stretch.frame[1:] != stretch.frame[:-1]
     ends = np.append(np.flatnonzero(is_end), len(stretch.at))
     for row, control in controls_of(stretch, Kind.HAND_OVER):

@@ -123,7 +123,7 @@ def read_part(plan: LogPlan, part: LogPart) -> Iterator[LogRows]:
 
 
 class PlannedReader(DataSourceReader):
-    """Reads the log that the driver planned; `batch` builds Arrow columns from rows."""
+    """Reader of the log that the driver planned; `batch` builds Arrow columns from rows."""
 
     def __init__(
         self,

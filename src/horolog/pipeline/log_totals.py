@@ -1,4 +1,4 @@
-"""Sum up the log by numpy where its records are read; Spark only adds the sums of the segments.
+"""Sums over the log, made by numpy where records are read; Spark only adds those of segments.
 
 ==============  =====  ===============  ======================  ====================================
 metric          topic  hour             a, b                    n; top
@@ -115,7 +115,7 @@ class Totals:
             Kind.OFFLOAD: None,
             Kind.HALF: None,
             Kind.HALF_CHECK: None,
-            Kind.HALF_END: None,  # committed messages follow it, as ordinary messages
+            Kind.HALF_END: None,  # committed messages follow a HALF_END as ordinary messages
             Kind.SCHEDULE: None,
         }
         assert self._by_kind.keys() == CONTROL_KINDS
@@ -239,7 +239,7 @@ def _whole(control: Control) -> Any:
 
 
 class TotalsReader(DataSourceReader):
-    """Reads one batch of sums a partition."""
+    """Reader of the sums, one batch a partition."""
 
     def __init__(self, plan: LogPlan, window: Window) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Walk the frames of a mapped segment: where every record begins, in stretches for numpy.
+"""Walk over the frames of a mapped segment: where every record begins, in stretches for numpy.
 
 A log of single sends has a frame for each message, so only check sums are computed frame by frame:
 the offsets of many frames are gathered, and the content of records is read as columns of the mapped

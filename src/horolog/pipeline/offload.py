@@ -1,4 +1,4 @@
-"""Offload: move messages due far ahead from the broker's disk to Parquet files of a Delta table.
+"""Offload of messages due far ahead, from the broker's disk to Parquet files of a Delta table.
 
     begin (the broker freezes)  →  Spark writes a file for each unit of hours
     →  Delta commit (app, offload id)  →  the rows of the table are summed up

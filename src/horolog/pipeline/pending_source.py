@@ -86,7 +86,7 @@ class FilePart(InputPartition):
 
 
 class PendingReader(DataSourceReader):
-    """Reads the rows of the files."""
+    """Reader of rows of the files."""
 
     def __init__(
         self, root: str, parts: list[PendingPart], schema: StructType, window: Window
@@ -147,7 +147,7 @@ class PendingSource(DataSource):
 
 
 class LoadReader(DataSourceReader):
-    """Counts pending messages by topic and second, in files and in the log after the checkpoint."""
+    """Reader of counts by topic and second, from files and from the log after the checkpoint."""
 
     def __init__(
         self,

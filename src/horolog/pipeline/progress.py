@@ -1,4 +1,4 @@
-"""How a job reports its current stage."""
+"""Reports of a job's current stage."""
 
 from __future__ import annotations
 

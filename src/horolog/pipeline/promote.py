@@ -1,4 +1,4 @@
-"""Promotion: move an hour that comes near from the lake to the broker, exactly once.
+"""Promotion of hours that come near, from the lake to the broker, exactly once.
 
 For every offload and topic, hours are promoted one after another as adopted runs, each hour as the
 transaction (`promote:<offload id>:<topic>`, hour).  The broker takes exactly as many rows as wait
@@ -108,7 +108,7 @@ def promote_hour(broker: str, uri: str, hour: TierHour, timeout_ms: int = TIMEOU
 
 
 class _Recalled(HorologError):
-    """The table's rows, without the recalled ones, differ from those that wait.
+    """Error: the table's rows, without the recalled ones, differ from the rows that wait.
 
     Perhaps messages were recalled meanwhile.
     """

@@ -1,4 +1,4 @@
-"""Rebuild a data directory from its commit log, in parallel.
+"""Rebuild of a data directory from its commit log, in parallel.
 
     copy the log and adopted runs · write consume queues, hours and runs in tasks · write one
     checkpoint that names all of them

@@ -1,4 +1,4 @@
-"""Adopted runs in a rebuild: copy their files unchanged, and rebuild their states from the log.
+"""Adopted runs in a rebuild: files that are copied, and states rebuilt from the log.
 
 A task copies a file and lets the broker's own `AdoptedRun` settle its rows as the log says: first
 recalled and moved rows, then, for each offload, the cut, then handed-over rows.  A file that does

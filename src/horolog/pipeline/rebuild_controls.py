@@ -46,7 +46,7 @@ _Row = tuple[int, int, int, int, int, int, int, bytes]
 
 
 class ControlReader(DataSourceReader):
-    """Reads control records of some kinds.
+    """Reader of control records of some kinds.
 
     Group, topic and queue are 0 except for GRANT, ACK and OFFSETS.  An OFFSETS record is a row for
     each of its queues.

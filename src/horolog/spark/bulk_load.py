@@ -1,4 +1,4 @@
-"""Bulk load: schedule a DataFrame of any size, in sorted runs that the broker adopts at once.
+"""Bulk load of a DataFrame as scheduled messages, in sorted runs that the broker adopts at once.
 
     from horolog.spark import bulk_load, make_session
     df = make_session("campaign").read.parquet("campaign.parquet")

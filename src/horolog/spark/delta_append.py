@@ -1,4 +1,4 @@
-"""Append micro-batches to a Delta table exactly once, by (query, batch), without a jar.
+"""Exactly-once appends of micro-batches to a Delta table, by (query, batch), without a jar.
 
     append = DeltaAppend("/tables/delivered")
     stream.writeStream.foreachBatch(append).option("checkpointLocation", …).start()
@@ -40,7 +40,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 
 class Unpack(Protocol):
-    """Makes batches of `schema` from the batches that Spark passes to a task; sent to the tasks."""
+    """A function that turns batches of Spark into batches of `schema`; sent to the tasks."""
 
     schema: pa.Schema
 
@@ -155,7 +155,7 @@ def _query_id(frame: DataFrame) -> str:
 
 
 class _Writer:
-    """What a task does: write all its batches to one file."""
+    """The function of a task, which writes all its batches to one file."""
 
     def __init__(self, place: SharedPlace, unpack: Unpack | None) -> None:
         self._place = place
@@ -173,7 +173,7 @@ class _Writer:
             if not batch.num_rows:
                 continue
             if writer is None:
-                # Ids and bodies differ in every row: a dictionary of them would be a waste.
+                # Ids and bodies differ in every row: a dictionary of such columns would be a waste.
                 few = [name for name in batch.schema.names if name in _REPEATING]
                 writer = pq.ParquetWriter(
                     path, batch.schema, compression="zstd", use_dictionary=few or False

@@ -81,7 +81,7 @@ def piece_rows(
 
 
 class DueMessages:
-    """Reads the messages of pieces in a task: for `mapInArrow`, or as `unpack` of `DeltaAppend`.
+    """Function from pieces to messages in a task: for `mapInArrow`, or `unpack` of `DeltaAppend`.
 
     columns  of the messages: all of them, or those of a schema such as "deliver_at timestamp, body
              binary" (Spark parses the text, so a session must exist)

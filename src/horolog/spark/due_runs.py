@@ -28,7 +28,7 @@ from horolog.storage.disk import Disk
 SUFFIX = ".run"
 UNFINISHED_S = 300.0
 _CHUNK_ROWS = 16_384
-TASK_ROWS_MIN = 20_000  # fewer are not worth a task
+TASK_ROWS_MIN = 20_000  # fewer rows are not worth a task
 
 
 class Piece(NamedTuple):
@@ -109,7 +109,7 @@ class SortedFiles:
         if due_before(end_ms) <= limit:
             return end_ms
         low = min(self.due_of(name, piece.first) for name, piece in begins.items()) + 1
-        high = end_ms  # low is always taken
+        high = end_ms  # `low` is a possible result, even above the limit
         while low < high:
             middle = (low + high + 1) // 2
             if due_before(middle) <= limit:
@@ -156,7 +156,7 @@ class RunDirectory(SortedFiles):
                 foot = os.pread(file.fileno(), 8, max(0, size - 8))
                 idle_s = time.time() - os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
-            return True  # gone again
+            return True  # the file was removed meanwhile
         return foot[:4] != END_MAGIC and idle_s < UNFINISHED_S
 
     def files(self) -> dict[str, Span]:

@@ -1,4 +1,4 @@
-"""Explain in one sentence a failure of Spark, Arrow, Delta, the disk or a silent broker."""
+"""Failures of Spark, Arrow, Delta, the disk or a silent broker, explained in one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find a Java that Spark can use, or say in one sentence that there is none."""
+"""Search for a Java that Spark can use, with one sentence when there is none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError
 
-JAVA_MIN = 17  # Spark 4 needs it
+JAVA_MIN = 17  # the minimum of Spark 4
 _PLACES = (
     "/usr/lib/jvm/*",
     "/usr/java/*",

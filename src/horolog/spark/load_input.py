@@ -1,4 +1,4 @@
-"""Select the columns of the sink from files or a table, by SQL expressions of the user."""
+"""The columns of the sink, selected from files or a table by SQL expressions of the user."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ REJECTED_MAX = 1_000_000  # refused rows that the driver takes from one task; mo
 
 
 class Loaded(NamedTuple):
-    """What the tasks of a load have staged and refused."""
+    """Files that the tasks of a load have staged, and rows that they refused."""
 
     files: list[StagedRun]
     rejected: pa.Table  # the refused rows, and the column `reason`

@@ -1,4 +1,4 @@
-"""Cut rows into slices before they are shuffled: from a histogram, without a sampling pass.
+"""The slices into which rows are cut before the shuffle, planned without a sampling pass.
 
 A slice becomes one sorted run.  Hours with few rows share a slice; an hour with many rows has
 slices of its own, cut between minutes; a minute with too many rows (half of an hour due in one
@@ -84,7 +84,7 @@ def plan_slices(minutes: Ints, counts: Ints, wanted: int) -> LoadPlan:
 
 
 class _Packer:
-    """Assigns slice indices, and fills the open slice."""
+    """The state of slicing: the indices given so far, and the open slice."""
 
     def __init__(self, wanted: int) -> None:
         self.slices = 0  # closed slices

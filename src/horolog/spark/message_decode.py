@@ -1,4 +1,4 @@
-"""Decode records of visible messages into Arrow columns.
+"""Decoder of visible message records into Arrow columns.
 
 Fixed fields are read with numpy, and each variable part with one join.
 """

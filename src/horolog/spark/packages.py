@@ -1,4 +1,4 @@
-"""Check that the packages of the extra `spark` are installed and new enough.
+"""Checks that the packages of the extra `spark` are installed and new enough.
 
 A missing or old package is named in one sentence.
 """

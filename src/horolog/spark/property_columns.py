@@ -1,4 +1,4 @@
-"""Decode the stored properties of many messages into Arrow columns, in bulk.
+"""Decoder of the stored properties of many messages into Arrow columns, in bulk.
 
 A row is `key 0x01 value 0x02` repeated.  No key and no value contains a separator, so one string
 array without the separators holds keys at even places and values at odd places, without a Python
@@ -130,7 +130,7 @@ def uniform_of(content: bytes, ends: npt.NDArray[np.int64]) -> Uniform | None:
 
 
 class PropertyColumns:
-    """Builds columns from the pairs."""
+    """Columns of the messages, built from the pairs."""
 
     def __init__(self, pairs: Pairs) -> None:
         self._pairs = pairs

@@ -1,4 +1,4 @@
-"""Find the rows of an Arrow table that may not become messages, with the reason a send would give.
+"""Check for rows of an Arrow table that may not become messages, with the reason a send would give.
 
 A quick check of whole columns finds the rows that might be refused; each of these rows then goes
 through `encode`, as a message that is sent does, and the refusal is the reason.  So the quick check

@@ -1,4 +1,4 @@
-"""Fingerprint the rows of a job by a count and a sum, so that two runs of a job can be compared.
+"""Fingerprint of the rows of a job, a count and a sum, by which two runs of a job are compared.
 
 The sum depends only on the content of the messages: not on the order of rows, on how they are
 divided among tasks, on a task that runs twice, on the type of a column (text or bytes, timestamp or
@@ -69,7 +69,7 @@ def totalled(parts: Iterable[RowSum]) -> RowSum:
 
 
 class SumOfRows:
-    """Reduces rows to one row with their sum, in a task: for `mapInArrow`."""
+    """Function from rows to one row with their sum, in a task: for `mapInArrow`."""
 
     schema = "rows long, sum long"
 

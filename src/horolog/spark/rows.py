@@ -1,4 +1,4 @@
-"""Encode columns as records: for many rows at once, the bytes that a send makes for one.
+"""Encoder from columns to records: for many rows at once, the bytes that a send makes for one.
 
 A record is a fixed head of 120 bytes (32 for the log, 88 of the stored layout), the body, the
 topic, and the properties.  The heads are numpy rows, the properties are joined by Arrow.  Only the

@@ -1,4 +1,4 @@
-"""Make a SparkSession that logs little and stays on this machine unless asked.
+"""A SparkSession that logs little and stays on this machine unless asked.
 
 A missing Java, package or master is named in one sentence.
 """

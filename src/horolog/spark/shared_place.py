@@ -1,4 +1,4 @@
-"""Prove that driver and executors see the same directory: one writes a token, the others read it.
+"""Proof that driver and executors see one directory: one writes a token, the others read it.
 
 A file that a task writes on a local disk looks written: the query ends well, its checkpoint moves
 on, and the rows are on a machine where they are not looked for.  So before one process writes what

@@ -1,4 +1,4 @@
-"""Read CSV and JSON files of lines: a malformed line becomes a row with only the text of the line.
+"""CSV and JSON files of lines, read so that a malformed line becomes a row with only its text.
 
 Spark by itself ends the whole read at the first such line, or, in CSV, fills up a row that has too
 few values and cuts a row that has too many; and where not all columns are asked for, Spark does not

@@ -1,4 +1,4 @@
-"""Read a topic through the broker's admin API, without a shared disk."""
+"""A topic read through the broker's admin API, without a shared disk."""
 
 from __future__ import annotations
 

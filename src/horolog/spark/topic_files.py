@@ -197,8 +197,7 @@ class TopicFiles:
             return Tail(length, nothing, nothing)
         columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
         numbers, positions, sizes = columns
-        # Frames are in the order of the log, and so are the offsets of a queue; damaged messages
-        # are missing.
+        # Frames are in log order, and so are the offsets of a queue; damaged messages are missing.
         steps = np.diff(numbers, prepend=length - 1)
         if bool((steps < 1).any()) or (not self._lossy and bool((steps > 1).any())):
             raise HorologError(

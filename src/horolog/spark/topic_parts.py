@@ -1,4 +1,4 @@
-"""Read a stretch of a queue from the files of a data directory, in one task.
+"""A stretch of a queue, read by one task from the files of a data directory.
 
 A message is returned only from a frame that verifies.  A message that cannot be read is a hole: it
 is refused with its offset, or passed over and logged on the worker's stderr, as `failOnDataLoss`

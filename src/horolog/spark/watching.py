@@ -1,4 +1,4 @@
-"""Show the progress of a Spark job: a bar on a terminal, elsewhere a line every few seconds."""
+"""The progress of a Spark job: a bar on a terminal, elsewhere a line every few seconds."""
 
 from __future__ import annotations
 

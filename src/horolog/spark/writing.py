@@ -91,7 +91,7 @@ def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) ->
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes all rows of a DataFrame as one transaction (job id, 0)."""
+    """Writer of all rows of a DataFrame, as one transaction (job id, 0)."""
 
     def __init__(self, options: SinkOptions, transaction: Transaction) -> None:
         self._options = options
@@ -120,7 +120,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes each micro-batch as one transaction (query id, batch id)."""
+    """Writer of micro-batches, each as one transaction (query id, batch id)."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Verify a data directory offline: every check sum and every cross-reference, with bounded memory.
+"""Offline verification of a data directory: every check sum and cross-reference, in bounded memory.
 
 directory, findings, met    verify a whole directory, in order; collect findings; report problems
                             that the broker knew already

@@ -1,4 +1,4 @@
-"""Verify adopted runs: of the messages of an ADOPT, the log settles just those that do not wait.
+"""Check of adopted runs: the log settles just the messages of an ADOPT that do not wait.
 
 The balance of hours cannot include them, since the log does not say when each is due.  So the
 settled rows are kept for each file, as a count and a sum of hashes of their row indices.
@@ -42,7 +42,7 @@ def sum_of(rows: npt.NDArray[np.int64]) -> int:
 
 
 class AdoptionCheck:
-    """Follows the log; adoptions before the beginning of the log cannot be compared."""
+    """Check of adopted runs along the log; an ADOPT before the log's beginning is not compared."""
 
     def __init__(self) -> None:
         self._adopted: dict[int, list[_File]] = {}  # by log position

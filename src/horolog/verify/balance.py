@@ -1,4 +1,4 @@
-"""Check, in bounded memory, that the files hold exactly the messages that the log leaves pending.
+"""Check, in bounded memory, that files hold exactly the messages that the log leaves pending.
 
 For every hour the log gives the messages that were scheduled, and those that were handed over or
 recalled; the files of hours, far buffers and runs give those that wait.  Scheduled − settled =

@@ -1,4 +1,4 @@
-"""Verify checkpoints: they are intact, of this log, and the files that they name exist."""
+"""Check of checkpoints: they are intact, of this log, and the files that they name exist."""
 
 from __future__ import annotations
 

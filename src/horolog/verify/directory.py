@@ -1,4 +1,4 @@
-"""Verify a whole data directory.
+"""Verification of a whole data directory.
 
     meta → checkpoints → log and queues → hours, far buffers, runs → balance of pending messages
 
@@ -350,7 +350,8 @@ class _Verification:
             return
         for hour, missing in self._balance.faults():
             if self._lake.has_taken(hour):
-                continue  # the log does not name messages in the lake; back, they have new origins
+                # The log does not name what went to the lake, and what came back has other origins.
+                continue
             what = f"{missing} messages are missing" if missing > 0 else f"{-missing} are too many"
             if not missing:
                 what = "the messages that wait are not those that the log has left"

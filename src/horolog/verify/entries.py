@@ -1,4 +1,4 @@
-"""Verify entries of a delay index with their records: sums, CRCs, and equality with the log.
+"""Check of delay index entries with their records: sums, CRCs, and equality with the log.
 
 Hours, far buffers and runs share these checks: an index of ENTRY rows, and a file that holds their
 records.
@@ -58,7 +58,7 @@ def batches(reading: Reading, index: Source, at: int, count: int) -> Iterator[Ba
 
 
 class RecordsCheck:
-    """Checks the records of one index, one batch after another.
+    """Check of the records of one index, one batch after another.
 
     records    the file that holds the records
     at         byte at which the first record begins

@@ -1,4 +1,4 @@
-"""Verify the far buffers and runs that a checkpoint names."""
+"""Check of the far buffers and runs that a checkpoint names."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def check_run(
 
 
 class _StateCounts:
-    """Counts the rows of a run by its state, and compares them with checkpoint and state."""
+    """Counts of a run's rows by state, to compare with its checkpoint and state."""
 
     def __init__(self, row: dict[str, Any], state: RunState | None) -> None:
         self._row = row

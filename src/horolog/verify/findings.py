@@ -1,4 +1,4 @@
-"""What a verification finds."""
+"""Findings and notes of a verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verify the commit log frame by frame, from its first segment to its end.
+"""Check of the commit log frame by frame, from its first segment to its end.
 
 After a bad frame the next intact header is sought, so one flipped byte hides one frame: a *hole*,
 of which the positions are known, but not the content.  Only the end of the log decides whether a

@@ -1,4 +1,4 @@
-"""Where the log cannot be read: stretches of log positions.
+"""Holes of the log: stretches of log positions that cannot be read.
 
 The content of a hole is not known, so a file that points into a hole is not wrong: a flipped bit of
 the log is one finding, and not another one for every unit and row that has lost its message.

@@ -1,4 +1,4 @@
-"""Verify the files of one hour: entries and records, chains of seconds, state, key runs."""
+"""Check of the files of one hour: entries and records, chains of seconds, state, key runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_state(reading: Reading, directory: str, row: dict[str, Any]) -> HourSta
 
 
 class HourCheck:
-    """Verifies one hour as the newest checkpoint names it."""
+    """Check of one hour as the newest checkpoint names it."""
 
     def __init__(
         self, reading: Reading, directory: str, row: dict[str, Any], state: HourState

@@ -1,4 +1,4 @@
-"""Verify the log key index: rows, chains, heads, and that it has the keys of exactly all messages.
+"""Check of the log key index: rows, chains, heads, and the keys of exactly all messages.
 
 Rows are in the order of the log, as in the consume queues, so the index is read once, front to
 back, beside the log.
@@ -43,7 +43,7 @@ class _Rows(NamedTuple):
 
 
 class KeyIndexCheck:
-    """Compares the index with the log, frame by frame.
+    """Comparison of the index with the log, frame by frame.
 
     captured  the index as the newest checkpoint describes it
     start     where the log begins: rows of earlier messages cannot be compared

@@ -1,4 +1,4 @@
-"""Verify what a checkpoint states of the lake: its state file, and the hours it has taken."""
+"""Check of a checkpoint's state of the lake: its file, and the hours that the lake has taken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horolog.verify.reading import Reading
 
 
 class LakeCheck:
-    """Checks the registry's `lake` and its state file."""
+    """Check of the registry's `lake` and its state file."""
 
     def __init__(self, registry: dict[str, Any]) -> None:
         self._registry = registry

@@ -1,4 +1,4 @@
-"""Report damage that the broker has met: `verify` is not clean while `/healthz` is red.
+"""Damage that the broker has met: `verify` is not clean while `/healthz` is red.
 
 A directory that a start has set aside, with lost messages, is a finding until it is removed.  The
 problems that the newest checkpoint lists are notes when there are findings, which are usually about

@@ -1,4 +1,4 @@
-"""Verify consume queues: every unit points to the message with its topic, queue and offset.
+"""Check of consume queues: every unit points to the message with its topic, queue and offset.
 
 The log gives the order: its messages come in the order of their queue offsets, so each queue's
 files are read once, front to back.  Units without a message in the log are found at the end.
@@ -31,7 +31,7 @@ class _Window(NamedTuple):
 
 
 class QueueCheck:
-    """Compares queues with the log, frame by frame.
+    """Comparison of queues with the log, frame by frame.
 
     lengths  (topic, queue) → units that the newest checkpoint names; later units are not checked
     firsts   (topic, queue) → first offset whose message the log still has; earlier units are not

@@ -1,4 +1,4 @@
-"""How a verification reads: in pieces, never a whole file, with a report of its progress."""
+"""Reads of a verification: in pieces, never a whole file, with a report of the progress."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Source:
 
 
 class LogBytes:
-    """Reads records of the commit log by position; bytes in `holes` are not what was written."""
+    """Records of the commit log by position; bytes in `holes` are not what was written."""
 
     def __init__(
         self, reading: Reading, place: str, segment_bytes: int, holes: Holes | None = None

@@ -1,4 +1,4 @@
-"""Verify the records of one frame: envelopes, content, and the routing of messages."""
+"""Check of the records of one frame: envelopes, content, and the routing of messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _Frame:
 
 
 class RecordCheck:
-    """Checks the records of one frame after another.
+    """Check of the records of frames, one frame after another.
 
     names   topic id → name; topics that the log creates are added
     report  called with a log position and what is wrong there

@@ -1,4 +1,4 @@
-"""Verify one run file from front to back: every byte is compared with what it must be."""
+"""Check of one run file from front to back: every byte is compared with what it must be."""
 
 from __future__ import annotations
 
