@@ -64,7 +64,8 @@ class AuditResult:
     log_end: int
     horizon_ms: int
     late_ms: int
-    totals: Any  # topic, scheduled, adopted, handed_over, recalled, moved, visible_at_once
+    # topic, scheduled, adopted, handed_over, recalled, moved, expired, visible_at_once, early
+    totals: Any
     lateness: Any  # topic, hour_ms, hand_overs, p50_ms, p95_ms, p99_ms, max_ms
     funnel: Any  # group, topic, attempt, messages; attempt 0: acknowledged
     findings: Any  # the first FINDINGS_KEPT

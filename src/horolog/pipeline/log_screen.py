@@ -107,7 +107,7 @@ def parts_for(plan: LogPlan) -> int:
 
 
 class ScreenReader(DataSourceReader):
-    """Reader of a row a part, with the columns of SCREEN_SCHEMA, for each PART_ROWS rows read."""
+    """Reader of SCREEN_SCHEMA: one row a part for every PART_ROWS rows of the log."""
 
     def __init__(self, plan: LogPlan, window: Window, *, horizon_ms: int, late_ms: int) -> None:
         self._plan = plan

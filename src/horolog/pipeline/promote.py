@@ -57,7 +57,7 @@ def promote_due(
 ) -> Promoted:
     """Promote all hours that begin within `ahead_ms`, by the broker's clock.
 
-    Safe to repeat and to run twice at once.
+    Safe to repeat, and to run twice.
     """
     admin = AdminClient(broker)
     to_ms = int(admin.get("/v1/clock")["wall_ms"]) + ahead_ms

@@ -138,7 +138,7 @@ def write_file(storage: Disk, name: str, content: bytes) -> None:
 def groups_of(
     batches: Batches, by: list[str], rest: list[str]
 ) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """Yield (values of the columns `by`, columns `rest`); a group may come in several pieces."""
+    """Yield (values of `by`, columns `rest`) of sorted batches; a group may come in pieces."""
     for batch in batches:
         keys = columns_of(batch, *by)
         columns = columns_of(batch, *rest)

@@ -102,7 +102,7 @@ class LakeTable(SortedFiles):
 def read_lake_piece(path: str, piece: Piece, *, lossy: bool) -> Iterator[DueRows]:
     """Yield the rows of a piece, one row group at a time.
 
-    Bodies are compared with their CRCs whatever `lossy` says.
+    Bodies are compared with their CRCs when they are read, whatever `lossy` says.
     """
     del lossy
     with pq.ParquetFile(Path(path, piece.name)) as file:

@@ -222,7 +222,7 @@ def _intact(run: Run, entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def _records(run: Run, entries: npt.NDArray[Any]) -> Iterable[bytes | memoryview]:
-    """Return the records of the rows, without a copy where neighbours are stored side by side."""
+    """Return the records of the rows; rows stored side by side are read as one stretch."""
     at = entries["position"].astype(np.int64)
     ends = at + entries["size"]
     if not len(at) or bool((at[1:] != ends[:-1]).any()):

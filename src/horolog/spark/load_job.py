@@ -1,4 +1,4 @@
-"""The Spark half of a bulk load: histogram, slices, shuffle, and a task that stages each slice."""
+"""The Spark half of a bulk load: histogram, slices, shuffle, and tasks that stage sorted runs."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceS
 
 @dataclass
 class TopicPart(InputPartition):
-    """Queue offsets [first, stop) of a queue for one task; `files`: their place on a disk."""
+    """Offsets [first, stop) of a queue for one task; `files`: their place on a shared disk."""
 
     queue: int
     first: int

@@ -5,8 +5,7 @@ on, and the rows are on a machine where they are not looked for.  So before one 
 another reads, both directions are proved with a random token:
 
     place.check()    in a task, before it writes: the driver's token is there
-    check_written()  on the driver, before it commits: the files that tasks report are there, as
-                     large
+    check_written()  on the driver, before it commits: files that tasks report are there in full
     prove_shared()   before a job whose files Spark itself writes: both ways, on every executor
 """
 

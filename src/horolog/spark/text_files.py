@@ -65,7 +65,10 @@ def read_lines(
 def _check_headers(
     reader: Callable[[Mapping[str, str]], DataFrameReader], found: DataFrame, files: Sequence[str]
 ) -> None:
-    """Refuse files whose columns differ from the first one's: Spark reads values by place."""
+    """Refuse files whose columns, or their order, differ from the first one's.
+
+    Spark assigns values to columns by place alone.
+    """
     inputs = found.inputFiles()
     if len(inputs) < 2:
         return
