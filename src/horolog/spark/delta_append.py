@@ -190,7 +190,7 @@ class _Writer:
 
 
 def _sync(path: str) -> None:
-    """Sync a file and its directory: the Delta log must name only files that survive a power cut."""
+    """Sync a file and its directory: the Delta log must name only files that survive a crash."""
     with open(path, "rb") as file:
         os.fsync(file.fileno())
     sync_directory(Path(path).parent)

@@ -96,7 +96,7 @@ def _is_shared(task: Task) -> bool:
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows_per_file: int) -> Iterator[pa.Table]:
-    """Yield tables of at most `rows_per_file` rows, one for each run."""
+    """Yield tables of at most `rows_per_file` rows and about _RUN_BYTES, one for each run."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,7 +1,7 @@
 """Check of adopted runs: the log settles just the messages of an ADOPT that do not wait.
 
-The balance of hours cannot include them, since the log does not say when each is due.  So the
-settled rows are kept for each file, as a count and a sum of hashes of their row indices.
+The balance of hours cannot include adopted messages, since the log does not say when each is due.
+So the settled rows are kept for each file, as a count and a sum of hashes of their row indices.
 """
 
 from __future__ import annotations

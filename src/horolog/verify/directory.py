@@ -111,7 +111,7 @@ def lock_directory(directory: Path, *, without_meta: bool = False) -> DirectoryL
 def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
     """Return (log id, segment bytes) of a data directory.
 
-    Errors: NOT_FOUND without `meta`, VERSION_UNSUPPORTED, DAMAGED if `meta` cannot be read.
+    Errors, which end a verification: NOT_FOUND without `meta`, VERSION_UNSUPPORTED, DAMAGED.
     """
     try:
         meta = parse_meta(read_file(storage, "meta"))
