@@ -1,25 +1,28 @@
-"""The core: one step at a time, told the time, returning effects.
+"""The pure core of the broker: it decides one step at a time, takes the time as an argument, and
+returns effects.
 
-    broker, effects                 the step, and what it asks for
-    decisions, deciding             which part decides which command
-    waits, under_way                who waits for whom
-    shard, applied                  the state of a shard; what a frame changes of it when it is committed
-    filing_pace                     how long what is committed waits to be filed with more
-    relations, problems             what must hold between its parts; what is wrong
-    settings                        what the core knows of the configuration
-    topics, topic_changes, groups   what clients name
-    hand_over                       what is due is appended once more, with its queue offset
-    late_messages                   what is too late for that ends
-    queries                         questions that change nothing
-    counters                        what was done since the start, for metrics
-    columns, key_columns            many records of a frame at once
-    queue_units                     units of consume queues, and the codes of several tags
-    send                            take messages in
-    consume                         give them out, by lease or by offset, and note what is consumed
-    recall                          find a message, cancel it or move it
+    broker, effects                 one step of a shard, and the effects that it returns
+    decisions, deciding             map each kind of command to the handler that decides it
+    waits, under_way                what each command has to wait for, and whether that is over
+    shard, applied                  the state of a shard, and the change a committed frame makes
+    filing_pace                     how long committed messages wait to be filed together
+    relations, problems             invariants between parts of a shard; the list of problems
+    settings                        the settings that the core needs to know
+    topics, topic_changes, groups   topics and consumer groups, and how commands change them
+    hand_over                       append due messages once more, with their queue offsets
+    late_messages                   drop or dead-letter messages that are too late to be handed over
+    queries                         answer questions that change nothing
+    counters                        what a shard has done since its start, for metrics
+    columns, key_columns            read and patch many records of a frame at once
+    queue_units                     units of consume queues; tags codes of several tags
+    send                            accept messages: sends, retries, dead letters
+    consume                         give messages out by lease or by offset; record progress
+    recall                          find, cancel or reschedule messages
     schedule                        plan the firings of recurring schedules
-    adopt                           take over whole transactions that somebody else has written
-    life                            open, replay, repair, checkpoint, retain, and keep space
+    adopt                           adopt files that another program has written
+    transactions                    half messages, and how their transactions end
+    life                            opening, replay, repair, checkpoints, retention and disk space
 
-Pure: time, disk and answers are arguments and results (`broker.step`); the loop of `server` performs them.
+Time, disk content and the outcome of background jobs are arguments, and everything to be done is a
+result (`broker.step`); the loop in `server` performs it.
 """

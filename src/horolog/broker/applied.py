@@ -1,4 +1,6 @@
-"""What frames change when they are committed: appended, and waiting to be applied."""
+"""The changes that frames make when they are committed, and the queue of frames that are not
+applied yet.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,25 @@ from horolog.delay.tier import Step
 
 
 class Settled(NamedTuple):
-    """Scheduled messages, by reference, that a frame hands over, recalls or moves."""
+    """Scheduled messages, by reference, that a frame hands over, recalls, expires or moves."""
 
     refs: npt.NDArray[np.int64]
     state: EntryState
-    lanes: npt.NDArray[Any]  # of each, 0 for none
+    lanes: npt.NDArray[Any]  # delay level of each message, 0 for none
 
 
 class Applied(NamedTuple):
-    """What a frame changes when it is committed; made as it is appended, or by a replay, and given to `Shard.apply`.
+    """The change that a committed frame makes; built when the frame is appended or replayed, for
+    `Shard.apply`.
 
     end      log position after the frame
-    units    of messages that become visible: topic, queue id, UNIT rows in the order of their queue offsets
-    unfiled  scheduled messages, which the delay store is to file
-    settled  scheduled messages that were filed before, and wait no longer
+    units    messages that become visible: topic, queue id, UNIT rows in the order of their queue
+             offsets
+    unfiled  scheduled messages that the delay store has to file
+    settled  scheduled messages that were filed before and are no longer pending
     keyed    rows of the key index
     adopted  files that become part of the far store
-    step     of the tier
+    step     a step of the tier
     """
 
     end: int
@@ -46,35 +50,37 @@ class Applied(NamedTuple):
 
     @property
     def asks_what_waits(self) -> bool:
-        """Whether all that was committed before has to be filed first; what is handed over was filed long ago."""
+        """Whether messages gathered before must be filed first; messages handed over were filed
+        long ago.
+        """
         if self.adopted is not None or self.step is not None:
             return True
         return any(settled.state is not EntryState.HANDED_OVER for settled in self.settled)
 
     @property
     def moves_tier(self) -> bool:
-        """Whether it changes what the tier has."""
+        """Whether the change alters which messages the tier holds."""
         if self.step is not None:
             return True
         return self.adopted is not None and self.adopted.promotion is not None
 
 
 class Uncommitted(deque[Applied]):
-    """What frames that are appended and not applied will change, in log order."""
+    """Changes of frames that are appended and not applied, in log order."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tier_steps = 0  # of them that change what the tier has; every recall asks
+        self.tier_steps = 0  # changes with `moves_tier`; every recall reads the count
         self.adoptions = 0
 
     def append(self, change: Applied) -> None:
-        """A frame is appended."""
+        """Add the change of a frame that was just appended."""
         super().append(change)
         self.tier_steps += change.moves_tier
         self.adoptions += change.adopted is not None
 
     def popleft(self) -> Applied:
-        """The oldest is applied now."""
+        """Remove and return the oldest change, which the caller applies now."""
         change = super().popleft()
         self.tier_steps -= change.moves_tier
         self.adoptions -= change.adopted is not None

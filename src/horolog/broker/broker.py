@@ -1,15 +1,18 @@
-"""The core of a shard: `step` takes what has come, the time, and how far the log is committed.
+"""The core of a shard: `step` takes the new commands, the time and the commit position, and returns
+effects.
 
-Deterministic: the same state, inputs and times give the same effects.  One step, in this order:
+Deterministic: the same state, inputs and times give the same effects.  One step does, in this
+order:
 
-1. frames that are committed are applied: their messages become visible, scheduled ones are filed;
-2. parked polls are served, leases of living clients renewed;
-3. commands are decided, in the order they came;
-4. appended to the log are pieces of bulk recalls, the control records, the messages of the turn (ends of transactions,
-   adoptions, dead letters, sends), then what is due, and firings of recurring schedules;
-5. a mark, or the start of a checkpoint, if it is time.
+1. apply frames that are committed: their messages become visible, scheduled ones are filed;
+2. serve parked polls, and renew leases of living clients;
+3. decide commands, in the order in which they arrived;
+4. append pieces of bulk recalls, the control records, the messages of the turn (ends of
+   transactions, adoptions, dead letters, sends), then due messages and the firings of recurring
+   schedules;
+5. append a mark, or start a checkpoint, if it is time.
 
-Everything answered waits for the commit position but leases and empty polls
+Every reply waits for the commit position, except those to leases and empty polls
 (docs/decisions/0004-replies-wait-but-polls-do-not.md).
 """
 
@@ -45,7 +48,8 @@ from horolog.protocol.commands import (
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, Pull
 
 __all__ = ["Broker", "Input"]
-# They add scheduled messages, or have to do with visible ones only.
+# Commands that add scheduled messages or concern visible ones only, and so read no pending
+# messages.
 _ASK_NOT_WHAT_WAITS = frozenset(
     (
         SendMessages,
@@ -62,15 +66,16 @@ _ASK_NOT_WHAT_WAITS = frozenset(
 
 
 class Broker:
-    """One shard's core.  Made by `broker.life.opening`.
+    """The core of one shard, built by `broker.life.opening`.
 
-    is_ending  the process stops: nothing is appended that nobody asks for, so that a checkpoint can cover all of the log
+    is_ending  the process is stopping: the core appends nothing unasked, so that a checkpoint can
+               cover the whole log
     """
 
     def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
         self.shard = shard
         self.is_ending = False
-        shard.counters.begin(shard.topics.by_id)  # what a replay has counted is forgotten
+        shard.counters.begin(shard.topics.by_id)  # forget what a replay has counted
         self.disk = DiskPressure(shard)
         self.checkpoints = Checkpoints(shard)
         self._decisions = Decisions(shard, self.disk, self.checkpoints, mono_ms)
@@ -79,8 +84,8 @@ class Broker:
         self._filing = FilingPace(shard)
         self._job_done = False
         self._job_failed = False
-        self._job_at = 0  # monotonic ms when it is looked whether there is something to merge
-        self._job_hold = 0  # monotonic ms before which none begins, after one failed
+        self._job_at = 0  # monotonic ms when to check next whether runs have to be made or merged
+        self._job_hold = 0  # monotonic ms before which no job begins, after one has failed
 
     def step(
         self,
@@ -91,14 +96,22 @@ class Broker:
         commit: int,
         durable: int,
     ) -> Effects:
-        """One turn.  `commit` and `durable` are log positions; what they cover becomes visible now."""
+        """Run one turn.
+
+        `commit` and `durable` are log positions; everything below `commit` becomes visible in this
+        turn.
+        """
         now = Now(wall_ms, mono_ms)
         effects = self.begin(inputs, now, commit=commit, durable=durable)
         self.go_on(now, effects)
         return effects
 
     def begin(self, inputs: Sequence[Input], now: Now, *, commit: int, durable: int) -> Effects:
-        """1 to 3 of a turn: prompt answers, and those that waited for this commit position, may go out before the rest."""
+        """Run phases 1 to 3 of a turn.
+
+        The caller may send prompt answers, and replies that waited for this commit position, before
+        phases 4 and 5.
+        """
         effects = Effects()
         self._commit(commit, durable, now, effects, waits=self._may_file_later(inputs))
         self.disk.begin_turn()
@@ -109,7 +122,9 @@ class Broker:
         return effects
 
     def go_on(self, now: Now, effects: Effects) -> None:
-        """4 and 5, of the turn that has begun at this time; adds to its effects."""
+        """Run phases 4 and 5 of the turn that `begin` has begun at this time, and add to its
+        effects.
+        """
         wall_ms, mono_ms = now
         end_before = effects.end
         decisions = self._decisions
@@ -141,18 +156,20 @@ class Broker:
         self._tell_problems(effects)
 
     def check_invariants(self) -> None:
-        """Everything that must hold between two steps; AssertionError if something does not."""
+        """Raise AssertionError if an invariant that must hold between two steps is broken."""
         relations.check_shard(self.shard)
         self._decisions.check_invariants()
         self.disk.check_invariants()
         self.checkpoints.check_invariants()
 
     def job_done(self) -> None:
-        """The job of the last `Effects.job` has been carried out."""
+        """Note that the job of the last `Effects.job` has been carried out."""
         self._job_done = True
 
     def job_failed(self) -> None:
-        """The job could not be carried out, for want of space or for damage; another is tried after a while."""
+        """Note that a job failed, for want of space or because of damage; another is tried after a
+        while.
+        """
         self.shard.delay.far.compaction.fail()
         self.shard.close_idle()
         self._job_failed = True
@@ -160,7 +177,11 @@ class Broker:
     # --- 1 commit -------------------------------------------------------------------------------
 
     def _may_file_later(self, inputs: Sequence[Input]) -> bool:
-        """Whether nobody in this turn asks what waits, as in one of sends, whose write brings another turn."""
+        """Return whether filing may wait for a later turn, because no command of this turn reads
+        pending messages.
+
+        A turn of sends is such a turn: the end of its write brings another one.
+        """
         decisions = self._decisions
         if not inputs or self.checkpoints.is_decided or decisions.has_deferred:
             return False
@@ -171,7 +192,7 @@ class Broker:
     def _commit(
         self, commit: int, durable: int, now: Now, effects: Effects, *, waits: bool
     ) -> None:
-        """Apply what is committed; `waits`: scheduled messages may be filed in a later turn."""
+        """Apply committed frames; with `waits`, scheduled messages may be filed in a later turn."""
         shard = self.shard
         shard.log.commit_position = commit
         shard.log.durable_position = durable
@@ -189,11 +210,11 @@ class Broker:
             shard.file_stalled()
 
     def _make_runs(self, now: Now, effects: Effects) -> None:
-        """Take over what a job has made; begin the next one."""
+        """Take over the runs that a finished job has made, and begin the next job."""
         shard = self.shard
         if self._job_done and not self._decisions.waits(TakeRuns()):
             shard.switch_far()
-            # The job is done, and waits for what is in flight
+            # The job is done, but its runs cannot be taken over while messages are in flight.
             self._job_done = shard.delay.far.compaction.job is not None
         if self._job_failed:
             self._job_failed = False
@@ -217,7 +238,9 @@ class Broker:
         effects.prompt += self._decisions.waiting.time_out(now)
 
     def _has_more(self) -> bool:
-        """Whether a turn is wanted at once, for commands and polls that are not done."""
+        """Return whether another turn is needed at once, for commands and polls that are not
+        finished.
+        """
         decisions = self._decisions
         if decisions.wants_turn or decisions.recalls.wants_turn or self.shard.visible:
             return True
@@ -242,7 +265,7 @@ class Broker:
             log.append(b"".join(batch), len(batch), now.wall_ms)
 
     def _append_due(self, now: Now) -> None:
-        """What is due, and the firings of recurring schedules."""
+        """Append due messages and the firings of recurring schedules."""
         if not self._decisions.waits(HandOver()):
             hand_over(self.shard, self._decisions.late, now.wall_ms)
         self._decisions.schedules.planner.work(now)
@@ -256,12 +279,14 @@ class Broker:
         for at in (shard.ready.polls.next_at(), renew_at):
             if at is not None:
                 waits.append(max(0, at - now.mono_ms))
-        if shard.delay.far.compaction.wants_flush:  # a job has failed, and is tried again
+        if shard.delay.far.compaction.wants_flush:  # a job has failed, and has to be tried again
             waits.append(max(0, self._job_hold - now.mono_ms))
         return min(waits) if waits else None
 
     def _due_in(self, wall_ms: int) -> int | None:
-        """Until a message is due, a transaction or a recurring schedule has to be looked at; by the wall clock."""
+        """Return the ms of wall time until a message, transaction or recurring schedule needs a
+        turn.
+        """
         waits = [
             self.shard.wheel.next_due_in(wall_ms),
             self._decisions.schedules.planner.wake_in(wall_ms),

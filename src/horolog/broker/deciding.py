@@ -1,4 +1,6 @@
-"""What decides commands works with: an input, what a handler is, and what it gives when it does not answer."""
+"""Shared types of the command handlers: an input, the handler signature, and the results LATER and
+WAIT.
+"""
 
 from __future__ import annotations
 

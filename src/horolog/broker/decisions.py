@@ -1,9 +1,10 @@
-"""Which part of a shard decides which command: a table of handlers, by the kind of the command.
+"""Map each kind of command to the handler that decides it.
 
-What a command has to wait for is asked before its handler (`broker.waits`); then it is deferred to a later turn.  A
-handler gives the result, which waits for the commit position, or `LATER`: then the command was answered at once
-(`Effects.prompt`), or is answered by a part at the end of the turn; or `WAIT`, if it finds out only then that it has
-to.  What has no handler of its own here is a question, and `broker.queries` answers it.
+Before a handler is called, `broker.waits` says whether its command has to wait; such a command is
+deferred to a later turn.  A handler returns one of three: the result, which waits for the commit
+position; `LATER`, if the command was answered at once (`Effects.prompt`) or is answered at the end
+of the turn; or `WAIT`, if the handler itself finds that the command has to wait.  A command without
+a handler here is a question, and `broker.queries` answers it.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ from horolog.protocol.tier_commands import (
 
 
 class Decisions:
-    """Decides the commands of a turn, in the order they came."""
+    """The parts of a shard that decide commands, and the decision of a turn's commands in order of
+    arrival.
+    """
 
     def __init__(
         self, shard: Shard, disk: DiskPressure, checkpoints: Checkpoints, mono_ms: int
@@ -98,8 +101,8 @@ class Decisions:
         self.transactions = Transactions(shard, disk, self.topics, self._records)
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.adoptions = Adoptions(shard)
-        self._deferred: list[Input] = []  # what has to wait
-        self._are_signalled = True  # all of these wait for what brings a turn when it is over
+        self._deferred: list[Input] = []  # commands that have to wait
+        self._are_signalled = True  # every deferred command waits for an event that brings a turn
         self.recalls = RecallDecisions(shard, disk, self._records, self.waits)
         self.schedules = ScheduleChanges(shard, disk)
         self._under_way = ShardUnderWay(
@@ -151,7 +154,7 @@ class Decisions:
         }
 
     def decide(self, inputs: Sequence[Input], now: Now, effects: Effects) -> None:
-        """Everything that was deferred, then these; a refusal is an answer like any other."""
+        """Decide the deferred commands, then `inputs`; a refusal is a reply like any other."""
         self.pulls.begin_turn()
         deferred = self._deferred.copy()
         self._deferred.clear()
@@ -179,24 +182,26 @@ class Decisions:
         self.offsets.seal()
 
     def waits(self, command: object) -> bool:
-        """Whether it has to wait for something that is not over."""
+        """Return whether the command has to wait for something that is not over."""
         return waits_for(command, self._under_way) is not None
 
     def _waits_for(self, item: Input) -> Wait | None:
-        """What an input has to wait for, if it is not refused before it waits."""
+        """Return what an input has to wait for; raise HorologError if it is refused before it
+        waits.
+        """
         if isinstance(item.command, DeleteTopic):
             self.offsets.seal()
             self.topics.check_may_delete(item.command)
         return waits_for(item.command, self._under_way, item.token)
 
     def take_records(self) -> list[bytes]:
-        """The control records of this turn."""
+        """Return the control records of this turn, and start an empty list."""
         taken = self._records.copy()
         self._records.clear()
         return taken
 
     def check_invariants(self) -> None:
-        """AssertionError if something was decided and would not be appended."""
+        """Raise AssertionError if something was decided but will not be appended."""
         self.receives.renewals.check_invariants()
         self.offsets.check_invariants()
         self.transactions.check_invariants()
@@ -205,12 +210,12 @@ class Decisions:
 
     @property
     def has_deferred(self) -> bool:
-        """Whether something waits to be decided."""
+        """Whether commands are deferred."""
         return bool(self._deferred)
 
     @property
     def wants_turn(self) -> bool:
-        """Whether something that was deferred may be decided in a turn that nothing else brings."""
+        """Whether a deferred command may be decided in a turn that nothing else would bring."""
         log = self._shard.log
         return bool(self._deferred) and not self._are_signalled and log.commit_position == log.end
 
@@ -234,7 +239,7 @@ class Decisions:
         return LATER if self.lease_changes.give_up(item.token, command, now) else Sent([], [], [])
 
     def _redrive(self, item: Input, command: Redrive, now: Now, _: Effects) -> object:
-        """Appended, and answered, later in the turn."""
+        """Queue a re-drive of dead letters, which is appended and answered later in the turn."""
         self.dead_letters.add(item.token, command, now)
         return LATER
 
@@ -307,7 +312,7 @@ class Decisions:
         return adoptions.begin(self._shard, command, now.wall_ms)
 
     def _adopt(self, item: Input, command: Adopt, now: Now, _: Effects) -> object:
-        """Appended, and answered, later in the turn."""
+        """Queue an adoption, which is appended and answered later in the turn."""
         self._disk.check(now.mono_ms, now.wall_ms, adoptions.space_for(command))
         self.adoptions.add(item.token, command)
         return LATER

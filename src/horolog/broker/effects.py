@@ -1,13 +1,16 @@
-"""What one step of the core asks for; the loop performs it in this order.
+"""The effects that one step of the core returns; the loop performs them in this order.
 
 1. `prompt` answers go out at once: they promise nothing that is not committed.
-2. `writes` go to the log, then, by the flush policy, a sync.  Later steps may run meanwhile.
-3. When the commit position has reached `end`, the loop tells the core (`begin(..., commit, durable)`) and then
-   releases `replies`: nothing above the commit position is visible to anybody.
-4. `checkpoint` is carried out in a thread (`broker.life.checkpoint_job.CheckpointJob`), and its end is told.
-   So is `job`, which makes runs of far messages.  `checks` are for the doors, who know which producers are connected.
-5. The next step comes when there is input, after `wake_in_ms`, or after `due_in_ms` of wall time (a loop looks
-   at a system clock more often than that, since it may be stepped).
+2. `writes` go to the log, followed by a sync as the flush policy says.  Later steps may run
+   meanwhile.
+3. When the commit position has reached `end`, the loop passes it to the core (`begin(..., commit,
+   durable)`) and then releases `replies`: nothing above the commit position is visible to any
+   client.
+4. `checkpoint` is carried out in a thread (`broker.life.checkpoint_job.CheckpointJob`), and the
+   loop reports its end. So is `job`, which makes runs of far messages.  `checks` are for the doors,
+   which know the connected producers.
+5. The next step comes when there is input, after `wake_in_ms`, or after `due_in_ms` of wall time (a
+   loop looks at a system clock more often than that, since it may be stepped).
 """
 
 from __future__ import annotations
@@ -32,9 +35,10 @@ class Now(NamedTuple):
 
 @dataclass(slots=True)
 class Reply:
-    """The result of a command (or the HorologError that refuses it) for the token it came with.
+    """The result of a command, or the HorologError that refuses it, with the token of the command.
 
-    waits  for the commit position, though it answers a poll, which others need not
+    waits  the reply answers a poll but has to wait for the commit position, unlike replies to other
+           polls
     """
 
     token: object
@@ -44,21 +48,21 @@ class Reply:
 
 @dataclass(slots=True)
 class Effects:
-    """Everything that one step wants done."""
+    """Everything that one step asks the loop to do."""
 
     writes: list[Write] = field(default_factory=list)
     end: int = 0  # log end after this step
     replies: list[Reply] = field(default_factory=list)
     prompt: list[Reply] = field(default_factory=list)
     checkpoint: CheckpointJob | None = None
-    job: FarJob | None = None  # to be carried out in the background; its end is told
-    wake_in_ms: int | None = None  # by the monotonic clock; None: nothing to wake for
-    due_in_ms: int | None = None  # by the wall clock: a scheduled message; None: nothing waits
-    checks: list[CheckDue] = field(default_factory=list)  # producers that are to be asked
+    job: FarJob | None = None  # to be carried out in the background; the loop reports its end
+    wake_in_ms: int | None = None  # by the monotonic clock; None: no reason to wake
+    due_in_ms: int | None = None  # by the wall clock, until work is due; None: nothing is pending
+    checks: list[CheckDue] = field(default_factory=list)  # whose producers are to be asked
     given_up: list[str] = field(default_factory=list)  # transactions, for the log of the process
     # New problems, and repairs, for the log of the process
     problems: list[str] = field(default_factory=list)
 
     def answer_poll(self, reply: Reply) -> None:
-        """The answer to a poll: at once, unless it has to wait."""
+        """Queue the answer to a poll: prompt, unless it has to wait for the commit position."""
         (self.replies if reply.waits else self.prompt).append(reply)

@@ -1,4 +1,4 @@
-"""How long committed messages wait to be filed with those of the next turns."""
+"""How long committed messages wait so that several turns are filed together."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from horolog.limits import (
     WINDOW_SECONDS,
 )
 
-# What is due sooner belongs into the window, or will soon
+# Messages due within this time belong in the window, or soon will.
 _WINDOW_MS = 2 * WINDOW_SECONDS * SECOND_MS
 
 
 class FilingPace:
-    """Files what was gathered when it is enough, when it has waited long enough, or when some of it is due soon."""
+    """Files gathered messages when there are enough, when they have waited long enough, or when one
+    is due soon.
+    """
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
-        self._since_ms: int | None = None  # monotonic, of the first turn that has left something
+        self._since_ms: int | None = None  # monotonic, of the first turn that left some gathered
 
     def file(self, now: Now) -> None:
-        """Once a turn, when all that is committed is applied."""
+        """File the gathered messages if it is time; called once a turn, after all committed frames
+        are applied.
+        """
         shard, gathered = self._shard, self._shard.gathered
         if gathered and self._since_ms is None:
             self._since_ms = now.mono_ms

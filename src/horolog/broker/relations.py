@@ -1,8 +1,8 @@
-"""What must hold between the parts of a shard: asserted after every step of tests and of the simulator.
+"""Invariants between the parts of a shard, asserted after every step of tests and of the simulator.
 
-Each part asserts what it alone can know (`check_invariants`); here stands what goes through several of them, and
-would be found out late otherwise: a queue offset that was assigned and never comes, a mark in flight that nobody
-takes away, a message that waits and that the window has passed over.
+Each part asserts what it alone can know (`check_invariants`).  This module asserts what spans
+several parts and would otherwise be noticed late: a queue offset that was assigned and never comes,
+an in-flight mark that is never removed, a pending message that the window has passed over.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _END_MS = 1 << 62
 
 
 def check_shard(shard: Shard) -> None:
-    """All parts and what holds between them; between two steps.  Costs as much as there are parts.
+    """Check all parts and the relations between them, between two steps; the cost grows with the
+    count of parts.
 
-    What is looked at message by message is `check_rows`.
+    `check_rows` checks message by message.
     """
     for part in shard.parts():
         part.check_invariants()
@@ -38,13 +39,17 @@ def check_shard(shard: Shard) -> None:
 
 
 def check_rows(shard: Shard) -> None:
-    """What holds for each message that waits or is under way: for small shards, or once in a while."""
+    """Check what must hold for each message that is pending or in flight: for small shards, or once
+    in a while.
+    """
     check_marks(shard)
     check_window(shard)
 
 
 def check_positions(shard: Shard) -> None:
-    """Applied ≤ commit, and what is not applied follows in order; a checkpoint has nothing before it left."""
+    """Check that applied ≤ commit, that unapplied frames follow in order, and that checkpoints
+    cover applied frames only.
+    """
     log = shard.log
     assert shard.applied <= log.commit_position, (shard.applied, log.commit_position)
     ends = [shard.applied, *(change.end for change in shard.uncommitted), log.end]
@@ -58,7 +63,9 @@ def check_positions(shard: Shard) -> None:
 
 
 def check_queues(shard: Shard) -> None:
-    """Every queue offset that was assigned is in its queue or under way; no group is ahead of a queue."""
+    """Check that every assigned queue offset is in its queue or in flight, and that no group is
+    ahead of a queue.
+    """
     under_way: Counter[tuple[int, int]] = Counter()
     for change in shard.uncommitted:
         for topic, queue_id, units in change.units:
@@ -75,9 +82,11 @@ def check_queues(shard: Shard) -> None:
 
 
 def check_polls(shard: Shard) -> None:
-    """Whoever waits has been offered everything: a message that nobody is woken for would lie there unseen."""
+    """Check that every parked poll has been offered all messages: otherwise a message could stay
+    there unseen.
+    """
     if len(shard.problems) or shard.ready.is_short:
-        return  # what cannot be read is offered to nobody
+        return  # messages that cannot be read are offered to no poll
     for topic_id, queue_id, bucket in shard.ready.polls.pulled():
         length = shard.topics.by_id[topic_id].queues[queue_id].length
         if bucket.seen != length:
@@ -99,7 +108,9 @@ def check_polls(shard: Shard) -> None:
 
 
 def check_tier(shard: Shard) -> None:
-    """One step of the tier is under way at most; only what it is about to take is frozen."""
+    """Check that at most one step of the tier is under way, and that only what it is about to take
+    is frozen.
+    """
     steps = [change for change in shard.uncommitted if change.moves_tier]
     assert len(steps) == shard.uncommitted.tier_steps <= 1, steps
     adopted = [change for change in shard.uncommitted if change.adopted is not None]
@@ -111,7 +122,9 @@ def check_tier(shard: Shard) -> None:
 
 
 def check_marks(shard: Shard) -> None:
-    """Marked as in flight is exactly what the records speak of that are appended and not applied."""
+    """Check that the entries marked as in flight are exactly those of records that are appended and
+    not applied.
+    """
     marked: dict[int, int] = {}
     for refs, states in _states(shard):
         at = np.flatnonzero(states & _IN_FLIGHT)
@@ -126,7 +139,7 @@ def check_marks(shard: Shard) -> None:
 
 
 def check_window(shard: Shard) -> None:
-    """Whatever waits and is due before `loaded_until` is in the window, once."""
+    """Check that every pending message due before `loaded_until` is in the window, once."""
     wheel = shard.wheel
     stop = wheel.loaded_until
     if wheel.loading_from is not None:

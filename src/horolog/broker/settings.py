@@ -1,4 +1,4 @@
-"""What the core must know of the configuration."""
+"""The part of the configuration that the core needs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from horolog.protocol.schedules import Calendar, Fixed
 
 
 class TransactionSettings(NamedTuple):
-    """When producers are asked what became of their transactions."""
+    """When producers are asked for the outcome of their transactions, and how often."""
 
     timeout_ms: int = TRANSACTION_TIMEOUT_MS  # until the first check
-    check_ms: int = TRANSACTION_CHECK_MS  # between two of them
-    check_max: int = TRANSACTION_CHECK_MAX  # then it is given up
+    check_ms: int = TRANSACTION_CHECK_MS  # between two checks
+    check_max: int = TRANSACTION_CHECK_MAX  # checks, after which the transaction is given up
 
 
 class ShardSettings(NamedTuple):
-    """What the core must know of the configuration; nothing of it is read in a replay."""
+    """The part of the configuration that the core needs; a replay reads none of it."""
 
     broker_name: str = "broker-a"
     store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x00\x00"  # advertised IPv4 and port
@@ -43,4 +43,4 @@ class ShardSettings(NamedTuple):
     levels: Levels = parse_levels(DEFAULT_LEVELS)  # of pauses between attempts
     transactions: TransactionSettings = TransactionSettings()
     calendar: Calendar = Fixed()  # works out when recurring schedules fire
-    counted_topics: int = COUNTED_TOPICS  # that are counted by themselves, for metrics
+    counted_topics: int = COUNTED_TOPICS  # topics with counters of their own, for metrics

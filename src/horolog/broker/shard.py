@@ -1,9 +1,10 @@
-"""The state of one shard, and what is applied to it when a frame is committed.
+"""The state of one shard, and how a committed frame is applied to it.
 
-Two kinds of state.  *Decided* state changes inside a step, before anything is durable: topics, groups, leases,
-acks, queue tails, the in-flight marks of hours.  It may run ahead of the log's commit position because every
-reply waits for it.  *Derived* state changes only when a frame is committed, online and in replay by the same
-code (`apply`): consume queues, hours, the key index, the window, and all counts that anybody sees.
+There are two kinds of state.  *Decided* state changes inside a step, before anything is durable:
+topics, groups, leases, acks, queue tails, the in-flight marks of hours.  It may run ahead of the
+log's commit position because every reply waits for that.  *Derived* state changes only when a frame
+is committed, online and in replay by the same code (`apply`): consume queues, hours, the key index,
+the window, and all counts that clients see.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from horolog.wheel.wheel import Wheel
 
 
 class Named(NamedTuple):
-    """What a durable checkpoint counts on, as far as deletions must know it."""
+    """The files and positions that a durable checkpoint relies on, as far as deletions must know
+    them.
+    """
 
     position: int
     start: int  # of the log
@@ -47,7 +50,7 @@ class Named(NamedTuple):
 
 
 class Shard:
-    """Everything that one step may touch."""
+    """All state that one step may read and change."""
 
     def __init__(
         self, storage: Storage, directory: str, log: CommitLog, settings: ShardSettings
@@ -72,7 +75,7 @@ class Shard:
         self.wheel = Wheel(self.delay)
         self.schedules = Schedules()
         self.adoptions: dict[str, int] = {}  # app → highest version committed; oldest first
-        self.fingerprints: dict[str, str] = {}  # app → that of its highest version, if it has one
+        self.fingerprints: dict[str, str] = {}  # app → that of its highest version, if any
         self.key_index = KeyIndex(
             storage,
             f"{directory}/keys",
@@ -83,27 +86,28 @@ class Shard:
         self.log_times = LogTimes(settings.dedup_ms)
         self.ready = Ready(self.topics.first_offset)
         self.uncommitted = Uncommitted()
-        self.gathered = Gathered()  # committed, and to be filed with what comes next
-        self.visible: set[tuple[int, int]] = set()  # (topic id, queue) that have grown
+        self.gathered = Gathered()  # committed messages, to be filed together with later ones
+        self.visible: set[tuple[int, int]] = set()  # (topic id, queue id) of queues that have grown
         self.handed_over = 0
         self.recalled = 0
         self.expired = 0
         self.applied = 0
         self.checkpoint_position = 0
-        self.checkpoint_bytes = 0  # that the last checkpoint has written
-        self.named = Named(-1, 0, {}, {}, set())  # by the last durable checkpoint
-        self.removed_below = 0  # segments below it have been removed
-        self.full_since_ms: dict[int, int] = {}  # base of a full segment → monotonic ms, seen first
+        self.checkpoint_bytes = 0  # written by the last checkpoint
+        self.named = Named(-1, 0, {}, {}, set())  # what the last durable checkpoint relies on
+        self.removed_below = 0  # segments below this log position have been removed
+        self.full_since_ms: dict[int, int] = {}  # base of a full segment → monotonic ms, first seen
         self.store_ms = 0
-        self.level_ms: int | None = None  # of the last `stamp_level_ms`; None: none since a start
+        self.level_ms: int | None = None  # of the last `stamp_level_ms`; None: none yet
         self.problems = Problems()
         self.counters = Counters(settings.counted_topics)
-        self.disk_refusal: HorologError | None = None  # why sends are refused just now
+        self.disk_refusal: HorologError | None = None  # why sends are refused at the moment
 
     def apply(self, change: Applied, *, files_later: bool = False) -> None:
-        """A frame is committed: make what it holds visible.
+        """Apply a committed frame: make its messages visible.
 
-        files_later  scheduled messages wait for `file_gathered`, or for a frame that asks where they are
+        files_later  scheduled messages wait for `file_gathered`, or for a frame that needs all of
+                     them filed
         """
         assert self.applied <= change.end, (self.applied, change.end)
         if change.asks_what_waits:
@@ -143,21 +147,26 @@ class Shard:
         self.applied = change.end
 
     def is_applied(self, position: int) -> bool:
-        """Whether everything below a log position is committed and applied."""
+        """Return whether everything below a log position is committed and applied."""
         if self.log.commit_position < position:
             return False
         return not self.uncommitted or self.uncommitted[0].end > position
 
     @property
     def is_log_full(self) -> bool:
-        """Whether a hand-over would have to wait for the disk: half a segment is appended but not durable."""
+        """Whether a hand-over has to wait for the disk: half a segment is appended but not
+        committed.
+        """
         return self.log.end - self.log.commit_position > self.log.segment_bytes // 2
 
-    # --- what the tier asks of it (`delay.tier.TierHost`) -------------------------------------------
+    # --- what the tier asks of the shard (`delay.tier.TierHost`)
+    # -----------------------------------
 
     @property
     def tier_moves(self) -> bool:
-        """Whether a step of the tier is appended and not applied: nothing may change beside it."""
+        """Whether a step of the tier is appended and not applied: no other step or recall may run
+        beside it.
+        """
         return self.uncommitted.tier_steps > 0
 
     @property
@@ -171,17 +180,19 @@ class Shard:
         return bool(self.delay.stalled)
 
     def topic_name(self, topic_id: int) -> str:
-        """The name of a topic, which must be there."""
+        """Return the name of a topic, which must exist."""
         return self.topics.by_id[topic_id].name
 
     def append_step(self, step: Step, wall_ms: int) -> None:
-        """Log a step of the tier: a frame of its own, after all that this turn has appended before."""
+        """Log a step of the tier, in a frame of its own after everything that this turn has
+        appended before.
+        """
         assert not self.tier_moves, step.fields
         self.log.append(encode_offload(*step), 1, wall_ms)
         self.uncommitted.append(Applied(self.log.end, [], None, [], step=step))
 
     def parts(self) -> list[Any]:
-        """What can assert of itself what must hold between two steps (`check_invariants`)."""
+        """Return the parts that can check their own invariants (`check_invariants`)."""
         far = self.delay.far
         every: list[Any] = [
             self.log,
@@ -203,7 +214,7 @@ class Shard:
         return every
 
     def _adopt(self, adoption: Adoption) -> None:
-        highest = self.adoptions.get(adoption.app, adoption.version)  # unless it is forgotten
+        highest = self.adoptions.get(adoption.app, adoption.version)  # unless forgotten
         assert adoption.version <= highest, f"{adoption.app} {adoption.version} was not appended"
         if adoption.files:
             self._moved(self.delay.adopt(adoption))
@@ -211,13 +222,13 @@ class Shard:
             self.tier.came_back(adoption.promotion)
 
     def file_gathered(self) -> None:
-        """File what was gathered, after what waits for the disk."""
+        """File the gathered messages, after those that wait for disk space."""
         if self.gathered:
             self.delay.stalled += self.gathered.take()
             self.file_stalled()
 
     def file_stalled(self) -> bool:
-        """File what waits for it, in log order; False if the disk is full."""
+        """File messages that wait for disk space, in log order; return False if the disk is full."""
         while self.delay.stalled:
             filed, rest = self.delay.file(self.delay.stalled[0])
             self.wheel.insert(*filed)
@@ -228,11 +239,13 @@ class Shard:
         return True
 
     def switch_far(self) -> None:
-        """Exchange sources if a job is done; what the window holds of them is loaded again."""
+        """Exchange sources if a job is done; load the window again if it held messages of an
+        exchanged source.
+        """
         before = self.delay.far.waiting
         self._moved(self.delay.switch())
         after = self.delay.far.waiting
-        # There are fewer if some were damaged
+        # There are fewer if some were damaged.
         assert after <= before, f"a job has made {after} messages of {before}"
 
     def _moved(self, moved_ms: int | None) -> None:
@@ -240,16 +253,19 @@ class Shard:
             self.wheel.reset()
 
     def drop_topic(self, topic_id: int, position: int) -> None:
-        """A topic is deleted, by a record near that log position; nobody waits for it, and nothing of it waits."""
+        """Drop a topic that a record near that log position deletes; it has no parked polls and no
+        pending messages.
+        """
         self.ready.drop_topic(topic_id)
         self.visible = {place for place in self.visible if place[0] != topic_id}
         self.topics.drop(topic_id, position)
         self.counters.drop(topic_id)
 
     def is_in_flight(self, key: int) -> bool:
-        """Whether a message with that key (of the key index) is appended but not applied, or not filed, yet.
+        """Return whether a message with that key (of the key index) is appended but not applied or
+        not filed.
 
-        DISK_FULL if a full disk keeps it from being filed: waiting is of no use.
+        DISK_FULL if a full disk keeps the message from being filed: waiting is of no use.
         """
         if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.delay.stalled):
             raise HorologError(
@@ -264,7 +280,9 @@ class Shard:
         )
 
     def gather_problems(self) -> None:
-        """Move what the parts have met into the one list; after every step, so none of theirs grows."""
+        """Move the problems and repairs of all parts into the shard's list; called after every
+        step, to bound theirs.
+        """
         delay = self.delay
         for found in (
             delay.problems,
@@ -296,26 +314,31 @@ class Shard:
         self.log.close()
 
     def close_idle(self) -> None:
-        """Close the files that are opened again when they are used: a job has failed, perhaps for want of descriptors."""
+        """Close files that are opened again on use: a job has failed, perhaps for want of file
+        descriptors.
+        """
         self.topics.open_queues.close()
         self.delay.far.close_runs()
         self.log.close()
 
     def stamp_ms(self, wall_ms: int) -> int:
-        """Store time: the wall clock, but never less than before."""
+        """Return the store time of a message stored now: the wall clock, but never less than
+        before.
+        """
         self.store_ms = max(self.store_ms, wall_ms)
         return self.store_ms
 
     def level_from_ms(self, wall_ms: int) -> int:
-        """Since when the delay of a level counts that is stored now; `stamp_level_ms` says that one was.
+        """Return the time from which the delay of a level counts for a message stored now.
 
-        The wall clock, but never less than before, so that a level is a FIFO across small steps of the clock.  After a
-        step back of more than LEVEL_STEP_MAX_MS it is the wall clock again, or delays were longer by all of the step.
+        The wall clock, but never less than before, so that a level is a FIFO across small steps of
+        the clock.  After a step back of more than LEVEL_STEP_MAX_MS it is the wall clock again, or
+        delays would be longer by all of the step. `stamp_level_ms` records that one was stored.
         """
         last_ms = self.store_ms if self.level_ms is None else self.level_ms
         return wall_ms if last_ms - wall_ms > LEVEL_STEP_MAX_MS else max(last_ms, wall_ms)
 
     def stamp_level_ms(self, wall_ms: int) -> int:
-        """The same, for a message that is stored."""
+        """Return `level_from_ms` for a message that is stored, and remember it as the last one."""
         self.level_ms = self.level_from_ms(wall_ms)
         return self.level_ms

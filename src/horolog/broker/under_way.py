@@ -1,4 +1,4 @@
-"""What is taken up or appended in a shard and not over yet, for `broker.waits`."""
+"""Operations that a shard has taken up or appended and that are not over yet, for `broker.waits`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horolog.protocol.schedules import ChangeSchedule, PauseSchedule, RemoveSche
 
 
 class ShardUnderWay:
-    """Asks the parts of one shard."""
+    """Looks up in the parts of one shard which operations are not over."""
 
     def __init__(
         self,
@@ -54,9 +54,10 @@ class ShardUnderWay:
         }
 
     def has(self, what: Wait, command: object, token: object) -> bool:
-        """Whether there is something of that kind that concerns the command.
+        """Return whether an operation of that kind concerns the command.
 
-        DISK_FULL if that is messages which cannot be filed; TOPIC_NOT_FOUND, ILLEGAL_KEY of a key search.
+        Raise DISK_FULL if the command concerns messages that cannot be filed; TOPIC_NOT_FOUND or
+        ILLEGAL_KEY if a key search meets them.
         """
         return self._questions[what](command, token)
 

@@ -1,4 +1,4 @@
-"""Who waits for whom: what has to be over before a command is decided, or a part of a turn is done.
+"""The waiting rules: what has to be over before a command is decided, or a part of a turn is done.
 
 =====================================  ==================================================================
 who                                    waits for
@@ -20,11 +20,13 @@ DeleteTopic                            topic, adoption, bulk recall, tier step, 
 everything else                        nothing
 =====================================  ==================================================================
 
-What waits is deferred, and asked for again in every turn.  Turns are had for it until it is decided, but for what
-`SIGNALLED` names: the end of that brings a turn by itself.  A recall by key is asked for a second time, as the recalls
-that it stands for.  Three things are not here: replies wait for the commit position (`broker.effects`), polls wait
-for messages (`ready.polls`), and what is not over for long is refused: while the disk is full and messages cannot be
-filed, whoever means one of them gets DISK_FULL, and a promotion beside a step of the tier is to be sent again.
+A command that has to wait is deferred, and decided again in every turn.  The broker runs turns
+until the wait is over, except for the waits in `SIGNALLED`, whose end brings a turn by itself.  A
+recall by key is asked for a second time, as the recalls that it stands for.  Three kinds of waiting
+are not here: replies wait for the commit position (`broker.effects`), polls wait for messages
+(`ready.polls`), and a command is refused where the wait would be long: while the disk is full and
+messages cannot be filed, a command about one of them gets DISK_FULL, and a promotion beside a step
+of the tier is to be sent again.
 """
 
 from __future__ import annotations
@@ -46,22 +48,22 @@ from horolog.protocol.tier_commands import (
 
 
 class Wait(StrEnum):
-    """What is waited for."""
+    """The conditions that a command or a part of a turn may have to wait for."""
 
     LOG = "log"  # half a segment is appended and not durable
-    TIER_STEP = "tier step"  # one is appended and not applied
-    EARLIER = "earlier"  # what was appended before a bulk recall came, and is not applied
-    BULK_PIECE = "bulk piece"  # the one before is appended and not committed: others' answers wait for it too
-    ADOPTION = "adoption"  # one is taken up, or appended and not applied
-    UNFILED = "unfiled"  # messages of that id or key, which are taken up or appended and not filed
-    TOPIC = "topic"  # something of it is taken up, or appended and not applied
-    BULK_RECALL = "bulk recall"  # one has come and is not done
-    BULK_COUNT = "bulk count"  # a dry run of one, which looks at the sources as they are
-    FROZEN_BUFFERS = "frozen buffers"  # a job writes what the tier is about to take as runs
-    RECALLS = "recalls"  # of what the tier is about to take, appended and not applied
-    HISTORY = "history"  # the log is looked at for what became of the messages that are meant
-    KEY_SEARCH = "key search"  # adopted messages with that key are looked for
-    CHECKPOINT = "checkpoint"  # one is half made
+    TIER_STEP = "tier step"  # a step of the tier is appended and not applied
+    EARLIER = "earlier"  # records appended before a bulk recall arrived are not applied
+    BULK_PIECE = "bulk piece"  # the one before is not committed; replies to others wait for it too
+    ADOPTION = "adoption"  # an adoption is taken up, or appended and not applied
+    UNFILED = "unfiled"  # messages with its id or key are taken up or appended, not filed
+    TOPIC = "topic"  # messages or adoptions of the topic are taken up, or appended and not applied
+    BULK_RECALL = "bulk recall"  # a bulk recall has arrived and is not done
+    BULK_COUNT = "bulk count"  # a dry run of a bulk recall reads the sources as they are
+    FROZEN_BUFFERS = "frozen buffers"  # a job writes runs of buffers the tier is to take
+    RECALLS = "recalls"  # of messages that the tier is to take, appended and not applied
+    HISTORY = "history"  # the log is searched for what became of the messages of the command
+    KEY_SEARCH = "key search"  # adopted messages are searched for that key
+    CHECKPOINT = "checkpoint"  # a checkpoint is half made
 
 
 class HandOver(NamedTuple):
@@ -69,11 +71,11 @@ class HandOver(NamedTuple):
 
 
 class BulkPiece(NamedTuple):
-    """The piece of a bulk recall that a turn does."""
+    """One turn's piece of a bulk recall."""
 
 
 class TakeRuns(NamedTuple):
-    """Taking over the runs that a job has made."""
+    """The take-over of the runs that a job has made."""
 
 
 WAITS: Mapping[type, tuple[Wait, ...]] = {
@@ -107,15 +109,17 @@ SIGNALLED = frozenset({Wait.FROZEN_BUFFERS})
 
 
 class UnderWay(Protocol):
-    """What is not over yet (`broker.under_way`)."""
+    """The operations that are not over yet (`broker.under_way`)."""
 
     def has(self, what: Wait, command: object, token: object) -> bool:
-        """Whether there is something of that kind that concerns the command."""
+        """Return whether an operation of that kind concerns the command."""
         ...
 
 
 def waits_for(command: object, under_way: UnderWay, token: object = None) -> Wait | None:
-    """The first thing that a command, asked with that token, has to wait for; None: it can be decided."""
+    """Return the first thing that a command with that token has to wait for; None: it can be
+    decided.
+    """
     for what in WAITS.get(type(command), ()):
         if under_way.has(what, command, token):
             return what
