@@ -1,7 +1,7 @@
-"""Patching many records of a frame body at once (the fixed fields of `protocol.rocketmq.layout`).
+"""Patch many records of a frame body at once (the fixed fields of `protocol.rocketmq.layout`).
 
-A body is one buffer; `at` are the offsets of its records.  Fields of the stored layout are big-endian and
-unaligned (`log.unaligned`).
+A body is one buffer; `at` are the offsets of its records.  Fields of the stored layout are
+big-endian and unaligned (`log.unaligned`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from horolog.protocol.rocketmq import layout
 
 
 def queue_ids(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Queue id of each message record."""
+    """Return the queue id of each message record."""
     return stored(raw, at + HEAD_BYTES, "queue_id").astype(np.int64)
 
 
 def queue_offsets(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Queue offset of each message record."""
+    """Return the queue offset of each message record."""
     return stored(raw, at + HEAD_BYTES, "queue_offset").astype(np.int64)
 
 
 def topics_at(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Offsets of the topic's length of stored layouts at these offsets, which have been checked before."""
+    """Return the offset of the topic's length byte in each stored layout; the layouts must be
+    checked before.
+    """
     hosts = raw[at + (layout.SYS_FLAG_AT + 3)] & (layout.BORN_HOST_V6 | layout.STORE_HOST_V6)
     sizes_at = at + (layout.HEAD.size - 4)
     if bool(hosts.any()):
@@ -53,8 +55,9 @@ def stamp(
     """Write queue offset, log position, store time and store host into message records.
 
     base        log position of the body
-    store_host  4 bytes of IPv4 and 4 of port; a layout with an IPv6 born host has the fields 12 bytes later,
-                one with room for an IPv6 store host keeps the IPv4 address in its first 4 bytes
+    store_host  4 bytes of IPv4 and 4 of port; in a layout with an IPv6 born host the fields start
+                12 bytes later, a layout with room for an IPv6 store host keeps the IPv4 address in
+                its first 4 bytes
     """
     body = at + HEAD_BYTES
     put_stored(raw, body, "queue_offset", queue_offset)
@@ -81,7 +84,10 @@ def place(
     store_ms: int,
     store_host: bytes,
 ) -> None:
-    """Write heads and queues into message records, and what `stamp` writes: of IPv4 hosts with one copy."""
+    """Write heads, queue ids and the fields of `stamp` into message records.
+
+    Records with IPv4 hosts only are written with one copy.
+    """
     put(raw, at, heads)
     rows = get(raw, at, MESSAGE)
     fields = rows["stored"]

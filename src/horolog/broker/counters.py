@@ -1,12 +1,13 @@
-"""What a shard has done since its start, as plain numbers: for metrics, and for nothing else.
+"""Counts of what a shard has done since its start, as plain integers; used by metrics only.
 
-Noted once a batch, and counted as columns when enough is noted or somebody looks (`fold`); nothing of it is logged or
-kept, and a replay's is forgotten (`begin`).  Of every topic there is a row, up to `topics_max`; what comes after
-that counts together in row 0, so memory and the cost of a look do not grow with the number of topics.  A topic keeps
-its row until it is deleted: a counter of a topic never falls.
+Events are noted once a batch, and counted as columns when enough are noted or the counts are read
+(`fold`).  Counts are neither logged nor kept, and those of a replay are forgotten (`begin`).  Every
+topic has a row, up to `topics_max`; further topics are counted together in row 0, so memory and the
+cost of a read do not grow with the count of topics.  A topic keeps its row until it is deleted: a
+counter of a topic never falls.
 
-Lateness is counted when a hand-over is committed, which is when consumers can see the message: between its due time and
-that moment by the broker's wall clock.
+Lateness is counted when a hand-over is committed, which is when consumers can see the message:
+between its due time and that moment by the broker's wall clock.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LATENESS_BOUNDS_MS = (
 OTHERS = 0  # the row of all topics that have none of their own
 _BUCKETS = len(LATENESS_BOUNDS_MS) + 1
 _BOUNDS = np.array(LATENESS_BOUNDS_MS, np.int64)
-_FOLD = 8_192  # messages that are noted before they are counted
+_FOLD = 8_192  # messages noted before they are counted
 _LEASED_AT = slice(KIND_AT, DUE_AT + 8)
 _LEASED = np.dtype([("kind", "u1"), ("rest", f"V{DUE_AT - KIND_AT - 1}"), ("due_ms", "<i8")])
 assert _LEASED.itemsize == _LEASED_AT.stop - _LEASED_AT.start
@@ -43,21 +44,21 @@ _ENDS = frozenset({EntryState.RECALLED, EntryState.MOVED, EntryState.EXPIRED})
 
 
 class Count(IntEnum):
-    """Columns of a topic's row; all are messages."""
+    """Columns of a topic's row; each counts messages."""
 
-    SENT = 0  # taken in, and visible at once
-    SCHEDULED = 1  # taken in, to be handed over later
+    SENT = 0  # accepted, and visible at once
+    SCHEDULED = 1  # accepted, to be handed over later
     HANDED_OVER = 2
     EXPIRED = 3  # too late to be handed over
     LEASED = 4  # given out by lease, every time
-    REDELIVERED = 5  # of these not for the first time
+    REDELIVERED = 5  # leased but not for the first time
     PULLED = 6  # given out by offset
     ACKED = 7  # by handle, or by a committed offset
     POSTPONED = 8  # leases that a consumer has changed: given up for now, or extended
 
 
 class _Appended(NamedTuple):
-    """A hand-over that is not committed."""
+    """A hand-over that is appended and not committed."""
 
     end: int
     topics: npt.NDArray[Any]
@@ -72,21 +73,21 @@ class _Seen(NamedTuple):
 
 
 class _Leased(NamedTuple):
-    """Messages that were leased for the first time: a part of the head of each."""
+    """Messages that were leased for the first time: the part of each head that `_LEASED` describes."""
 
     heads: list[bytes]
     wall_ms: int
 
 
 class Counters:
-    """One shard's; `fold` before reading.
+    """The counters of one shard; call `fold` before reading.
 
-    rows              of each topic row a list of `Count`
-    lateness          of each topic row how many were handed over how late, by LATENESS_BOUNDS_MS
-    lateness_ms       of each topic row the sum
-    gone              the same of topics that are deleted, together
-    lease_lateness    the first time that scheduled messages were leased, all topics together
-    settled           scheduled messages by what became of them
+    rows              a list by `Count` for each topic row
+    lateness          for each topic row the count of messages handed over, by LATENESS_BOUNDS_MS
+    lateness_ms       for each topic row the sum of lateness
+    gone              counts and lateness of deleted topics, together
+    lease_lateness    lateness of scheduled messages when first leased, all topics together
+    settled           scheduled messages that ended without a hand-over, by state
     """
 
     def __init__(self, topics_max: int = COUNTED_TOPICS) -> None:
@@ -94,7 +95,7 @@ class Counters:
         self.begin(())
 
     def begin(self, topics: Iterable[int]) -> None:
-        """Count from here on; these topics are there."""
+        """Start counting from zero, with rows for these topics."""
         size = self._topics_max + 1
         self.row_of: dict[int, int] = {}
         self._free = list(range(size - 1, 0, -1))
@@ -114,8 +115,8 @@ class Counters:
         self.tier_steps = 0
         self.refused_for_space = 0
         self._appended: deque[_Appended] = deque()
-        self._seen: list[_Seen] = []  # what is counted by the next `fold`
-        self._scheduled: list[npt.NDArray[Any]] = []  # topic ids; likewise
+        self._seen: list[_Seen] = []  # to be counted by the next `fold`, like the next two
+        self._scheduled: list[npt.NDArray[Any]] = []  # topic ids
         self._leased: list[_Leased] = []  # likewise
         self._unfolded = 0
         self.know(topics)
@@ -123,7 +124,7 @@ class Counters:
     # --- rows -------------------------------------------------------------------------------------
 
     def know(self, topics: Iterable[int]) -> None:
-        """Give these topics rows, as long as there are some."""
+        """Assign rows to these topics, as long as rows are free."""
         for topic_id in topics:
             if not self._free:
                 return
@@ -131,7 +132,7 @@ class Counters:
                 self._row_for(topic_id)
 
     def _row_for(self, topic_id: int) -> int:
-        """Give a topic a row; OTHERS if there is none left."""
+        """Assign a row to a topic; return OTHERS if no row is free."""
         if not self._free:
             return OTHERS
         row = self.row_of[topic_id] = self._free.pop()
@@ -147,7 +148,7 @@ class Counters:
         return self._row_for(topic_id) if row is None else row
 
     def drop(self, topic_id: int) -> None:
-        """A topic is deleted: its row is for another one."""
+        """Fold the counts of a deleted topic into `gone`, and free its row."""
         if topic_id not in self.row_of:
             return
         self.fold()
@@ -163,17 +164,17 @@ class Counters:
         self._free.append(row)
 
     def total(self, count: Count) -> int:
-        """The sum over all topics, deleted ones included."""
+        """Return the sum over all topics, deleted ones included."""
         return sum(row[count] for row in self.rows) + self.gone.counts[count]
 
     # --- counting ---------------------------------------------------------------------------------
 
     def add(self, topic_id: int, count: Count, messages: int) -> None:
-        """Count so many more."""
+        """Add `messages` to one counter of a topic."""
         self.rows[self._row(topic_id)][count] += messages
 
     def applied(self, change: Applied) -> None:
-        """A frame is committed."""
+        """Count the change of a committed frame."""
         state = change.settled[0].state if change.settled else None
         if state is not EntryState.HANDED_OVER:
             rows, row_of = self.rows, self.row_of
@@ -193,22 +194,22 @@ class Counters:
         self.tier_steps += change.step is not None
 
     def settled_in_tier(self, messages: int) -> None:
-        """Count so many that are elsewhere and were recalled."""
+        """Count messages that the tier held and that were recalled."""
         self.settled[EntryState.RECALLED] += messages
 
     def hand_over(self, end: int, topics: npt.NDArray[Any], due_ms: npt.NDArray[Any]) -> None:
-        """A hand-over is appended, in frames that end there."""
+        """Note a hand-over that is appended in frames up to log position `end`."""
         self._appended.append(_Appended(end, topics, due_ms))
 
     def visible(self, applied: int, wall_ms: int) -> None:
-        """What is appended below that log position can be seen from now on."""
+        """Note that hand-overs appended below log position `applied` are visible from now on."""
         while self._appended and self._appended[0].end <= applied:
             _, topics, due_ms = self._appended.popleft()
             self._seen.append(_Seen(topics, wall_ms - due_ms))
             self._noted(len(topics))
 
     def leased(self, topic_id: int, picked: Sequence[Picked], wall_ms: int) -> None:
-        """These messages are given out."""
+        """Count messages that are leased to a consumer."""
         heads = [each.record[_LEASED_AT] for each in picked if each.attempt == 1]
         row = self.rows[self._row(topic_id)]
         row[Count.LEASED] += len(picked)
@@ -222,7 +223,9 @@ class Counters:
             self.fold()
 
     def fold(self) -> None:
-        """Count what was noted, as columns: many hand-overs and leases at once cost as much as one."""
+        """Count the noted events as columns: many hand-overs and leases at once cost as much as
+        one.
+        """
         self._unfolded = 0
         size = len(self.rows)
         if self._scheduled:
@@ -252,9 +255,9 @@ class Counters:
             self.lease_lateness_ms += int(late_ms.sum())
 
     def _rows_of(self, topics: list[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-        """The row of each; new topics get theirs."""
+        """Return the row of each topic; assign rows to new topics."""
         ids = np.concatenate(topics)
-        rows = self._column.take(ids, mode="clip")  # the last place is of no topic
+        rows = self._column.take(ids, mode="clip")  # the last place belongs to no topic
         if self._free and bool((without := rows == OTHERS).any()):
             self.know(np.unique(ids[without]).tolist())
             rows = self._column.take(ids, mode="clip")
@@ -263,7 +266,9 @@ class Counters:
     # --- reading ----------------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """Rows are free or of one topic; what was handed over was late in some bucket."""
+        """Check that each row is free or of one topic, and that each hand-over is counted in one
+        lateness bucket.
+        """
         assert 0 <= self._unfolded < _FOLD, self._unfolded
         rows = sorted([*self._free, *self.row_of.values()])
         assert rows == list(range(1, self._topics_max + 1)), "a row of no topic, or of two"
@@ -275,7 +280,7 @@ class Counters:
 
 
 class Gone(NamedTuple):
-    """What topics that are deleted have counted."""
+    """Counts and lateness of deleted topics."""
 
     counts: list[int]
     lateness: npt.NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""Consumer groups: made, looked at, given settings, and deleted, each by a record of its own."""
+"""Consumer groups: make, read, configure and delete them; each change is a record in the log."""
 
 from __future__ import annotations
 
@@ -33,19 +33,21 @@ class Groups:
         self._records = records
 
     def id_of(self, name: str) -> int:
-        """The id of a group, which is made if it is not there."""
+        """Return the id of a group, which is made if it does not exist."""
         group_id = self._shard.ready.groups.ids.get(name)
         return self._make(name) if group_id is None else group_id
 
     def known(self, name: str) -> int:
-        """The id of a group, or GROUP_NOT_FOUND."""
+        """Return the id of a group, or raise GROUP_NOT_FOUND."""
         group_id = self._shard.ready.groups.ids.get(name)
         if group_id is None:
             raise _not_found(name)
         return group_id
 
     def check_may_consume(self, group_id: int, *, broadcasts: bool = False) -> None:
-        """FORBIDDEN if the settings of a group say so."""
+        """Raise FORBIDDEN if the settings of a group forbid to consume, or to consume by
+        broadcasting.
+        """
         groups = self._shard.ready.groups
         settings = groups.settings_of(group_id)
         if not settings.consume_enable or (broadcasts and not settings.broadcast_enable):
@@ -57,7 +59,9 @@ class Groups:
             )
 
     def id_of_own(self, name: str) -> int:
-        """The id of a group of our own, whose name no client may use."""
+        """Return the id of an internal group, whose name no client may use; make the group if it
+        does not exist.
+        """
         group_id = self._shard.ready.groups.ids.get(name)
         return self._put_new(name) if group_id is None else group_id
 
@@ -79,7 +83,9 @@ class Groups:
         return group_id
 
     def put(self, command: PutGroup) -> tuple[GroupView, list[Reply]]:
-        """Make a group, or give it other settings; gives also the ends of polls that may not go on."""
+        """Make a group, or change its settings; return its view, and the replies that end polls
+        which may not go on.
+        """
         settings = command.settings
         if settings is not None:
             _check(settings)
@@ -96,17 +102,20 @@ class Groups:
         return self._view(group_id), ended
 
     def find(self, command: FindGroup) -> GroupView:
-        """One group."""
+        """Return the view of one group, or raise GROUP_NOT_FOUND."""
         return self._view(self.known(command.name))
 
     def page(self, command: ListGroups) -> list[GroupView]:
-        """A turn's worth of groups, by name."""
+        """Return groups by name, at most as many as one turn may read."""
         groups = self._shard.ready.groups
         names = groups.after(command.after, min(command.limit, TURN_GROUPS_MAX))
         return [self._view(groups.ids[name]) for name in names]
 
     def delete(self, command: DeleteGroup) -> list[Reply]:
-        """Forget a group and its progress; its parked receives end empty, and its pulls as later ones will."""
+        """Delete a group and its progress; return the replies that end its parked polls.
+
+        Receives end empty, pulls with GROUP_NOT_FOUND, as later pulls will.
+        """
         group_id = self.known(command.name)
         waiting = self._left(command.name)
         self._shard.ready.drop_group(group_id)
@@ -115,7 +124,7 @@ class Groups:
         return [Reply(each.token, Received([]) if each.group else gone) for each in waiting]
 
     def _left(self, name: str) -> list[Waiter]:
-        """All parked polls of a group, which wait no more."""
+        """Remove and return all parked polls of a group."""
         polls = self._shard.ready.polls
         waiting = polls.of_group(name)
         for waiter in waiting:
@@ -135,7 +144,9 @@ def _not_found(name: str) -> HorologError:
 
 
 def _check(settings: GroupSettings) -> None:
-    """BAD_REQUEST for settings that nobody can keep to."""
+    """Raise BAD_REQUEST for settings out of range, or attributes that cannot be written as JSON or
+    are too large.
+    """
     for name, value, lowest, highest in (
         ("retry_queues", settings.retry_queues, 0, QUEUES_MAX),
         ("retry_max", settings.retry_max, -1, _INT_MAX),
@@ -158,7 +169,9 @@ def _check(settings: GroupSettings) -> None:
 
 
 def _within(attributes: object) -> object:
-    """As deep as they are where they are told with all groups: deeper than 254 nothing can be written."""
+    """Nest attributes as deep as in the list of all groups: deeper than 254 levels cannot be
+    written as JSON.
+    """
     for _ in range(8):
         attributes = [attributes]
     return attributes

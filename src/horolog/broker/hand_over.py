@@ -1,8 +1,9 @@
 """Hand-over: due messages are appended once more, now with their queue offsets.
 
-The frame holds, for every hour taken from, one HAND_OVER record with the origins, and the messages themselves: so
-the log says what has been handed over, and no crash can hand a message over twice or leave it out.  Until the
-frame is committed the entries carry the mark HANDING_OVER in memory, which keeps recalls truthful.
+The frame holds one HAND_OVER record with the origins for every hour taken from, and the messages
+themselves: so the log says what has been handed over, and no crash can hand a message over twice or
+leave one out.  Until the frame is committed the entries carry the mark HANDING_OVER in memory,
+which keeps recalls truthful.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class _Part(NamedTuple):
 
 
 class _Joined(NamedTuple):
-    """Parts as the body of a frame."""
+    """Parts joined into the body of a frame."""
 
     body: bytearray
     offsets: npt.NDArray[np.int64]  # of the messages
@@ -42,7 +43,7 @@ class _Joined(NamedTuple):
 
 
 def hand_over(shard: Shard, late: LateMessages, wall_ms: int) -> int:
-    """Hand over what is due, within the budget of one turn; gives how many messages that were."""
+    """Hand over due messages, within the budget of one turn; return how many."""
     due = shard.wheel.take(wall_ms, TURN_HAND_OVER_MAX)
     if not len(due.ref):
         return 0
@@ -73,7 +74,9 @@ def hand_over(shard: Shard, late: LateMessages, wall_ms: int) -> int:
 
 
 def _read(shard: Shard, taken: Taken, budget: int) -> tuple[_Part, int, Taken]:
-    """The rows of one hour that fit into the budget, the bytes they take, and the rest."""
+    """Read the messages of one hour that fit into the budget; return them, the bytes used, and the
+    rest.
+    """
     waits = shard.delay.states(taken.ref) == EntryState.WAITING  # others were recalled meanwhile
     if not bool(waits.all()):
         taken = Taken(*(column[waits] for column in taken))
@@ -95,7 +98,7 @@ def _due_messages(parts: list[_Part], joined: _Joined) -> DueMessages:
 
 
 def _without(parts: list[_Part], is_late: npt.NDArray[np.bool_]) -> list[_Part]:
-    """The parts without these messages."""
+    """Return the parts without the late messages."""
     kept, first = [], 0
     for part in parts:
         stays = ~is_late[first : first + len(part.refs)]

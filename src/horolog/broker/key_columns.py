@@ -1,4 +1,4 @@
-"""What a frame adds to the log key index, online and in replay."""
+"""The rows that a frame adds to the key index, online and in replay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEYS_MARK = f"\x02{properties.KEYS}\x01".encode()
 
 
 class KeyColumns(NamedTuple):
-    """Rows of the key index, in log order, and the frame body in which their records stand."""
+    """Rows of the key index, in log order, and the frame body that holds their records."""
 
     keys: npt.NDArray[np.uint64]
     positions: npt.NDArray[np.uint64]  # log positions of the records
@@ -27,7 +27,7 @@ class KeyColumns(NamedTuple):
     body: Body
 
     def record(self, position: int) -> bytes:
-        """The record at one of the positions."""
+        """Return the record at one of the positions."""
         start = position - self.base
         size = ENVELOPE.unpack_from(self.body, start)[0]
         return bytes(memoryview(self.body)[start : start + size])
@@ -36,9 +36,11 @@ class KeyColumns(NamedTuple):
 def key_columns(
     heads: npt.NDArray[Any], at: npt.NDArray[np.int64], base: int, body: Body
 ) -> KeyColumns | None:
-    """Rows for the message records at these offsets of a body: their ids, then their user keys.
+    """Build key-index rows for the message records at these offsets of a body: message id, then
+    user keys.
 
-    Only records with the flag HAS_KEYS cost more than a copy of columns.  None if there are no messages.
+    Only records with the flag HAS_KEYS cost more than a copy of columns.  None if there are no
+    messages.
     """
     if not len(heads):
         return None
@@ -60,9 +62,10 @@ def key_columns(
 def _user_keys(
     body: Body, at: npt.NDArray[np.int64], sizes: npt.NDArray[Any]
 ) -> tuple[list[int], list[int]]:
-    """Hashes of the words of KEYS, each once a message, of the layouts at these offsets; and how many each has.
+    """Return hashes of the distinct words of KEYS in the layouts at these offsets, and their count
+    for each.
 
-    sizes  of the records, so with HEAD_BYTES before a layout
+    sizes  of the records, so including HEAD_BYTES before each layout
     """
     text = bytes(body)
     topics = topics_at(np.frombuffer(text, np.uint8), at)
@@ -90,7 +93,9 @@ def _pieces(
 
 
 def _plain_values(texts: list[bytes]) -> list[bytes] | None:
-    """KEYS of these properties, where each has it once and as one word, as nearly all have; else None."""
+    """Return the KEYS values, if each text has KEYS once and as one word, as nearly all have; else
+    None.
+    """
     joined = b"\0%b\0" % b"\0".join(texts)
     count = len(texts)
     if joined.count(b"\0") != count + 1 or joined.count(_KEYS_MARK[1:]) != count:
@@ -100,7 +105,7 @@ def _plain_values(texts: list[bytes]) -> list[bytes] | None:
 
 
 def _words(text: bytes) -> list[bytes]:
-    """The words of the last KEYS of these properties, each once."""
+    """Return the distinct words of the last KEYS property in the text."""
     marked = b"\x02" + text
     at = marked.rfind(_KEYS_MARK)
     if at < 0:

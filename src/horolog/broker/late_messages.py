@@ -1,11 +1,13 @@
-"""Messages that are too late to be handed over: dropped, or made dead letters, as their policy says.
+"""Messages that are too late to be handed over: drop them or make them dead letters, as their
+policy says.
 
-It is decided at hand-over, once, and logged before the hand-over of the turn: a RECALL_MANY with the flag IS_EXPIRED
-names the messages that end so, and dead letters follow it in the same frame as messages that are visible.  So a replay
-reads neither clock nor settings, and no crash takes the one without the other.
+The decision is made once, at hand-over, and logged before the hand-over of the turn: a RECALL_MANY
+record with the flag IS_EXPIRED names the messages that expire, and dead letters follow in the same
+frame as visible messages.  So a replay reads neither clock nor settings, and no crash can keep the
+one without the other.
 
-A turn looks at the policies only if something is at least LATE_AFTER_MIN_MS late; then a message costs a comparison of
-columns, and one with a policy of its own a look at its properties.
+A turn reads the policies only if a message is at least LATE_AFTER_MIN_MS late.  Then each message
+costs a comparison of columns, and a message with a policy of its own also a look at its properties.
 """
 
 from __future__ import annotations
@@ -43,16 +45,18 @@ class DueMessages(NamedTuple):
     entries: npt.NDArray[Any]
     heads: npt.NDArray[Any]
     body: bytearray
-    offsets: npt.NDArray[np.int64]  # of their records in the body
+    offsets: npt.NDArray[np.int64]  # of the records in the body
 
     def record(self, row: int) -> bytes:
-        """One of them."""
+        """Copy one message record out of the body."""
         at = int(self.offsets[row])
         return bytes(self.body[at : at + int(self.heads["size"][row])])
 
 
 class LateMessages:
-    """Ends what is too late; `records` are the control records of the turn, where topics are made."""
+    """Expires messages that are too late; `records` are the turn's control records, which make
+    topics.
+    """
 
     def __init__(self, shard: Shard, topics: TopicChanges, records: list[bytes]) -> None:
         self._shard = shard
@@ -60,7 +64,9 @@ class LateMessages:
         self._records = records
 
     def end(self, due: DueMessages, wall_ms: int) -> npt.NDArray[np.bool_] | None:
-        """End what is too late; gives which rows that were, None if none was."""
+        """Expire messages that are too late; return the mask of those rows, or None if there are
+        none.
+        """
         lateness = wall_ms - due.heads["due_ms"].astype(np.int64)
         if int(lateness.max()) < LATE_AFTER_MIN_MS:
             return None
@@ -69,7 +75,7 @@ class LateMessages:
             return None
         letters = {row for row, action in chosen.items() if action is Late.DEAD_LETTER}
         made = self._letters(due, sorted(letters))
-        if made is None:  # their topic cannot be made: they are handed over
+        if made is None:  # their topic cannot be made: hand the messages over
             chosen = {row: action for row, action in chosen.items() if row not in letters}
         if not chosen:
             return None
@@ -101,18 +107,20 @@ class LateMessages:
     @staticmethod
     def _own(record: bytes) -> LatePolicy:
         topic, of_message = layout.topic_and_properties(record[HEAD_BYTES:])
-        # A retry: it has the properties of the first attempt
+        # A retry has the properties of the first attempt.
         if topic.startswith(retry.RETRY_PREFIX):
             return LatePolicy()
         try:
             return parse_policy(properties.value_of(of_message, PROPERTY) or Late.HAND_OVER)
         except HorologError:
-            return LatePolicy()  # it was checked when it came
+            return LatePolicy()  # unreadable, though checked when it was sent
 
     # --- what follows -----------------------------------------------------------------------------
 
     def _letters(self, due: DueMessages, rows: list[int]) -> list[bytes] | None:
-        """The records of dead letters, in topics that are there by then; None if one cannot be."""
+        """Build the dead letters, and make their topics where missing; return None if a topic
+        cannot be made.
+        """
         made = []
         for row in rows:
             record = due.record(row)
@@ -131,7 +139,7 @@ class LateMessages:
         self, due: DueMessages, rows: npt.NDArray[np.int64], letters: list[bytes], wall_ms: int
     ) -> None:
         shard = self._shard
-        controls = self._records.copy()  # topics that were made just now
+        controls = self._records.copy()  # they make the topics of the dead letters
         self._records.clear()
         settled = []
         for topic_id in np.unique(due.heads["topic"][rows]).tolist():

@@ -1,4 +1,6 @@
-"""Questions that change nothing; what they see is committed, and the reply waits like any other."""
+"""Answer questions that change nothing; answers show committed state, and wait for the commit
+position.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ Query = (
 
 
 def answer(shard: Shard, query: Query) -> object:
-    """The result that the command's docstring names."""
+    """Return the result that the docstring of the command names."""
     match query:
         case DescribeTopic(name, with_pending):
             return view_topic(shard, shard.topics.get(name), with_pending=with_pending)
@@ -92,13 +94,13 @@ def answer(shard: Shard, query: Query) -> object:
 
 
 def view_topic(shard: Shard, topic: Topic, *, with_pending: bool) -> TopicView:
-    """A topic as operators see it."""
+    """Return a topic as operators see it."""
     waiting = pending.by_topic(shard.delay).get(topic.id, 0) if with_pending else NOT_COUNTED
     return _view(shard, topic, waiting)
 
 
 def _topics(shard: Shard, after: str, *, with_pending: bool) -> list[TopicView]:
-    """A turn's worth of topics; what waits is counted once for all of them."""
+    """Return one turn's worth of topics; pending messages are counted once for all of them."""
     topics = shard.topics.page(after, TURN_TOPICS_MAX)
     if not with_pending:
         return [_view(shard, topic, NOT_COUNTED) for topic in topics]
@@ -217,13 +219,17 @@ def _waiting_view(entry: Any, record: memoryview) -> PendingMessage:
 
 
 def _page(shard: Shard, query: PagePending) -> PendingPage:
-    """With a tag as many rows as a bulk recall compares in one turn, else no more than are wanted."""
+    """Read one page of pending messages.
+
+    With a tag it reads as many rows as a bulk recall compares in one turn, otherwise no more than
+    are wanted.
+    """
     topic = _topic_id(shard, query.topic)
     rows = BULK_TAGGED_ROWS if query.tag else min(query.limit, TURN_READ_MAX)
     page = pending.page(shard.delay, pending.ListingPlace(*query.after), query.to_ms, topic, rows)
     following = None if page.next is None else PendingPlace(*page.next)
     found: list[PendingMessage] = []
-    row = 0  # of the origin of the last one
+    row = 0  # row of the origin of the last message found
     for entry, record in zip(page.entries, page.records, strict=True):
         if query.tag and not has_tag(record, query.tag):
             continue
@@ -236,7 +242,7 @@ def _page(shard: Shard, query: PagePending) -> PendingPage:
 
 
 def _read(shard: Shard, query: ReadQueue) -> QueueRead:
-    """As much as a turn may take, of messages and of holes; the caller asks again for the rest."""
+    """Read as many messages and holes as one turn may; the caller asks again for the rest."""
     topic = shard.topics.get(query.topic)
     queue = queue_of(topic, query.queue_id)
     records: list[bytes] = []
@@ -260,7 +266,7 @@ def _read(shard: Shard, query: ReadQueue) -> QueueRead:
 
 def _broker(shard: Shard) -> BrokerView:
     log = shard.log
-    shard.gather_problems()  # what this turn has met
+    shard.gather_problems()  # problems that this turn has met
     return BrokerView(
         epoch=log.epoch,
         log_start=log.start,

@@ -1,9 +1,11 @@
-"""Units of consume queues for messages that a frame makes visible, and the tags codes of those with several tags.
+"""Units of consume queues for visible messages of a frame, and tags codes of messages with several
+tags.
 
-Where a topic allows several tags, the code of its messages is a Bloom filter of all of them.  It is made here, when a
-message gets its queue offset, so it does not matter how the message came and how long it waited; until then its code is
-the Java hash of the whole text, as everywhere else.  The head of the record and the sysFlag of its layout say so
-(`log.record.MANY_TAGS`): a replay, a unit and a consumer need not know what the settings of the topic were.
+Where a topic allows several tags, the code of its messages is a Bloom filter of all of them.  It is
+made here, when a message gets its queue offset, so it does not matter how the message arrived and
+how long it waited; until then its code is the Java hash of the whole text, as everywhere else.  The
+head of the record and the sysFlag of its layout say so (`log.record.MANY_TAGS`): a replay, a unit
+and a consumer need not know what the settings of the topic were.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ def visible_units(
     heads: npt.NDArray[Any],
     groups: Sequence[tuple[Topic, int, _Column]],
 ) -> list[tuple[Topic, int, npt.NDArray[Any]]]:
-    """(Topic, queue, units) of message records of a frame body; codes of several tags are put into body and heads.
+    """Build (topic, queue id, units) for message records; write codes of several tags into body and
+    heads.
 
     at      offsets of all records in the body, whose log position is `base`
-    groups  (topic, queue, row numbers) of those that are visible now (`Topics.assign`)
+    groups  (topic, queue id, row numbers) of the messages that are visible now (`Topics.assign`)
     """
     units = []
     for topic, queue_id, rows in groups:

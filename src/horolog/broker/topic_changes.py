@@ -1,4 +1,4 @@
-"""Topics made, changed and deleted: what a command asks for becomes one record, or is refused with a reason."""
+"""Make, change and delete topics: each command becomes one record, or is refused with a reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from horolog.units import counted
 
 
 class Planned(NamedTuple):
-    """What a topic shall be from here on, as its record in the log says."""
+    """The definition of a topic from now on, as its record in the log states it."""
 
     id: int
     name: str
@@ -34,14 +34,18 @@ class Planned(NamedTuple):
 
 
 class TopicChanges:
-    """The topics of a shard; `records` collects control records for the turn's frame."""
+    """Makes, changes and deletes the topics of a shard; `records` collects control records for the
+    turn's frame.
+    """
 
     def __init__(self, shard: Shard, records: list[bytes]) -> None:
         self._shard = shard
         self._records = records
 
     def make(self, command: CreateTopic | ChangeTopic) -> tuple[TopicView, list[Reply]]:
-        """The topic as it is from here on, and the ends of polls that may not go on."""
+        """Make or change a topic; return its new view, and the replies that end polls which may not
+        go on.
+        """
         topics = self._shard.topics
         planned = plan(topics, command)
         self._check_schedules(planned)
@@ -53,10 +57,13 @@ class TopicChanges:
             ended = self._end_polls(topic)
         topic = topics.get(command.name)
         view = queries.view_topic(self._shard, topic, with_pending=not is_new)
-        return (replace(view, pending=0) if is_new else view), ended  # nothing waits of a new one
+        return (replace(view, pending=0) if is_new else view), ended  # none are pending yet
 
     def _check_schedules(self, planned: Planned | None) -> None:
-        """FORBIDDEN for a change of the type of a topic that a schedule sends to: it was checked against the other."""
+        """Raise FORBIDDEN if the type of a topic changes that a schedule sends to.
+
+        The schedule was checked against the old type.
+        """
         known = None if planned is None else self._shard.topics.by_id.get(planned.id)
         if planned is None or known is None or planned.type is known.type:
             return
@@ -69,7 +76,9 @@ class TopicChanges:
             )
 
     def make_given_up(self) -> None:
-        """The topic of transactions that are given up, if it is not there: nobody may send to it."""
+        """Make the topic of transactions that were given up, if it is missing; clients may not send
+        to it.
+        """
         topics = self._shard.topics
         if GIVEN_UP_TOPIC not in topics.by_name:
             settings = TopicSettings(perm=PERM_READ)
@@ -77,7 +86,7 @@ class TopicChanges:
             self._records.append(encode_topic(topic.row()))
 
     def _end_polls(self, topic: Topic) -> list[Reply]:
-        """Whoever waits for what is not readable any more is told so."""
+        """End all parked polls of a topic that is not readable any more; return their replies."""
         try:
             topic.check_readable()
         except HorologError as error:
@@ -85,7 +94,7 @@ class TopicChanges:
         return []
 
     def _refuse(self, topic: Topic, error: HorologError) -> list[Reply]:
-        """All parked polls of a topic end, with an error."""
+        """End all parked polls of a topic with an error; return their replies."""
         polls = self._shard.ready.polls
         waiting = polls.of_topic(topic.id)
         for waiter in waiting:
@@ -93,7 +102,11 @@ class TopicChanges:
         return [Reply(waiter.token, error) for waiter in waiting]
 
     def check_may_delete(self, command: DeleteTopic) -> None:
-        """TOPIC_NOT_FOUND; DISK_FULL while there are messages that cannot be filed, perhaps of this topic."""
+        """Check whether a topic may be deleted.
+
+        Raise TOPIC_NOT_FOUND; FORBIDDEN while a schedule sends to the topic; DISK_FULL while there
+        are messages that cannot be filed, perhaps of this topic.
+        """
         topic = self._shard.topics.get(command.name)
         schedule = self._shard.schedules.of_topic(topic.name)
         if schedule:
@@ -109,7 +122,7 @@ class TopicChanges:
             )
 
     def is_under_way(self, name: str) -> bool:
-        """Whether frames that are not applied yet have something of a topic."""
+        """Return whether frames that are not applied yet have messages or an adoption of a topic."""
         topic, shard = self._shard.topics.get(name), self._shard
         topic_id = topic.id
         unfiled = [each.unfiled for each in shard.uncommitted if each.unfiled]
@@ -122,9 +135,11 @@ class TopicChanges:
         )
 
     def delete(self, command: DeleteTopic, renewals: Renewals) -> list[Reply]:
-        """Forget a topic of which nothing is under way (`waits`); gives the answers to its parked polls, which end.
+        """Delete a topic of which nothing is under way (`waits`); return the replies to its parked
+        polls, which end.
 
-        TOPIC_NOT_FOUND; FORBIDDEN while transactions of it are open, or messages of it wait to be handed over.
+        Raise TOPIC_NOT_FOUND; FORBIDDEN while transactions of the topic are open, or its messages
+        wait to be handed over.
         """
         shard = self._shard
         topic = shard.topics.get(command.name)
@@ -154,7 +169,9 @@ class TopicChanges:
 
 
 def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:
-    """What the topic shall be; None if it is so already; else why it cannot."""
+    """Return what the topic shall become; None if it is so already; raise HorologError if the
+    command is refused.
+    """
     check_may_be_made(command.name)
     if isinstance(command, ChangeTopic):
         return _plan_change(topics.get(command.name), command)
@@ -180,7 +197,7 @@ def _plan_new(topics: Topics, command: CreateTopic) -> Planned:
     return Planned(topics.last + 1, command.name, command.type, command.queues, settings)
 
 
-_ID_MAX = (1 << 32) - 1  # an id is never given again, and has 32 bits in a record
+_ID_MAX = (1 << 32) - 1  # an id is never assigned twice, and has 32 bits in a record
 
 
 def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
@@ -239,7 +256,9 @@ def _check_settings(name: str, settings: TopicSettings, queues: int) -> None:
 
 
 def _check_may_become(known: Topic, type: TopicType) -> None:
-    """TOPIC_EXISTS for a change of a type to which consumers may have been written already."""
+    """Raise TOPIC_EXISTS if consumers may have been written for the known type, and `type` is
+    another one.
+    """
     if type is not known.type and known.type is not TopicType.MIXED:
         raise _other_type(known, type)
 
@@ -254,7 +273,9 @@ def _other_type(known: Topic, type: TopicType) -> HorologError:
 
 
 def _check_is_the_same(known: Topic, command: CreateTopic) -> None:
-    """TOPIC_EXISTS, with the first difference, for a creation of what is there otherwise."""
+    """Raise TOPIC_EXISTS, naming the first difference, if a topic exists with another type, queues
+    or settings.
+    """
     if known.type is not command.type:
         raise _other_type(known, command.type)
     there = len(known.queues)

@@ -1,4 +1,4 @@
-"""Topics and their queues: ids, types, and the next queue offset of each."""
+"""Topics and their queues: ids, types, settings, and the next queue offset of each queue."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class Dropped(NamedTuple):
     id: int
     name: str
     queues: int
-    position: int  # log position at which it was
+    position: int  # log position near which the deletion was recorded
 
     def row(self) -> dict[str, Any]:
-        """What a checkpoint's registry says of it."""
+        """Return the row of this topic in a checkpoint's registry."""
         fields = self._asdict()
         return {"number": fields.pop("id"), **fields}
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Dropped:
-        """The inverse of `row`."""
+        """Build a Dropped from the row that `row` has made."""
         return cls(row["number"], row["name"], row["queues"], row["position"])
 
 
 class Topic:
-    """One topic.  `tails` are the next queue offsets to assign; the queues hold what is committed."""
+    """One topic.  `tails` are the next queue offsets to assign; `queues` hold what is committed."""
 
     def __init__(
         self, topic_id: int, name: str, type: TopicType, settings: TopicSettings = DEFAULTS
@@ -68,7 +68,7 @@ class Topic:
         self._drawn = 0  # the queue that was drawn last
 
     def row(self) -> dict[str, Any]:
-        """What a checkpoint's registry says of it."""
+        """Return the row of this topic in a checkpoint's registry."""
         row = {
             "number": self.id,
             "name": self.name,
@@ -79,17 +79,17 @@ class Topic:
 
     @property
     def write_queues(self) -> int:
-        """How many queues, from the first one on, new messages go to."""
+        """The count of queues, from the first one on, that new messages go to."""
         return self.settings.write_queues or len(self.queues)
 
     def draw(self, count: int = 1) -> int:
-        """The queue whose turn it is, for the first of so many messages; the next ones follow it, in a circle."""
+        """Return the queue for the first of `count` messages; the next ones follow round-robin."""
         first = (self._drawn + 1) % self.write_queues
         self._drawn = (self._drawn + count) % self.write_queues
         return first
 
     def no_such_queue(self, queue: int) -> HorologError:
-        """The refusal of a message for a queue that takes none."""
+        """Return the refusal of a message for a queue that takes none."""
         last = self.write_queues - 1
         return refused(
             "queueId",
@@ -98,12 +98,12 @@ class Topic:
         )
 
     def check_writable(self) -> None:
-        """FORBIDDEN if nobody may send to it."""
+        """Raise FORBIDDEN if clients may not send to this topic."""
         if not self.settings.perm & PERM_WRITE:
             raise self._forbidden("send to it")
 
     def check_readable(self) -> None:
-        """FORBIDDEN if nobody may consume it."""
+        """Raise FORBIDDEN if clients may not consume this topic."""
         if not self.settings.perm & PERM_READ:
             raise self._forbidden("consume it")
 
@@ -124,21 +124,21 @@ class Topics:
         self._directory = directory
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
-        self.changed: dict[ConsumeQueue, None] = {}  # queues that have something to sync
+        self.changed: dict[ConsumeQueue, None] = {}  # queues that have unsynced units
         self.open_queues = OpenQueues()
-        self.last = 0  # the highest id that was ever given
-        self.dropped: dict[int, Dropped] = {}  # deleted ones of which the log may have messages
-        self.late: dict[int, LatePolicy] = {}  # by id, of topics that have one
-        self.swept: set[int] = set()  # those of them whose files are gone
-        self._rows: dict[int, dict[str, Any]] = {}  # of the registry, by id; replaced, not changed
-        self._queues: list[ConsumeQueue] = []  # of all topics; the next two say whose, and which
+        self.last = 0  # the highest id that was ever assigned
+        self.dropped: dict[int, Dropped] = {}  # deleted topics of which the log may have messages
+        self.late: dict[int, LatePolicy] = {}  # topic id → late policy, for topics that have one
+        self.swept: set[int] = set()  # ids of dropped topics whose files are gone
+        self._rows: dict[int, dict[str, Any]] = {}  # by topic id; replaced, not changed
+        self._queues: list[ConsumeQueue] = []  # of all topics; the next two: topic and id
         self._topic_of = array("I")
         self._id_of = array("I")
         self._names: list[str] = []  # in order if `_sorted`
         self._sorted = True
 
     def get(self, name: str) -> Topic:
-        """The topic, or TOPIC_NOT_FOUND."""
+        """Return the topic of that name, or raise TOPIC_NOT_FOUND."""
         topic = self.by_name.get(name)
         if topic is None:
             raise HorologError(
@@ -147,7 +147,7 @@ class Topics:
         return topic
 
     def put_row(self, row: dict[str, Any]) -> None:
-        """Make or change a topic as a record or a checkpoint says."""
+        """Make or change a topic from the row in a log record or a checkpoint."""
         type = TopicType(row["type"])
         self.put(row["number"], row["name"], type, row["queues"], settings_of_row(row))
 
@@ -159,7 +159,7 @@ class Topics:
         queues: int,
         settings: TopicSettings = DEFAULTS,
     ) -> Topic:
-        """Make or change a topic."""
+        """Make or change a topic, with at least `queues` queues."""
         topic = self.by_id.get(topic_id)
         if topic is None:
             topic = self.by_id[topic_id] = self.by_name[name] = Topic(topic_id, name, type)
@@ -188,7 +188,10 @@ class Topics:
             self.late[topic_id] = policy
 
     def drop(self, topic_id: int, position: int) -> None:
-        """A topic is deleted, by a record near that log position; its files go when no kept checkpoint needs them."""
+        """Drop a topic that a record near that log position deletes.
+
+        Its files are removed later, when no kept checkpoint needs them.
+        """
         topic = self.by_id.pop(topic_id)
         del self.by_name[topic.name]
         self.late.pop(topic_id, None)
@@ -202,20 +205,22 @@ class Topics:
         self.dropped[topic_id] = Dropped(topic_id, topic.name, len(topic.queues), position)
 
     def _rows_of(self, topic_id: int) -> list[tuple[int, int]]:
-        """Where the queues of a topic stand among all, as (first, stop), the last stretch first."""
+        """Return the stretches of `_queues` that hold a topic's queues, as (first, stop), the last
+        stretch first.
+        """
         rows = np.flatnonzero(np.frombuffer(self._topic_of, np.uint32) == topic_id)
         stretches = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
         return [(int(rows[0]), int(rows[-1]) + 1) for rows in reversed(stretches)]
 
     def directories_of(self, dropped: Dropped) -> list[str]:
-        """Where the queues of a deleted topic were."""
+        """Return the directories that the queues of a deleted topic had."""
         return [
             f"{self._directory}/{queue_dir_name(dropped.id, queue_id)}"
             for queue_id in range(dropped.queues)
         ]
 
     def page(self, after: str, limit: int) -> list[Topic]:
-        """The first `limit` topics whose names come after that one, by name."""
+        """Return the first `limit` topics whose names sort after `after`, by name."""
         if not self._sorted:
             self._names.sort()
             self._sorted = True
@@ -223,16 +228,18 @@ class Topics:
         return [self.by_name[name] for name in self._names[first : first + limit]]
 
     def registry(self) -> list[dict[str, Any]]:
-        """The rows of all topics for a checkpoint, which is written while topics change."""
+        """Copy the rows of all topics for a checkpoint, which is written while topics change."""
         return list(self._rows.values())
 
     @property
     def queue_count(self) -> int:
-        """The number of queues of all topics; new ones come after those that are there."""
+        """The count of queues of all topics; new queues are added at the end."""
         return len(self._queues)
 
     def of_queues(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """A column of a checkpoint: (topic, queue, `name`) of every queue, `name` being `length` or `first`."""
+        """Build a column of a checkpoint: (topic, queue, `name`) of every queue; `name` is `length`
+        or `first`.
+        """
         found = np.empty(len(self._queues), dtype)
         found["topic"] = self._topic_of
         found["queue"] = self._id_of
@@ -241,11 +248,13 @@ class Topics:
         return found
 
     def first_offset(self, topic: int, queue: int) -> int:
-        """The lowest queue offset whose message the log still has."""
+        """Return the lowest queue offset whose message the log still has."""
         return self.by_id[topic].queues[queue].first
 
     def check_invariants(self) -> None:
-        """Names and ids tell the same topics; what a queue holds lies below its next offset."""
+        """Check that names and ids agree on the topics, and that each queue ends at or below its
+        next offset.
+        """
         assert len(self.by_name) == len(self.by_id), "a topic has two names or two ids"
         assert sorted(self._names) == sorted(self.by_name), "a list does not name all topics"
         assert [row["number"] for row in self._rows.values()] == list(self.by_id)
@@ -268,7 +277,7 @@ class Topics:
                 queue.check_invariants()
 
     def all_queues(self) -> Iterable[tuple[Topic, int, ConsumeQueue]]:
-        """(topic, queue id, queue) of every queue."""
+        """Yield (topic, queue id, queue) for every queue."""
         for topic in self.by_id.values():
             for queue_id, queue in enumerate(topic.queues):
                 yield topic, queue_id, queue
@@ -276,9 +285,9 @@ class Topics:
     def assign(
         self, topics: npt.NDArray[Any], queues: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], list[tuple[Topic, int, npt.NDArray[np.int64]]]]:
-        """Give messages (columns of topic id and queue id, in order) their queue offsets.
+        """Assign queue offsets to messages (columns of topic id and queue id, in order).
 
-        Returns the offsets, and the rows of each queue as (topic, queue id, row numbers).
+        Return the offsets, and the rows of each queue as (topic, queue id, row numbers).
         """
         assert len(topics) == len(queues), (len(topics), len(queues))
         offsets = np.empty(len(topics), np.int64)
@@ -294,7 +303,7 @@ class Topics:
     def by_queue(
         self, topics: npt.NDArray[Any], queues: npt.NDArray[Any]
     ) -> list[tuple[Topic, int, npt.NDArray[np.int64]]]:
-        """Row numbers of each (topic, queue), in order within a queue."""
+        """Group row numbers by (topic, queue), in order within a queue."""
         if not len(topics):
             return []
         both = topics.astype(np.int64) << _QUEUE_BITS | queues.astype(np.int64)
@@ -308,7 +317,7 @@ class Topics:
 
 
 def queue_of(topic: Topic, queue_id: int) -> ConsumeQueue:
-    """A queue of a topic, or BAD_REQUEST."""
+    """Return a queue of a topic, or raise BAD_REQUEST."""
     if not 0 <= queue_id < len(topic.queues):
         raise refused(
             "queue",
@@ -319,11 +328,11 @@ def queue_of(topic: Topic, queue_id: int) -> ConsumeQueue:
 
 
 def settings_row(settings: TopicSettings) -> dict[str, Any]:
-    """Settings that are not the defaults, as JSON keeps them."""
+    """Return the settings that differ from the defaults, as JSON keeps them."""
     every = zip(_SETTINGS, _SETTINGS_OF(settings), _DEFAULTS, strict=True)
     return {name: value for name, value, default in every if value != default}
 
 
 def settings_of_row(row: dict[str, Any]) -> TopicSettings:
-    """What `settings_row` gave, in the row of a topic."""
+    """Read the topic settings that `settings_row` has put into the row of a topic."""
     return TopicSettings(**{name: row[name] for name in _SETTINGS if name in row})
