@@ -1,9 +1,10 @@
-"""Consume: give messages out by lease or by offset, let those who found none wait, note what is consumed.
+"""Consume: give messages out by lease or by offset, park polls that find none, and record what is
+consumed.
 
-receives, renewals  by lease, and how leases of living clients go on
-lease_changes, acks  what a consumer does with a lease: acknowledge, change, give up
-pulls, offsets      by offset, and the offsets that groups commit
-waiting             whoever found nothing
-lags                how far groups are
-queued, queue_times one message by its queue offset, or by its time
+receives, renewals  give messages out by lease, and keep the leases of living clients
+lease_changes, acks  acknowledge, change or give up a lease
+pulls, offsets      give messages out by offset, and take over the offsets that groups commit
+waiting             serve, time out and cancel parked polls
+lags                how far consumer groups have consumed topics
+queued, queue_times  read one message by its queue offset, or find one by its store time
 """

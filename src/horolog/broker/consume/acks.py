@@ -1,8 +1,8 @@
-"""Acknowledgements: the messages of one request, consumed together.
+"""Acknowledgements: consume the messages of one request together.
 
-Nearly every handle stands for a lease that is live, and such messages are consumed at the end of the request, as many at
-once as a queue has of them.  Any other handle is judged alone, when everything before it has been consumed, so the
-answers are as if each had been taken by itself.
+Nearly every handle is of a live lease, and such messages are consumed at the end of the request,
+all those of a queue at once.  Any other handle is checked alone, after everything before it has
+been consumed, so the answers are as if each handle had been processed by itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Queue:
         self.progress = progress
         self.length = length
         self.leased: dict[int, None] = {}  # offsets to be consumed
-        self.consumed: list[int] = []  # and those that are; all of them are logged
+        self.consumed: list[int] = []  # offsets that are consumed and have to be logged
 
 
 class Acks:
@@ -48,7 +48,7 @@ class Acks:
         self._queues: dict[int, _Queue] = {}
 
     def take(self, receipts: Iterable[Receipt | HorologError]) -> list[HorologError | None]:
-        """What handles say; gives of each why it is refused, None: it is not."""
+        """Process handles; return for each why it is refused, or None."""
         refused: list[HorologError | None] = []
         own, topic_id, mono_ms, queues = self.group, self._topic.id, self._now.mono_ms, self._queues
         for read in receipts:
@@ -95,7 +95,8 @@ class Acks:
             self._renewals.release((self.group, topic_id, queue_id, offset))
         queue = self._queues.get(queue_id) or self._open(queue_id)
         assert queue is not None, "it was checked"
-        # Of a message that retention has dropped as well: a start from an older checkpoint has it again.
+        # A message that retention has dropped is logged as well: a start from an older checkpoint
+        # has it again.
         if progress.consume(offset, Event.ACK) or offset < self._topic.queues[queue_id].first:
             queue.consumed.append(offset)
 
@@ -107,7 +108,7 @@ class Acks:
                 queue.consumed += offsets
 
     def seal(self) -> list[bytes]:
-        """Consume what is left to be; the records of all that was."""
+        """Consume the remaining messages; return the records of all that this request consumed."""
         self._consume()
         topic_id, records = self._topic.id, []
         for queue_id, queue in self._queues.items():
@@ -119,7 +120,9 @@ class Acks:
 
 
 def message_of(topic: Topic, receipt: Receipt | HorologError) -> Receipt:
-    """A handle of a message that this topic has; else INVALID_RECEIPT_HANDLE."""
+    """Return the receipt if it names a message that this topic has; else raise
+    INVALID_RECEIPT_HANDLE.
+    """
     if not isinstance(receipt, Receipt):
         raise receipt
     if receipt.queue >= len(topic.queues) or receipt.offset >= topic.queues[receipt.queue].length:
@@ -130,10 +133,11 @@ def message_of(topic: Topic, receipt: Receipt | HorologError) -> Receipt:
 def lease_of(
     shard: Shard, topic: Topic, receipt: Receipt, group: int, now: Now
 ) -> tuple[QueueProgress, Lease | None]:
-    """What `Ready.check` says of the handle of a message that exists.
+    """Return what `Ready.check` finds for the handle of a message that exists.
 
-    Where the grant's record was lost, its message may be lost too: to a power cut, or as the directory is an older copy
-    of itself.  Another one that has its queue offset now is of a newer epoch than the handle.
+    Where the grant's record was lost, its message may be lost too: to a power cut, or because the
+    directory is an older copy of itself.  Another message that has its queue offset now is of a
+    newer epoch than the handle.
     """
     progress, lease = shard.ready.check(receipt, group, topic.id, now.mono_ms, now.wall_ms)
     if lease is not None and receipt.offset not in progress.leases:

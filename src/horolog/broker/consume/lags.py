@@ -1,4 +1,4 @@
-"""How far consumer groups are in topics, for operators."""
+"""How far consumer groups have consumed topics, for operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from horolog.protocol.queue_commands import CountLags, Lag
 
 
 def count_lags(shard: Shard, command: CountLags) -> list[Lag]:
-    """Those of the first pairs, until so many queues have been looked at as one question may."""
+    """Count the lags of the first pairs, until one question's limit of queues has been read."""
     found: list[Lag] = []
     queues = 0
     for group, topic in command.pairs:
@@ -21,7 +21,7 @@ def count_lags(shard: Shard, command: CountLags) -> list[Lag]:
 
 
 def _count(shard: Shard, group_name: str, topic_name: str) -> tuple[Lag, int]:
-    """The lag, and how many queues it is of."""
+    """Return the lag of a group in a topic, and the count of queues that it covers."""
     topic = shard.topics.by_name.get(topic_name)
     group_id = shard.ready.groups.ids.get(group_name)
     if topic is None or group_id is None:

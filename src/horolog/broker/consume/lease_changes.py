@@ -1,4 +1,4 @@
-"""What consumers do with what they were leased: acknowledge it, give the lease a new end, give the message up."""
+"""Acknowledge leased messages, give leases a new end, or give messages up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class LeaseChanges:
         self._records = records
 
     def ack(self, command: Ack, now: Now) -> Acked:
-        """Consume messages by their handles; each refusal stands in its place."""
+        """Consume messages by their handles; the result has each refusal at the index of its
+        handle.
+        """
         topic = self._shard.topics.get(command.topic)
         acks = Acks(self._shard, self._renewals, topic, self._known_group(command.group), now)
         refused = acks.take(self._receipts(command.receipt_handles, acks.group, topic))
@@ -55,7 +57,7 @@ class LeaseChanges:
     def _receipts(
         self, handles: list[str], group: int, topic: Topic
     ) -> Iterator[Receipt | HorologError]:
-        """What handles stand for; those of pop consumers are looked up among the leases."""
+        """Decode handles; those of pop consumers are looked up among the leases."""
         if any(map(is_pop, handles)):
             return (self._popped(handle, group, topic) for handle in handles)
         return decode_receipts(handles)
@@ -82,9 +84,11 @@ class LeaseChanges:
         return group_id
 
     def give_up(self, token: object, command: ForwardToDeadLetters, now: Now) -> bool:
-        """Move a leased message to the dead letters of its group; False if it is consumed already.
+        """Move a leased message to the dead letters of its group; return False if it is consumed
+        already.
 
-        TOPIC_NOT_FOUND; INVALID_RECEIPT_HANDLE for a handle that is void, or of a message that the log has lost.
+        Raise TOPIC_NOT_FOUND; INVALID_RECEIPT_HANDLE for a handle that is void, or of a message
+        that the log has lost.
         """
         topic, group, receipt, _, lease = self._checked(command, now)
         if lease is None:
@@ -101,7 +105,9 @@ class LeaseChanges:
     def _checked(
         self, command: ChangeInvisible | ForwardToDeadLetters, now: Now
     ) -> tuple[Topic, int, Receipt, QueueProgress, Lease | None]:
-        """What a handle stands for; no lease if the message is consumed already."""
+        """Return topic, group, receipt, progress and lease of a handle; no lease if the message is
+        consumed already.
+        """
         topic = self._shard.topics.get(command.topic)
         group = self._known_group(command.group)
         (read,) = self._receipts([command.receipt_handle], group, topic)
@@ -112,8 +118,8 @@ class LeaseChanges:
     def change(self, command: ChangeInvisible, now: Now) -> Changed:
         """Give a lease a new end; the old handle is void from here on.
 
-        TOPIC_NOT_FOUND; INVALID_RECEIPT_HANDLE for a handle that is void, or of a message that is consumed; BAD_REQUEST
-        for a duration that is not allowed.
+        Raise TOPIC_NOT_FOUND; INVALID_RECEIPT_HANDLE for a handle that is void, or of a message
+        that is consumed; BAD_REQUEST for a duration that is not allowed.
         """
         shard = self._shard
         check_invisible(command.invisible_ms, 0)

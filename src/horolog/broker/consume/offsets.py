@@ -1,9 +1,9 @@
 """Offsets that groups commit by themselves, as 4.x clients do.
 
-They are the same progress as that of 5.x leases: what lies below is consumed, and going back drops what is known of
-what lies after (`ready.lease_life`).  Clients commit queue by queue, so what comes for a group and topic in one turn
-becomes one record; `seal` puts these records in front of any other one about the same progress, since a replay goes by
-the order of records.
+A committed offset moves the same progress as 5.x leases do: everything below it is consumed, and
+going back drops what is known of later messages (`ready.lease_life`).  Clients commit queue by
+queue, so all commits of a group and topic in one turn become one record.  `seal` puts these records
+before any other record about the same progress, since a replay goes by the order of records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
 
 
 class Offsets:
-    """Commits of a shard; `records` collects control records for the turn's frame."""
+    """Offset commits of a shard; `records` collects control records for the turn's frame."""
 
     def __init__(
         self, shard: Shard, groups: Groups, renewals: Renewals, records: list[bytes]
@@ -31,7 +31,7 @@ class Offsets:
         self._pending: dict[tuple[int, int], dict[int, int]] = {}  # (group, topic) → queue → offset
 
     def commit(self, command: CommitOffsets) -> None:
-        """Take over offsets, all of them or none; what changes nothing is not logged."""
+        """Take over offsets, all of them or none; commits that change nothing are not logged."""
         topic = self._shard.topics.get(command.topic)
         for queue_id, offset in command.offsets.items():
             _check(topic, queue_id, offset)
@@ -43,7 +43,7 @@ class Offsets:
                 self._commit(topic, group, queue_id, offset)
 
     def _reset(self, topic: Topic, group: int, queue_id: int, offset: int) -> None:
-        """The group goes on there; what was leased or consumed after it is new again."""
+        """Move a group to an offset; messages after it that were leased or consumed are new again."""
         ready, queue = self._shard.ready, topic.queues[queue_id]
         place = group, topic.id, queue_id
         offset = max(offset, queue.first)
@@ -54,11 +54,12 @@ class Offsets:
             return
         self.seal()
         self._shard.counters.add(topic.id, Count.ACKED, offset - found.floor)
-        ways = [(queue_id, queue.length), (queue_id, offset)]  # past all that is known, and back
+        ways = [(queue_id, queue.length), (queue_id, offset)]  # past everything known, and back
         for _, to in ways:
             for gone in ready.commit(place, to):
                 self._renewals.release((*place, gone))
-        # One record: whoever found the half of it would leave out what is leased.
+        # One record: with only the first half of it a replay would leave out messages that are
+        # leased.
         self._records.append(encode_offsets(group, topic.id, ways))
         self._shard.visible.add((topic.id, queue_id))
 
@@ -79,13 +80,14 @@ class Offsets:
         self._pending.setdefault((group, topic.id), {})[queue_id] = offset
         if goes_back:
             self.seal()
-            self._shard.visible.add((topic.id, queue_id))  # something again for whoever waits
+            self._shard.visible.add((topic.id, queue_id))  # parked polls get messages again
 
     def begin(self, group_name: str, topic_name: str) -> None:
-        """A group that has nothing of a topic yet begins: where a queue begins, or at its end if its first messages are gone.
+        """Begin the progress of a group in a topic where it has none.
 
-        So a consumer that wants only what is new misses nothing of a new topic: what was sent just before it came.  It
-        is logged, and a start knows that the group has begun.
+        It begins where a queue begins, or at the queue's end if the first messages are gone.  So a
+        consumer that wants only new messages misses none of a new topic that were sent just before
+        it came.  The beginning is logged, so that a start knows of it.
         """
         topic = self._shard.topics.get(topic_name)
         topic.check_readable()
@@ -97,14 +99,16 @@ class Offsets:
             self._commit(topic, group, queue_id, queue.length if queue.first else 0)
 
     def seal(self) -> None:
-        """Make records of what was committed so far."""
+        """Make records of the offsets committed so far."""
         if self._pending:
             for (group, topic), offsets in self._pending.items():
                 self._records.append(encode_offsets(group, topic, offsets.items()))
             self._pending.clear()
 
     def get(self, command: GetOffsets) -> dict[int, int]:
-        """What a group has committed, or consumed from the beginning on; nothing of a group that does not exist."""
+        """Return the offsets that a group has committed or consumed up to; none for an unknown
+        group.
+        """
         topic = self._shard.topics.get(command.topic)
         ready = self._shard.ready
         group = ready.groups.ids.get(command.group)
@@ -112,12 +116,12 @@ class Offsets:
         return {queue_id: progress.floor for queue_id, progress in sorted(queues.items())}
 
     def check_invariants(self) -> None:
-        """AssertionError if something was committed, and is not appended."""
+        """Raise AssertionError if an offset was committed and not appended."""
         assert not self._pending, "committed, and not appended"
 
 
 def _check(topic: Topic, queue_id: int, offset: int) -> None:
-    """BAD_REQUEST for an offset that the queue does not reach."""
+    """Raise BAD_REQUEST for an offset that is outside the queue."""
     end = queue_of(topic, queue_id).length
     if not 0 <= offset <= end:
         raise refused(

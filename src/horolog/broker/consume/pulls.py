@@ -1,14 +1,16 @@
 """Pulls: messages of a queue from an offset on, for clients that keep their own offsets.
 
-A pull is answered with slices of the log.  Of messages that lie together in a frame only the first is looked up by its
-unit (`log.queue_runs`); a message whose unit leads nowhere, or that lies in no run, is read by itself, and a hole is
-passed over (`broker.consume.queued`).  With a tag filter the units' codes are compared first, many at once.
+A pull is answered with slices of the log.  Where messages lie together in a frame, only the first
+is looked up by its unit (`log.queue_runs`).  A message whose unit leads nowhere, or that is in no
+run, is read by itself, and a hole is passed over (`broker.consume.queued`).  With a tag filter the
+units' codes are compared first, many at once.
 
-A pull that has seen everything waits for its queue to grow.  Pulls with the same filter wait together, and new units
-are compared once for all of them.
+A pull that has seen everything waits for its queue to grow.  Pulls with the same filter wait
+together, and new units are compared once for all of them.
 
-A turn reads so much for pulls and no more (`TURN_PULLED_MAX`, `TURN_PULLED_BYTES`); the others are decided in the next
-ones.  A client may ask for thousands of pulls with one write, and does not even have to take the answers.
+A turn reads only so much for pulls (`TURN_PULLED_MAX`, `TURN_PULLED_BYTES`); further pulls are
+decided in the next turns.  A client may ask for thousands of pulls with one write, and does not
+even have to take the answers.
 """
 
 from __future__ import annotations
@@ -52,26 +54,29 @@ class Pulls:
     def __init__(self, shard: Shard, groups: Groups) -> None:
         self._shard = shard
         self._groups = groups
-        self._run: QueueRun | None = None  # that a message was read from last, in this look
-        self._messages_left = self._bytes_left = 0  # that may be read in this turn
+        self._run: QueueRun | None = None  # of the message read last in this search
+        self._messages_left = self._bytes_left = 0  # budget of this turn
 
     def begin_turn(self) -> None:
-        """What is left of the turn before is not added to this one."""
+        """Set the reading budget of a turn; the rest of the last turn's budget is not added."""
         self._messages_left, self._bytes_left = TURN_PULLED_MAX, TURN_PULLED_BYTES
 
     @property
     def may_read(self) -> bool:
-        """Whether this turn reads for one more."""
+        """Whether this turn may read for one more pull."""
         return self._messages_left > 0 and self._bytes_left > 0
 
     def pull(self, token: object, command: Pull, now: Now) -> Reply | None:
-        """What is there; None if there is nothing yet and the pull was parked."""
+        """Answer a pull with the messages that are there; return None if there are none yet and the
+        pull was parked.
+        """
         topic = self._shard.topics.get(command.topic)
         topic.check_readable()
         queue = queue_of(topic, command.queue_id)
         group = self._shard.ready.groups.ids.get(command.group)
         if group is not None:
-            # A group that nobody has told of in a heartbeat has no settings that could forbid it anything.
+            # A group that no heartbeat has named is unknown here, and no settings forbid it
+            # anything.
             self._groups.check_may_consume(group, broadcasts=command.broadcasts)
         tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         first, length = command.first, queue.length
@@ -95,11 +100,11 @@ class Pulls:
         return Reply(token, found)
 
     def _stands(self, topic: Topic, command: Pull) -> int:
-        """Where a consumer goes on whose offset is past the end of a queue.
+        """Return where a consumer goes on whose offset is past the end of a queue.
 
-        At the end; but if its group's progress is kept here, where the group stands, or where a new one begins.  That
-        offset is one of a topic that was deleted and made again, or of a directory that was restored: what has come since
-        then is new to the group.
+        At the end; but if its group's progress is kept here, where the group is, or where a new
+        group begins.  Such an offset is from a topic that was deleted and made again, or from
+        before a restore of the directory: messages that have come since are new to the group.
         """
         queue = topic.queues[command.queue_id]
         if not command.resumes:
@@ -114,7 +119,7 @@ class Pulls:
     # --- waiting pulls --------------------------------------------------------------------------
 
     def serve(self, topic_id: int, queue_id: int) -> list[Reply]:
-        """Answer the parked pulls of a queue that has grown, if something of it is for them."""
+        """Answer the parked pulls of a queue that has grown, if new messages match."""
         topic = self._shard.topics.by_id[topic_id]
         queue = topic.queues[queue_id]
         place = topic_id, place_of_pulls(queue_id)
@@ -125,13 +130,15 @@ class Pulls:
         return replies
 
     def _has_news(self, topic: Topic, bucket: Bucket, queue: ConsumeQueue) -> bool:
-        """Whether a queue has something new that may match; `seen` moves to the first such unit, or the end."""
+        """Return whether a queue has new units that may match; move `seen` to the first such unit,
+        or the end.
+        """
         if bucket.filter.wants_all:
             return bucket.seen < queue.length
         while bucket.seen < queue.length:
             units = self._units(topic, bucket.queue_id, bucket.seen, queue.length - bucket.seen)
             if isinstance(units, HorologError):
-                return True  # they are told
+                return True  # serving these pulls will return the error
             first = self._first_match(topic, bucket, units)
             bucket.seen += len(units) if first is None else first
             if first is not None:
@@ -139,7 +146,7 @@ class Pulls:
         return False
 
     def _first_match(self, topic: Topic, bucket: Bucket, units: npt.NDArray[np.void]) -> int | None:
-        """The first of these units whose message may be for them."""
+        """Return the row of the first unit whose message may match the bucket's filter."""
         rows = np.flatnonzero(bucket.filter.may_match(units)).tolist()
         if bucket.filter.is_sql or bool((units["tags"] >= MANY_CODE).any()):
             self._run = None
@@ -154,7 +161,7 @@ class Pulls:
         return int(rows[0]) if rows else None
 
     def _serve(self, topic: Topic, bucket: Bucket) -> list[Reply]:
-        """Answer all pulls of a bucket; those that ask for as much get the same answer."""
+        """Answer all pulls of a bucket; pulls with the same limits share one answer."""
         polls, tags, seen = self._shard.ready.polls, bucket.filter, bucket.seen
         answers: dict[tuple[int, int], Pulled | HorologError] = {}
         replies = []
@@ -177,7 +184,9 @@ class Pulls:
         return replies
 
     def nothing(self, waiter: Waiter) -> Pulled:
-        """The answer to a parked pull whose time is over: what has come meanwhile was not for it."""
+        """Return the answer to a parked pull whose time is over: messages that came meanwhile did
+        not match.
+        """
         command = waiter.command
         assert isinstance(command, Pull)
         queue = self._shard.topics.by_id[waiter.topic].queues[command.queue_id]
@@ -188,7 +197,7 @@ class Pulls:
     # --- reading --------------------------------------------------------------------------------
 
     def _from(self, topic: Topic, command: Pull, tags: Filter, first: int) -> Pulled:
-        """What a queue has from `first` on, which lies below its end."""
+        """Read a queue from `first` on, which lies below its end."""
         queue = topic.queues[command.queue_id]
         limit = max(1, min(command.limit, TURN_READ_MAX))
         room = max(1, min(command.max_bytes, TURN_READ_BYTES))
@@ -235,7 +244,7 @@ class Pulls:
             room -= size
             at += len(some)
             if i + len(some) < len(run.starts) and len(layouts) < limit:
-                break  # there is no room for the next one of the same run, or it is not visible
+                break  # no room for the next one of this run, or it is not visible
         return _Found(layouts, at)
 
     def _matching(
@@ -254,7 +263,7 @@ class Pulls:
                 rows.tolist(), units[rows].tolist(), strict=True
             ):
                 layout = self._one(topic, queue_id, at + row, position, size)
-                # Of one tag the hash is enough, for a client that pulls compares the tag itself.
+                # For one tag the hash is enough, since a pulling client compares the tag itself.
                 is_exact = tags.is_sql or code >= MANY_CODE
                 if layout is None or (is_exact and not tags.takes(layout)):
                     continue
@@ -270,7 +279,7 @@ class Pulls:
     def _one(
         self, topic: Topic, queue_id: int, offset: int, position: int, size: int
     ) -> memoryview | None:
-        run = self._run  # mostly that of the message before it
+        run = self._run  # mostly that of the message before
         if run is None or (i := run.at(offset, position)) < 0:
             run = self._run = self._shard.log.run(position, topic.id, queue_id)
             i = -1 if run is None else run.at(offset, position)
@@ -282,7 +291,9 @@ class Pulls:
     def _units(
         self, topic: Topic, queue_id: int, first: int, count: int
     ) -> npt.NDArray[Any] | HorologError:
-        """Units from `first` on, some of `count`; or why the queue's own files cannot be read there, told once."""
+        """Return some of `count` units from `first` on; or the error if the queue's own files
+        cannot be read there.
+        """
         try:
             return self._shard.queued.units(topic, queue_id, first, min(count, SCAN_MAX))
         except HorologError as error:
@@ -296,7 +307,7 @@ def _pulled(queue: ConsumeQueue, status: PullStatus, next_offset: int) -> Pulled
 
 
 def _so_far(layouts: list[memoryview], at: int, error: HorologError) -> _Found:
-    """What was read before the queue's files end; the error if that is nothing."""
+    """Return what was read before the queue's files end; raise the error if that is nothing."""
     if not layouts:
         raise error
     return _Found(layouts, at)

@@ -1,9 +1,10 @@
-"""Which messages of a queue were stored when, and one message by its log position.
+"""Find messages of a queue by store time, and read one message by its log position.
 
-Store times never go back in the log, and so not in a queue: they are searched by halves, each look at one message.  A
-hole says nothing, so the next message that can be read stands for it.  Where too many holes follow each other for one
-turn, the newest frame of their segment stands for the rest of them: an answer is then too low rather than too high, so
-whoever goes on there gets more than was asked for, and misses nothing.
+Store times never go back in the log, and so not in a queue: the search is binary, and each step
+reads one message.  A hole has no time, so the next message that can be read is used instead.  Where
+there are too many holes in a row for one turn, the newest frame of their segment gives the time for
+the rest of them.  An answer is then too low rather than too high, so a consumer that starts there
+gets more than was asked for, and misses nothing.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from horolog.protocol.rocketmq import layout
 
 
 def search_offset(shard: Shard, command: SearchOffset) -> int:
-    """The queue offset that the command's docstring names."""
+    """Return the queue offset that the docstring of the command names."""
     topic = shard.topics.get(command.topic)
     queue = queue_of(topic, command.queue_id)
-    wanted = command.store_ms + command.upper  # of `upper` the one before the first that is later
+    wanted = command.store_ms + command.upper  # with `upper`, the last that is not later
     low, high = queue.first, queue.length
     looks = _Looks(shard, topic, command.queue_id)
     while low < high:
         middle = (low + high) // 2
         found = looks.stored(middle, high)
         if found is None:
-            high = middle  # nothing but holes up to there
+            high = middle  # nothing but holes up to the end
         elif found[1] < wanted:
             low = found[0] + 1
         else:
@@ -39,7 +40,9 @@ def search_offset(shard: Shard, command: SearchOffset) -> int:
 
 
 def earliest_store_time(shard: Shard, command: EarliestStoreTime) -> int:
-    """When the first message was stored that a queue still has; −1 if it has none."""
+    """Return the store time of the first message that a queue still has, in epoch ms; −1 if it has
+    none.
+    """
     topic = shard.topics.get(command.topic)
     queue = queue_of(topic, command.queue_id)
     found = _Looks(shard, topic, command.queue_id).stored(queue.first, queue.length)
@@ -47,7 +50,7 @@ def earliest_store_time(shard: Shard, command: EarliestStoreTime) -> int:
 
 
 class _Looks:
-    """The messages that one search of a queue looks at."""
+    """Reads the messages that one search of a queue compares."""
 
     def __init__(self, shard: Shard, topic: Topic, queue_id: int) -> None:
         self._shard = shard
@@ -56,7 +59,9 @@ class _Looks:
         self._left = HOLES_READ_MAX
 
     def stored(self, first: int, stop: int) -> tuple[int, int] | None:
-        """(Offset, store ms) of the first message in [first, stop) that can be read, or what stands for it."""
+        """Return (offset, store ms) of the first readable message in [first, stop), or its
+        substitute after many holes.
+        """
         topic, queued = self._topic, self._shard.queued
         for offset in range(first, stop):
             position, size, _ = queued.units(topic, self._queue_id, offset, 1)[0].tolist()
@@ -72,12 +77,14 @@ class _Looks:
 
 
 def read_message(shard: Shard, command: ReadMessage) -> bytes:
-    """The stored layout of a visible message."""
+    """Return the stored layout of a visible message."""
     return read_visible(shard, command.position)
 
 
 def read_visible(shard: Shard, position: int) -> bytes:
-    """The stored layout of the visible message at a log position, which a client names; else NOT_FOUND."""
+    """Return the stored layout of the visible message at a log position that a client names; else
+    raise NOT_FOUND.
+    """
     found = shard.log.record(position) if position >= 0 else Hole(position, "")
     if not isinstance(found, Hole) and VISIBLE_KINDS[found[KIND_AT]]:
         topic = int.from_bytes(found[TOPIC_AT : TOPIC_AT + 4], "little")

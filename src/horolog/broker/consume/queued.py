@@ -1,11 +1,14 @@
-"""Messages by their queue offset: a unit of a consume queue → the record of that message, or a hole.
+"""Read messages by queue offset: a unit of a consume queue leads to the record of its message, or
+to a hole.
 
-A unit is only a pointer: what it points to must be a message of this topic and queue that bears this offset, else it is
-not served.  A unit that does not pass its check, but leads to its message, is written again.  Where units lead nowhere
-the log between their sound neighbours is searched, once, for it may have the messages: queue offsets ascend with log
-positions.  What is found is written back, tags code and all.  Both are counted as repaired.
+A unit is only a pointer: it must lead to a message of this topic and queue that bears this offset,
+else the message is not served.  A unit that does not pass its check, but leads to its message, is
+written again.  Where units lead nowhere the log between their sound neighbours is searched, once,
+since it may have the messages: queue offsets ascend with log positions.  Units of found messages
+are written back, tags code and all.  Both kinds are counted as repaired.
 
-Holes are named once each, those of one step that follow each other in one sentence, however many groups come by.
+Every hole is reported once, however many groups read it; adjacent holes of one step share a
+sentence.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from horolog.protocol.rocketmq import layout
 
 _QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
 _FRAMES_REMEMBERED = 4_096  # one for each queue
-_REPAIRED_MAX = 64  # units at a time: the next reader finds the others
+_REPAIRED_MAX = 64  # units at a time: the next reader repairs the others
 _VISIBLE = frozenset({int(Kind.MESSAGE), int(Kind.HANDED)})
 _VISIBLE_KINDS = np.zeros(256, np.bool_)
 _VISIBLE_KINDS[list(_VISIBLE)] = True
@@ -47,24 +50,26 @@ class _Lost(NamedTuple):
 
 
 class QueuedMessages:
-    """Reads what consume queues point to."""
+    """Reads the messages that consume queues point to."""
 
     def __init__(self, log: CommitLog) -> None:
         self.holes = 0  # met since the start
         self._log = log
-        self._place = -1, -1  # topic and queue of the message that was read last
-        self._run: QueueRun | None = None  # its frame's messages of that queue
-        # (Topic id, queue id) → log position of the frame that its messages were read from last
+        self._place = -1, -1  # topic and queue of the message read last
+        self._run: QueueRun | None = None  # messages of that queue in its frame
+        # (Topic id, queue id) → log position of the frame from which its messages were read last
         self._frames: dict[tuple[int, int], int] = {}
-        # Units that were searched for, as (position, size); size 0: lost
+        # Units that were searched for, as (position, size); size 0: not found
         self._found: dict[_Place, tuple[int, int]] = {}
         self._reported: set[_Place] = set()
         self._new: list[_Lost] = []
         self._unreadable: list[Problem] = []
-        self.repairs: list[Repair] = []  # units rebuilt; whoever reads them clears the list
+        self.repairs: list[Repair] = []  # units rebuilt; the reader of this list clears it
 
     def units(self, topic: Topic, queue: int, offset: int, count: int) -> npt.NDArray[Any]:
-        """`ConsumeQueue.read`; that the queue's own files cannot be read there (DAMAGED) is told once."""
+        """Read units as `ConsumeQueue.read` does; report once if the queue's own files cannot be
+        read (DAMAGED).
+        """
         try:
             found = topic.queues[queue].read(offset, count)
         except HorologError as error:
@@ -76,12 +81,16 @@ class QueuedMessages:
         return found
 
     def record_at(self, topic: Topic, queue: int, offset: int) -> bytes | None:
-        """The record of the message at a queue offset; None: a hole.  DAMAGED as `units`."""
+        """Read the record of the message at a queue offset; return None for a hole; raise DAMAGED
+        as `units` does.
+        """
         position, size, _ = self.units(topic, queue, offset, 1)[0].tolist()
         return self.record(topic, queue, offset, position, size)
 
     def epoch_at(self, topic: Topic, queue: int, offset: int) -> int | None:
-        """In which epoch the message at a queue offset got it; None: a hole.  DAMAGED as `units`."""
+        """Return the epoch in which a queue offset was assigned; None for a hole; raise DAMAGED as
+        `units` does.
+        """
         position = int(self.units(topic, queue, offset, 1)["position"][0])
         frame = self._log.frame(position)
         return None if isinstance(frame, Hole) else frame.epoch
@@ -89,7 +98,7 @@ class QueuedMessages:
     def record(
         self, topic: Topic, queue: int, offset: int, position: int, size: int
     ) -> bytes | None:
-        """The record of the message at a queue offset, by its unit; None: a hole."""
+        """Read the record of the message at a queue offset, by its unit; return None for a hole."""
         if topic.queues[queue].rotten:
             self._repair(topic, queue)
         if self._place == (topic.id, queue) and self._run is not None:
@@ -118,7 +127,7 @@ class QueuedMessages:
     # --- messages that follow each other ----------------------------------------------------------
 
     def run_at(self, place: tuple[int, int], offset: int) -> tuple[QueueRun, int] | None:
-        """The run that was read last of a queue, and which of its messages has that offset; None: ask for its unit.
+        """Return the run read last of a queue and the index of `offset` in it; None: read the unit.
 
         place  topic id and queue id
         """
@@ -128,13 +137,15 @@ class QueuedMessages:
         return None if run is None or i < 0 else (run, i)
 
     def read_from(self, place: tuple[int, int], run: QueueRun) -> None:
-        """Remember the frame: whoever reads on in the queue need not ask for a unit."""
+        """Remember the frame of a run: a reader that goes on in this queue needs no unit."""
         if len(self._frames) >= _FRAMES_REMEMBERED:
             self._frames.clear()
         self._frames[place] = run.base - HEADER_BYTES
 
     def following(self, topic: Topic, queue: int, offset: int, most: int) -> list[bytes]:
-        """Records from a queue offset on, as many as are known without a unit; none: ask for the first one's."""
+        """Return records from a queue offset on that are known without units; if none, read the
+        first unit.
+        """
         found = self.run_at((topic.id, queue), offset)
         return [] if found is None else found[0].records(found[1], most)
 
@@ -156,7 +167,9 @@ class QueuedMessages:
     # --- units that lead nowhere ------------------------------------------------------------------
 
     def _searched(self, topic: Topic, queue: int, offset: int) -> bytes | None:
-        """The message at an offset whose unit leads nowhere, if the log has it between the neighbours."""
+        """Return the message at an offset whose unit leads nowhere, if the log has it between the
+        neighbours.
+        """
         place = topic.id, queue, offset
         if place not in self._found:
             self._search(topic, queue, offset)
@@ -165,7 +178,9 @@ class QueuedMessages:
         return None if isinstance(found, Hole) else found
 
     def _search(self, topic: Topic, queue: int, offset: int) -> None:
-        """Search for all messages whose units lead nowhere, from that one on to the next sound ones."""
+        """Search the log for all messages around an offset whose units lead nowhere, up to the next
+        sound units.
+        """
         units = topic.queues[queue]
         if len(self._found) > HOLES_REPORTED_MAX:
             self._found.clear()
@@ -200,7 +215,7 @@ class QueuedMessages:
             self.repairs.append(Repair(text, rebuilt))
 
     def _sound(self, topic: Topic, queue: int, offset: int) -> int:
-        """Log position of the message at an offset, if its unit leads to it; else 0."""
+        """Return the log position of the message at an offset, if its unit leads to it; else 0."""
         try:
             position, size, _ = topic.queues[queue].read(offset, 1)[0].tolist()
         except HorologError:
@@ -211,14 +226,16 @@ class QueuedMessages:
     # --- units that do not pass their check -------------------------------------------------------
 
     def _repair(self, topic: Topic, queue: int) -> None:
-        """Write those again that lead to their messages; if they do not, whoever reads them searches."""
+        """Write damaged units again that lead to their messages; readers of the others search the
+        log.
+        """
         units, repaired = topic.queues[queue], 0
         rotten, units.rotten = sorted(units.rotten), set()
         for offset in rotten[:_REPAIRED_MAX]:
             try:
                 position, size, code = units.read(offset, 1)[0].tolist()
             except HorologError:
-                continue  # dropped by retention, or cut: whoever reads it tells
+                continue  # dropped by retention, or cut: a reader reports it
             if code == ROTTEN_CODE:
                 found = self._read(topic, queue, offset, position, size)
                 if not isinstance(found, Hole):
@@ -242,13 +259,13 @@ class QueuedMessages:
         return True
 
     def unreadable(self, topic: Topic, queue: int, why: str) -> None:
-        """A queue itself cannot be read until the next start, which rebuilds it; told once."""
+        """Report once that a queue cannot be read until the next start, which rebuilds it."""
         if self._is_new((topic.id, queue, -1)):
             text = f"topic {topic.name}: queue {queue} cannot be read: {why}"
             self._unreadable.append(Problem(text, key=unreadable_key(topic.id, queue)))
 
     def take_problems(self) -> list[Problem]:
-        """The holes met since the last call."""
+        """Return the unreadable queues and the holes met since the last call, as problems."""
         found, self._unreadable = self._unreadable, []
         if not self._new:
             return found
@@ -266,17 +283,17 @@ class QueuedMessages:
 
 
 def _place_of(body: bytes, at: int) -> _Place:
-    """(Number of the topic, queue id, queue offset) of a message record at `at`."""
+    """Return (topic id, queue id, queue offset) of the message record at `at`."""
     (topic,) = _SIZE.unpack_from(body, at + TOPIC_AT)
     queue, offset = _QUEUE_AND_OFFSET.unpack_from(body, at + _QUEUE_AT)
     return topic, queue, offset
 
 
 def _unit_of(body: bytes, at: int, position: int) -> npt.NDArray[Any]:
-    """The UNIT row of a message record at `at`, whose log position is told."""
+    """Build the UNIT row of the message record at `at`, which has the log position `position`."""
     return units_of(heads_of(body, np.array([at])), position)
 
 
 def unreadable_key(topic: int, queue: int) -> str:
-    """Key of the problem that a queue cannot be read."""
+    """Return the key of the problem that a queue cannot be read."""
     return f"queue {queue} of topic id {topic} cannot be read"

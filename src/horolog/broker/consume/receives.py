@@ -1,4 +1,4 @@
-"""Receives: messages are leased, at once or when a poll that waits gets some."""
+"""Receives: lease messages at once, or when messages for a parked poll arrive."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from horolog.ready.receipt import (
 
 class _Leased(NamedTuple):
     messages: list[Delivered]
-    # Queues that this turn has not looked at to their end, because it has done its part
+    # Queues that this turn has not scanned to their end, because its budget is used up
     unseen: list[int]
 
 
@@ -63,16 +63,17 @@ class Receives:
         self.records = records
         self._groups = groups
         self.renewals = Renewals(shard, self.records)
-        self._scan_left = TURN_SCAN_MAX  # units that polls with a filter may look at in this turn
-        self._answers_left = TURN_SERVED_MAX  # to polls that wait, in this turn
+        self._scan_left = TURN_SCAN_MAX  # units that polls with a filter may compare in this turn
+        self._answers_left = TURN_SERVED_MAX  # to parked polls, in this turn
         self._bytes_left = TURN_LEASED_BYTES  # of messages in the answers of this turn
 
     # --- receive --------------------------------------------------------------------------------
 
     def receive(self, token: object, command: Receive, now: Now) -> Reply | None:
-        """Lease messages; None if there are none yet and the poll was parked: `serve` answers it.
+        """Lease messages; return None if there are none yet and the poll was parked for `serve` to
+        answer.
 
-        TOPIC_NOT_FOUND, and refusals of what the topic, the group or the filter does not allow; nothing is parked then.
+        Raise TOPIC_NOT_FOUND, and the refusals of topic, group and filter; then nothing is parked.
         """
         topic = self._shard.topics.get(command.topic)
         topic.check_readable()
@@ -102,7 +103,9 @@ class Receives:
         return None
 
     def _found(self, token: object, group: int, command: Receive, leased: _Leased) -> Reply:
-        """The answer; in order it waits for its leases, so that no start gives the messages to anybody else."""
+        """Return the reply; in order it waits for its leases, so that no start leases the messages
+        to another client.
+        """
         found = Received(leased.messages)
         if command.counts_rest:
             topic = self._shard.topics.get(command.topic)
@@ -118,7 +121,7 @@ class Receives:
         now: Now,
         only: list[int] | None = None,
     ) -> _Leased:
-        """Lease what there is, but with a tag filter look at no more units than this turn has left."""
+        """Lease messages; a tag filter compares no more units than this turn has left."""
         ready = self._shard.ready
         limit = max(1, min(command.batch, RECEIVE_BATCH_MAX))
         queues = ready.queue_order(group, topic.id, command.queue_id, len(topic.queues), only)
@@ -163,15 +166,16 @@ class Receives:
         return leased
 
     def _in_order(self, group: int, command: Receive) -> int | None:
-        """None: not in order; else what stands for the receive if it may come again, or 0."""
+        """Return None if not in order; else a hash of the receive if it may be repeated, or 0."""
         if not command.in_order and not self._shard.ready.groups.settings_of(group).orderly:
             return None
         return _receive_of(command) if command.attempt_id else 0
 
     def _bury(self, topic: Topic, group: int, queue_id: int, chosen: Chosen, now: Now) -> bool:
-        """Move what was leased as often as the group allows to its dead letters; it is not chosen any more.
+        """Move messages leased as often as the group allows to its dead letters, and take them out
+        of `chosen`.
 
-        If the dead letters cannot take it, it is leased once more.
+        A message that the dead letters cannot take is leased once more.
         """
         most = self._shard.ready.groups.settings_of(group).retry_max + 1
         spent = [p for p in chosen.picked if p.attempt > most]
@@ -196,7 +200,7 @@ class Receives:
         command: Receive,
         now: Now,
     ) -> list[Delivered]:
-        """Lease what was chosen; what was passed over is consumed, and holes are logged as consumed."""
+        """Lease the chosen messages; consume those passed over, and log holes as consumed."""
         place = group, topic.id, queue_id
         lost = [offset for offset in chosen.lost if progress.consume(offset, Event.HOLE)]
         lost += [offset for offset in chosen.unwanted if progress.consume(offset, Event.SKIP)]
@@ -232,9 +236,10 @@ class Receives:
         ]
 
     def _revoke(self, place: tuple[int, int, int], progress: QueueProgress, chosen: Chosen) -> None:
-        """Log which leases have ended before their time, and are not given out again just now.
+        """Log the leases that have ended before their time and are not granted again now.
 
-        Before `next` moves: in a replay it passes over what is leased by no record before this one.
+        This must come before `next` moves, which in a replay passes over messages that no earlier
+        record leases.
         """
         for offset in chosen.revoked:
             self.renewals.release((*place, offset))
@@ -246,21 +251,21 @@ class Receives:
     # --- waiting polls --------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        """A new turn: units may be looked at again, and polls answered."""
+        """Begin a turn with full budgets of units to compare, polls to answer and bytes to lease."""
         self._scan_left = TURN_SCAN_MAX
         self._answers_left = TURN_SERVED_MAX
         self._bytes_left = TURN_LEASED_BYTES
 
     @property
     def may_scan(self) -> bool:
-        """Whether a poll with a tag filter may look at anything in this turn."""
+        """Whether a poll with a tag filter may compare units in this turn."""
         return self._scan_left > 0
 
     def serve(self, news: News, now: Now) -> tuple[list[Reply], News | None]:
-        """Answer parked polls of a group that now get something, first come first served.
+        """Answer parked polls of a group that now get messages, first come first served.
 
-        Gives also what of the news has still to be looked at, because a tag filter has too much to pass over, or this
-        turn has answered as many as it may.
+        Return also the news that is left to look at, because a tag filter has too much to pass
+        over, or this turn has answered as many polls as it may.
         """
         ready = self._shard.ready
         topic = self._shard.topics.by_id[news.topic]
@@ -289,7 +294,9 @@ class Receives:
         return replies, left
 
     def _through(self, waiters: list[Waiter]) -> list[Reply]:
-        """Everything was looked at: those of them that would not wait, but for that, hear that there is nothing."""
+        """Answer the polls that waited only for the scan to end, with no messages; all units were
+        compared.
+        """
         replies = []
         for waiter in waiters:
             if waiter.command.poll_ms <= 0:
@@ -298,13 +305,15 @@ class Receives:
         return replies
 
     def nothing(self, waiter: Waiter) -> Received | HorologError:
-        """The answer to a parked poll whose time is over."""
+        """Return the answer to a parked poll whose time is over."""
         return self._nothing(self._shard.topics.by_id[waiter.topic], waiter.group)
 
     def _nothing(self, topic: Topic, group: int) -> Received | HorologError:
-        """The answer to a receive that gets nothing: TOO_MANY_REQUESTS if there is something that cannot be leased.
+        """Return the answer to a receive that gets no message: TOO_MANY_REQUESTS if there are some
+        it may not lease.
 
-        It is the end of a poll, not its beginning, that says so: a client tries again at once.
+        It is given at the end of a poll, not at its beginning, because a client tries again at
+        once.
         """
         ready = self._shard.ready
         if not ready.lacks_room(group, topic.id, topic.queues):
@@ -319,14 +328,14 @@ class Receives:
 
 
 def _receive_of(command: Receive) -> int:
-    """What stands for a receive that may come again, with the same attempt id, because its answer was lost."""
+    """Hash a receive that may come again with the same attempt id, because its answer was lost."""
     return xxh64_intdigest(f"{command.client_id}\0{command.attempt_id}".encode()) or 1
 
 
 def _leases(
     picked: list[Picked], grant_ids: range, command: Receive, duration: int, now: Now
 ) -> dict[int, Lease]:
-    """What was picked, as leases by queue offset."""
+    """Build the leases of the picked messages, by queue offset."""
     ends_at, renew_until = now.mono_ms + duration, now.mono_ms + AUTO_RENEW_TOTAL_MAX_MS
     client_id = command.client_id if command.auto_renew else ""
     named, wall_ms = tuple.__new__, now.wall_ms  # takes half as long as Lease does

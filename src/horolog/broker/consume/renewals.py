@@ -1,15 +1,17 @@
-"""Leases of push consumers, which are kept as long as their client lives.
+"""Leases of push consumers, which are renewed as long as their client lives.
 
-A renewal moves the end of a lease and keeps its grant: the client still holds the first handle.  A client lives while
-it was seen less than a minute ago; whether it does is looked at shortly before a lease ends, and once a second from
-then on.  A lease that was renewed for three hours is failed: its message comes again after the pause of the group's
-back-off.  So a turn costs what is to be renewed, not what is leased.  A client is known only while it holds something:
-ids that come and go leave nothing behind.
+A renewal moves the end of a lease and keeps its grant: the client still holds the first handle.  A
+client lives while it was seen less than a minute ago; that is checked shortly before a lease ends,
+and once a second from then on.  A lease that was renewed for three hours has failed: its message
+comes again after the pause of the group's back-off.  So the cost of a turn depends on the leases to
+renew, not on all leases.  A client is known only while it holds a lease: client ids that come and
+go leave nothing behind.
 
-A start goes on with what was renewed before it, and gives clients a minute to connect again.  The first renewal comes
-early, and it is the one that says in the log whom the lease is renewed for: the answer to a receive may be lost with the
-process, and what a client does not know of must not be kept for it as long as it lives.  While the process goes on, it
-notices that (`server.given_back`).
+A start goes on with the leases that were renewed before it, and gives clients a minute to connect
+again.  The first renewal comes early, and its record names the client for which the lease is
+renewed: the answer to a receive may be lost with the process, and a message that its client does
+not know of must not be kept for that client as long as it lives. While the process goes on, it
+notices such answers itself (`server.given_back`).
 """
 
 from __future__ import annotations
@@ -36,15 +38,15 @@ from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
 from horolog.ready.progress import QueueProgress
 
-_ROWS_MAX = 512  # of a record
+_ROWS_MAX = 512  # of one record
 
 GroupQueue: TypeAlias = tuple[int, int, int]  # group, topic, queue
-Held: TypeAlias = tuple[int, int, int, int]  # and queue offset
+Held: TypeAlias = tuple[int, int, int, int]  # group, topic, queue, queue offset
 
 
 @dataclass(slots=True)
 class _Client:
-    """One that holds leases."""
+    """A client that holds leases."""
 
     seen_at: int  # monotonic ms
     held: set[Held] = field(default_factory=set)
@@ -59,10 +61,12 @@ class Renewals:
         self._looks: Deadlines[Held] = Deadlines()
         self._holders: dict[Held, str] = {}  # client ids
         self._clients: dict[str, _Client] = {}
-        self._resumed: list[Held] = []  # until the first turn
+        self._resumed: list[Held] = []  # leases taken up by `resume`, until the first turn
 
     def resume(self, mono_ms: int) -> None:
-        """A process begins: take up what clients hold by the log, but for leases that the one before has let end."""
+        """Take up at start the leases that clients hold by the log, except those that the last
+        process has let end.
+        """
         newest_ms = self._shard.store_ms
         not_seen = mono_ms - CLIENT_EXPIRY_MS - 1
         for (group, topic), queues in self._shard.ready.progress.items():
@@ -77,13 +81,13 @@ class Renewals:
                         self._resumed.append(held)
 
     def see(self, client_id: str, now: Now) -> None:
-        """A client has shown itself."""
+        """Note that a client has shown that it lives."""
         client = self._clients.get(client_id)
         if client is not None:
             client.seen_at = now.mono_ms
 
     def hold(self, held: Held, client_id: str, now: Now) -> None:
-        """A client was given a message, and asks for it to be renewed."""
+        """Begin to renew a message that was leased to a client with auto-renewal."""
         self.release(held)
         client = self._clients.setdefault(client_id, _Client(now.mono_ms))
         client.seen_at = now.mono_ms
@@ -92,7 +96,7 @@ class Renewals:
         self._looks.set(held, now.mono_ms + RENEW_FIRST_MS)
 
     def release(self, held: Held) -> None:
-        """A lease need not be renewed any more, if it was to be."""
+        """Stop renewing a lease; do nothing if it was not renewed."""
         client_id = self._holders.pop(held, None)
         if client_id is None:
             return
@@ -103,17 +107,17 @@ class Renewals:
             del self._clients[client_id]
 
     def release_topic(self, topic: int) -> None:
-        """The same for a topic."""
+        """Stop renewing the leases of a topic, which is deleted."""
         for held in [held for held in self._holders if held[1] == topic]:
             self.release(held)
 
     def release_group(self, group: int) -> None:
-        """A group is deleted: nothing of it need be renewed."""
+        """Stop renewing the leases of a group, which is deleted."""
         for held in [held for held in self._holders if held[0] == group]:
             self.release(held)
 
     def gone(self, client_id: str, now: Now) -> None:
-        """What the client holds becomes visible soon."""
+        """Make the messages that a client holds visible soon, since the client is gone."""
         client = self._clients.get(client_id)
         every = sorted(client.held) if client is not None else []
         left = [held for held in every if self._lease(held, now) is not None]
@@ -122,7 +126,7 @@ class Renewals:
             self.release(held)
 
     def renew(self, now: Now) -> None:
-        """Keep what ends soon and is held by a living client; let the rest end."""
+        """Renew leases that end soon and whose client lives; let the others end."""
         if self._resumed:
             self._go_on(now)
         kept, given_up = [], []
@@ -144,18 +148,22 @@ class Renewals:
             self.release(held)
 
     def _go_on(self, now: Now) -> None:
-        """The first turn: give all clients time to come again, in the log as well, for the next start."""
+        """Give all clients time to connect again, in the first turn; logged as well, for the next
+        start.
+        """
         resumed, self._resumed = self._resumed, []
         self._extend(resumed, CLIENT_EXPIRY_MS, now, kept=True)
         for held in resumed:
             self._looks.set(held, now.mono_ms + CLIENT_EXPIRY_MS - RENEW_AHEAD_MS)
 
     def next_at(self) -> int | None:
-        """Monotonic ms when a lease must be renewed, or its client looked at."""
+        """Return the monotonic ms when a lease must be renewed or its client checked; None if there
+        is none.
+        """
         return self._looks.first()
 
     def _lease(self, held: Held, now: Now) -> Lease | None:
-        """The lease if it is still that client's and not over."""
+        """Return the lease if that client still holds it and it is not over."""
         progress = self._shard.ready.find(*held[:3])
         lease = progress.leases.get(held[3]) if progress is not None else None
         if lease is None or lease.client_id != self._holders[held] or lease.ends_at <= now.mono_ms:
@@ -167,7 +175,9 @@ class Renewals:
         return now.mono_ms - seen_at <= CLIENT_EXPIRY_MS
 
     def _extend(self, every: list[Held], duration: int, now: Now, *, kept: bool) -> None:
-        """Give leases a new end; `kept`: for their clients, as before, else for nobody."""
+        """Give leases a new end; with `kept` they stay with their clients, else they are held for
+        no client.
+        """
         together: dict[tuple[GroupQueue, Holder], list[int]] = {}
         for group, topic, queue, offset in every:
             place = group, topic, queue
@@ -188,7 +198,9 @@ class Renewals:
             self._shard.ready.watch(*place)
 
     def check_invariants(self) -> None:
-        """AssertionError if a lease that is to be renewed would be forgotten, or a client is kept for nothing."""
+        """Raise AssertionError if a lease to renew would be forgotten, or a client without leases
+        is kept.
+        """
         for client_id, client in self._clients.items():
             assert client.held, f"client {client_id} holds nothing"
             assert all(self._holders[held] == client_id for held in client.held), client_id
@@ -202,7 +214,7 @@ class Renewals:
 
 
 def _holder_of(lease: Lease) -> Holder:
-    """Whom a lease that was given a new end is kept for."""
+    """Return the holder for the record of a lease that was given a new end."""
     if not lease.client_id:
         return NO_HOLDER
     return Holder(lease.client_id, lease.renewable_ms, lease.grant >> 32)
@@ -215,7 +227,7 @@ def regrant_record(
     duration: int,
     holder: Holder = NO_HOLDER,
 ) -> bytes:
-    """The record of leases that were given a new end, or a new grant."""
+    """Build the record of leases that were given a new end, or a new grant."""
     rows = np.zeros(len(offsets), GRANTED)
     for row, offset in enumerate(offsets):
         lease = progress.leases[offset]

@@ -1,4 +1,4 @@
-"""Parked polls of both kinds, receives of groups and pulls of queues: served, timed out, cancelled."""
+"""Parked polls of both kinds, receives of groups and pulls of queues: serve, time out, cancel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from horolog.ready.polls import News, Waiter
 
 
 class Waiting:
-    """Whoever waits for messages of a shard."""
+    """The parked polls of a shard."""
 
     def __init__(self, shard: Shard, receives: Receives, pulls: Pulls) -> None:
         self._shard = shard
@@ -19,7 +19,7 @@ class Waiting:
         self._pulls = pulls
 
     def serve(self, now: Now) -> list[Reply]:
-        """Answer parked polls that now get something."""
+        """Answer parked polls that now get messages."""
         ready, visible = self._shard.ready, self._shard.visible
         for topic_id, queue_id in visible:
             ready.polls.grown(topic_id, queue_id)
@@ -36,23 +36,25 @@ class Waiting:
             replies += answers
             if left is not None:
                 (went_on if has_turn else waited).append(left)
-        for left in [*waited, *went_on]:  # who has had nothing of this turn is first in the next
+        for left in [*waited, *went_on]:  # polls that got nothing are first in the next turn
             ready.polls.postpone(left)
         for topic_id, queue_id in ready.polls.take_grown():
             replies += self._pulls.serve(topic_id, queue_id)
         return replies
 
     def time_out(self, now: Now) -> list[Reply]:
-        """Answer parked polls whose time is over: empty, or why there is nothing."""
+        """Answer parked polls whose time is over: empty, or with the reason why there is nothing."""
         return [self._ended(waiter) for waiter in self._shard.ready.polls.timed_out(now.mono_ms)]
 
     def cancel(self, token: object, *, answer: bool) -> Reply | None:
-        """The caller has gone, parked or not; with `answer` a parked one is told that its time is over."""
+        """Remove the poll of a caller that has gone, if parked; with `answer` return its reply, as
+        if its time were over.
+        """
         waiter = self._shard.ready.polls.cancel(token)
         return self._ended(waiter) if waiter is not None and answer else None
 
     def client_gone(self, client_id: str) -> list[Reply]:
-        """The parked polls of a client end now, empty."""
+        """End the parked polls of a client now, empty."""
         polls = self._shard.ready.polls
         waiting = polls.of_client(client_id)
         for waiter in waiting:

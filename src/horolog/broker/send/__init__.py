@@ -1,9 +1,12 @@
-"""Send: take messages in, each once.
+"""Send: accept messages from producers and from retries, each once.
 
-sends       the sends of a turn: checked, decided, appended; `group_queues` chooses the queue of a message group
-message_frames  a frame of messages, whoever made them
-late_marks  which messages of a turn have a late policy of their own
-repeats     what repeats an earlier one is not stored again; `key_filter` and `log_times` say how far to look
-send_backs  what a consumer failed on: where its next copy goes
-dead_letters  dead letters counted, listed, and sent once more
+sends       check, decide and append the sends of a turn; `group_queues` chooses the queue of a
+            message group
+message_frames  append a frame of messages of any origin
+late_marks  flag the messages of a turn that have a late policy of their own
+repeats     recognise repeated sends, which are not stored again; `key_filter` and `log_times` limit
+            the search
+send_backs  decide where a message goes that a consumer failed on: another attempt, or the dead
+            letters
+dead_letters  count and list dead letters, and send them once more
 """

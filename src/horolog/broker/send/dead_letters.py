@@ -1,10 +1,12 @@
-"""Dead letters at hand: counted, listed, and re-driven as new messages, each once.
+"""Dead letters: count and list them, and re-drive each once, as a new message.
 
-What is re-driven is kept as the progress of a consumer group of our own, REDRIVING, in the topic of the dead letters:
-a letter is consumed by it when it is sent again, in the same frame as its new message.  So the log, a checkpoint and
-retention treat it like any progress, a crash takes both or none, and whoever asks again finds nothing left to do.
+Progress of re-driving is kept as that of an internal consumer group, REDRIVING, in the topic of the
+dead letters: the group consumes a letter when the letter is sent again, in the same frame as its
+new message.  So the log, a checkpoint and retention treat it like any progress, a crash keeps both
+or neither, and a repeated request finds nothing left to do.
 
-The letters of a late policy lie in topics of their own (`retry.dead_letter_topic`), and go the same way.
+The letters of a late policy are in topics of their own (`retry.dead_letter_topic`), and are
+re-driven in the same way.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ REDRIVING = "CID_RMQ_SYS_REDRIVE"
 
 
 class _Made(NamedTuple):
-    """A dead letter as it is to be appended."""
+    """A dead letter, as the new message that is to be appended."""
 
     letter: RedrivenLetter
     topic: Topic
@@ -58,7 +60,7 @@ class _Made(NamedTuple):
 
 
 class DeadLetters:
-    """The dead letters of a shard; `flush` appends what a turn re-drives."""
+    """The dead letters of a shard; `flush` appends the letters that a turn re-drives."""
 
     def __init__(self, shard: Shard, groups: Groups, disk: DiskPressure) -> None:
         self._shard = shard
@@ -69,7 +71,7 @@ class DeadLetters:
     # --- questions --------------------------------------------------------------------------------
 
     def count(self, command: CountDeadLetters) -> list[DeadLetterCount]:
-        """A turn's worth of groups with dead letters, by name."""
+        """Count the dead letters of one turn's worth of groups, by group name."""
         if command.group:
             topic = self._topic(command.group)
             return [self._count(topic)] if topic is not None else []
@@ -92,7 +94,10 @@ class DeadLetters:
         return DeadLetterCount(retry.group_of_letters(topic.name), kept - redriven, redriven)
 
     def page(self, command: ListDeadLetters) -> DeadLetterPage:
-        """Some dead letters, whole; BAD_REQUEST, GROUP_NOT_FOUND without a trace of such a group."""
+        """Return one page of dead letters with their stored messages.
+
+        Raise BAD_REQUEST for a bad limit; GROUP_NOT_FOUND if nothing is known of the group.
+        """
         limit = _checked(command.limit)
         topic = self._known(command.group)
         if topic is None:
@@ -114,7 +119,9 @@ class DeadLetters:
         return self._shard.topics.by_name.get(retry.dead_letter_topic(group))
 
     def _known(self, group: str) -> Topic | None:
-        """The topic of the dead letters of a group; None if it has none; GROUP_NOT_FOUND."""
+        """Return the topic of a group's dead letters; None if there is none; raise GROUP_NOT_FOUND
+        for an unknown group.
+        """
         topic = self._topic(group)
         if topic is None and not group.startswith(LATE_PREFIX):
             self._groups.known(group)
@@ -131,7 +138,7 @@ class DeadLetters:
         return place.offset < progress.floor or place.offset in progress.acked
 
     def _places(self, topic: Topic, first: LetterPlace, *, all: bool) -> Iterator[LetterPlace]:
-        """Places of dead letters from one on; those that wait, or all."""
+        """Yield places of dead letters from `first` on: only those not re-driven yet, or all."""
         for queue_id in range(first.queue, len(topic.queues)):
             queue = topic.queues[queue_id]
             at = max(first.offset if queue_id == first.queue else 0, queue.first)
@@ -144,13 +151,19 @@ class DeadLetters:
             yield from (LetterPlace(queue_id, n) for n in range(at, queue.length))
 
     def _read(self, topic: Topic, place: LetterPlace) -> bytes | None:
-        """The record of a dead letter; None: a hole.  DAMAGED if its queue cannot be read there."""
+        """Read the record of a dead letter; return None for a hole; raise DAMAGED if the queue
+        cannot be read there.
+        """
         return self._shard.queued.record_at(topic, place.queue, place.offset)
 
     # --- re-driving -------------------------------------------------------------------------------
 
     def add(self, token: object, command: Redrive, now: Now) -> None:
-        """Take up a re-drive; BAD_REQUEST, GROUP_NOT_FOUND, DISK_FULL, and what its topic and time are refused for."""
+        """Queue a re-drive for `flush`.
+
+        Raise BAD_REQUEST, GROUP_NOT_FOUND, DISK_FULL, and the refusals of the target topic and of
+        the due time.
+        """
         shard = self._shard
         _checked(command.limit)
         self._known(command.group)
@@ -167,7 +180,9 @@ class DeadLetters:
         self._waiting.append((token, command))
 
     def flush(self, wall_ms: int) -> list[Reply]:
-        """Append what was taken up; gives the replies, to be held until it is committed."""
+        """Append the queued re-drives; return the replies, to be held until the frames are
+        committed.
+        """
         waiting, self._waiting = self._waiting, []
         return [Reply(token, self._answer(command, wall_ms)) for token, command in waiting]
 
@@ -230,7 +245,9 @@ class DeadLetters:
     def _make(
         self, command: Redrive, place: LetterPlace, stored: bytes, due_ms: int, wall_ms: int
     ) -> _Made:
-        """A dead letter as a message again; or why its topic does not take it."""
+        """Make a new message of a dead letter; raise HorologError if its topic does not take the
+        message.
+        """
         letter = retry.letter_of(stored)
         to = command.to or letter.topic
         if not to:
@@ -252,7 +269,9 @@ class DeadLetters:
         return _Made(answer, topic, retry.redriven(stored, to, due_ms))
 
     def _append(self, topic: Topic, made: list[_Made], wall_ms: int) -> None:
-        """One frame: the letters are consumed by REDRIVING, and are messages again."""
+        """Append one frame in which REDRIVING consumes the letters and their new messages are
+        stored.
+        """
         group = self._shard.ready.groups.ids[REDRIVING]
         controls = []
         for queue_id, places in _by_queue(made).items():
@@ -270,7 +289,7 @@ class DeadLetters:
 
 
 def _due_ms(command: Redrive, n: int) -> int:
-    """When the n-th of this turn is due."""
+    """Return when the n-th letter of this turn is due, in epoch ms."""
     return command.due_ms + ((command.done + n) * 1_000 // command.rate if command.rate else 0)
 
 
@@ -282,7 +301,7 @@ def _by_queue(made: list[_Made]) -> dict[int, list[int]]:
 
 
 def _checked(limit: int) -> int:
-    """BAD_REQUEST unless it is a number of letters that one turn may look at."""
+    """Return the limit; raise BAD_REQUEST unless it is a count of letters that one turn may read."""
     if not 1 <= limit <= TURN_READ_MAX:
         raise refused(
             "limit", f"{limit}; 1 to {TURN_READ_MAX} are allowed", f"1 to {TURN_READ_MAX}"

@@ -1,7 +1,9 @@
-"""The queue of a message: the next one in turn, or that of its message group, a jump consistent hash of its code, as in RocketMQ.
+"""Choose the queue of a message: round-robin, or by its message group with a jump consistent hash,
+as in RocketMQ.
 
-The same group and the same number of queues give the same queue, in every process and version.  With one queue more, of
-n + 1, one group in n + 1 moves, all of them to the new queue; no other group changes its queue.
+The same group and the same count of queues give the same queue, in every process and version.  With
+one queue more, of n + 1, one group in n + 1 moves, all of them to the new queue; no other group
+changes its queue.
 
 J. Lamping, E. Veach: A Fast, Minimal Memory, Consistent Hash Algorithm (2014).
 """
@@ -25,7 +27,9 @@ _SCALE = float(1 << 31)
 def queues_of_groups(
     codes: npt.NDArray[Any], queue_counts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """A queue below each count, for u32 codes of message groups (`group_code`); a few rounds for all of them together."""
+    """Map u32 codes of message groups (`group_code`) to queues below each count, in a few rounds
+    for all together.
+    """
     assert bool((queue_counts > 0).all()), "topics without a queue"
     state = codes.astype(np.uint32).view(np.int32).astype(np.int64).view(np.uint64)
     found = np.zeros(len(codes), np.int64)
@@ -41,7 +45,9 @@ def queues_of_groups(
 
 
 def draw_queues(topics: Sequence[Topic], codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The queue for each of some messages: that of its message group's code, or the next one of its topic in turn."""
+    """Choose a queue for each message: by the code of its message group, or the next one of its
+    topic.
+    """
     queues = np.array([topic.draw() for topic in topics], np.int64)
     in_group = codes != NO_GROUP
     if bool(in_group.any()):

@@ -1,10 +1,12 @@
-"""Which keys may have been seen lately: bit tables that say "no" for certain and "perhaps" otherwise.
+"""A Bloom filter of the keys seen lately: bit tables that answer "no" for certain and "perhaps"
+otherwise.
 
-A turn that looks into the key index pays some 200 µs, and nearly every message that is sent is new.  So every key
-sets six bits, three of each of two 64-bit words side by side; a key that lacks one of its bits was not seen.  Keys go
-into the newest table.  When that has been in use for the time a key must be remembered, or has taken a key for
-every 32 of its bits, a new one is begun, 4 times as large if it was full; a table goes when its last key is old
-enough.  So there are two tables most of the time, and some more while sends become many.
+A turn that looks into the key index pays some 200 µs, and nearly every message that is sent is new.
+So every key sets six bits, three of each of two adjacent 64-bit words; a key that lacks one of its
+bits was not seen.  Keys go into the newest table.  When that has been in use for the time a key
+must be remembered, or has taken a key for every 32 of its bits, a new table is begun, 4 times as
+large if the old one was full; a table is dropped when its last key is old enough.  So there are two
+tables most of the time, and some more while sends become many.
 
 =====================  ==========  ==============================
 sends, for 120 s       memory      new keys "perhaps" there before
@@ -17,7 +19,8 @@ up to 8 700            8 MiB       0.02 %
 100 000                32 MiB      1.1 %
 =====================  ==========  ==============================
 
-More than that fills the largest tables: then more keys are looked up, and nothing else changes.
+More sends than that fill the largest tables: then more keys are looked up, and nothing else
+changes.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ _SIZES = (1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes of a table
 _BITS_A_KEY = 32
 _FEW = 16  # keys for which plain Python is faster than numpy
 _ONE, _SIX_BITS = np.uint64(1), np.uint64(63)
-_SECOND, _THIRD = np.uint64(6), np.uint64(12)  # where the other two bits of a word are chosen
-_SECOND_WORD = 18  # and where those of the second word are
+_SECOND, _THIRD = np.uint64(6), np.uint64(12)  # shifts that select the other two bits of a word
+_SECOND_WORD = 18  # and the further shift for the second word
 _WORDS = np.array([[0], [_SECOND_WORD]], np.uint64)
 _SIDE_BY_SIDE = np.array([[0], [1]])
 
@@ -51,16 +54,16 @@ class _Table:
 
 
 class KeyFilter:
-    """Keys (u64 hashes) of the last `keep_ms`, by the monotonic clock."""
+    """A filter of the keys (u64 hashes) of the last `keep_ms`, by the monotonic clock."""
 
     def __init__(self, keep_ms: int, mono_ms: int = 0) -> None:
         self._keep_ms = keep_ms
         self._tables = [_Table(_SIZES[0], mono_ms)]
 
     def add(self, keys: npt.NDArray[np.uint64], mono_ms: int) -> npt.NDArray[np.int64]:
-        """Remember these keys; gives the indexes of those that may have been there before.
+        """Add keys; return the indexes of those that may have been added before.
 
-        Keys that stand in `keys` twice are not told.
+        Duplicates within `keys` are not reported.
         """
         self._turn(mono_ms)
         self._tables[-1].count += len(keys)
@@ -113,5 +116,5 @@ class KeyFilter:
 
 
 def _bits(choice: int) -> int:
-    """The bits of a word that are chosen so."""
+    """Return the three bits of a word that these 18 bits of a key select."""
     return 1 << (choice & 63) | 1 << (choice >> 6 & 63) | 1 << (choice >> 12 & 63)

@@ -1,7 +1,9 @@
-"""Which messages of a turn have a late policy of their own: their heads get a flag, so that hand-over need not look.
+"""Flag the messages of a turn that have a late policy of their own, so that hand-over need not
+search for one.
 
-Only turns with messages that are due later are searched, with one pass over the bytes of all their records.  A body
-that holds the name of the property costs its record one look at the properties, however often it does.
+Only turns with messages that are due later are searched, with one pass over the bytes of all their
+records.  A body that holds the name of the property costs its record one parse of the properties,
+however often the name occurs.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ _NEEDLE = f"{PROPERTY}\x01".encode()
 def mark(
     records: bytes, at: npt.NDArray[np.int64], heads: npt.NDArray[Any]
 ) -> dict[int, HorologError]:
-    """Flag the heads of such messages; gives the rows whose policy cannot be read, and why.
+    """Flag the heads of messages with a late policy; return the rows whose policy cannot be read,
+    with the error.
 
     records  of a turn, back to back
-    at       where each begins
+    at       offset at which each record begins
     """
     refused: dict[int, HorologError] = {}
     for row in _rows_with(records, at):
@@ -42,13 +45,15 @@ def mark(
 
 
 def check_policy(stored: bytes) -> bool:
-    """Whether a message has a policy of its own, by its stored layout; BAD_REQUEST if that cannot be read."""
+    """Return whether a stored message has a late policy of its own; raise BAD_REQUEST if that
+    cannot be read.
+    """
     if _NEEDLE not in stored:
         return False
     topic, of_message = layout.topic_and_properties(stored)
     text = properties.value_of(of_message, PROPERTY)
     if text is None:
-        return False  # its body has the words
+        return False  # only the body contains the name
     check_has_room(topic, parse_policy(text), PROPERTY)
     return True
 

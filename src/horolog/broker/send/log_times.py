@@ -1,12 +1,12 @@
-"""Since when the log has grown from which position: what was appended lately, without a record of each append.
+"""The log positions from which the log has grown lately, by time, without an entry for each append.
 
-Appends are put into spans of a second, or of a 120th of the window if that is longer; of each span its beginning
-and its first log position are kept, so there are never more than some 122.  A window is thus kept a span too long
-rather than a moment too short.
+Appends are put into spans of a second, or of a 120th of the window if that is longer.  Of each span
+only its beginning and its first log position are kept, so there are never more than some 122.  A
+window is thus kept a span too long rather than a moment too short.
 
-Time is the monotonic clock, so that a step of the wall clock neither ends a window nor makes it endless.  A
-checkpoint takes the spans along with the wall clock, and replay adds those after it; after a restart their age
-is what the wall clock says, but never less than 0.
+Time is the monotonic clock, so that a step of the wall clock neither ends a window nor makes it
+endless.  A checkpoint keeps the spans by the wall clock, and replay adds the spans after it; after
+a restart their age is what the wall clock says, but never less than 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Span(NamedTuple):
 
 
 class LogTimes:
-    """Spans of appends within the last `window_ms`; with 0 there are none."""
+    """Spans of appends within the last `window_ms`; none if that is 0."""
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
@@ -34,13 +34,14 @@ class LogTimes:
         self._spans: deque[_Span] = deque()
 
     def note(self, mono_ms: int, wall_ms: int, position: int) -> None:
-        """Messages are being appended from that log position on."""
+        """Note that messages are being appended from that log position on."""
         if not self.window_ms:
             return
         if self._spans:
             last = self._spans[-1]
             stepped = (wall_ms - last.wall_ms) - (mono_ms - last.mono_ms)
-            # A restart counts by the wall clock: what comes after a step of it is not as old as what came before.
+            # After a restart spans are dated by the wall clock, so appends before and after a step
+            # of it must not share a span.
             if mono_ms < last.mono_ms + self.span_ms and abs(stepped) < self.span_ms:
                 return
         self._spans.append(_Span(mono_ms, wall_ms, position))
@@ -51,12 +52,14 @@ class LogTimes:
             self._spans.popleft()
 
     def since(self, mono_ms: int) -> int | None:
-        """Log position from which on everything of the window lies; None if nothing was appended in it."""
+        """Return the log position from which on all appends of the window are; None if there were
+        none.
+        """
         self._forget(mono_ms)
         return self._spans[0].position if self._spans else None
 
     def needs_below(self, position: int, mono_ms: int) -> int | None:
-        """Milliseconds until nothing of the window lies below that log position; None if nothing does."""
+        """Return the ms until no append of the window is below that log position; None if none is."""
         self._forget(mono_ms)
         lasts = [span.mono_ms for span in self._spans if span.position < position]
         if not lasts:
@@ -66,12 +69,16 @@ class LogTimes:
     # --- over a restart -------------------------------------------------------------------------
 
     def captured(self, position: int) -> list[tuple[int, int]]:
-        """(Wall clock ms, log position) of the spans that begin below that position, for a checkpoint."""
+        """Return (wall clock ms, log position) of the spans that begin below `position`, for a
+        checkpoint.
+        """
         return [(span.wall_ms, span.position) for span in self._spans if span.position < position]
 
     def remember(self, wall_ms: int, position: int, now_wall_ms: int, now_mono_ms: int) -> None:
-        """At start: a former process appended from there on at that time; in log order."""
+        """Restore at start a span of a former process, by wall time and log position; called in log
+        order.
+        """
         mono_ms = now_mono_ms - max(0, now_wall_ms - wall_ms)
         if self._spans:
-            mono_ms = max(mono_ms, self._spans[-1].mono_ms)  # the wall clock was stepped in between
+            mono_ms = max(mono_ms, self._spans[-1].mono_ms)  # the wall clock was stepped
         self.note(mono_ms, wall_ms, position)

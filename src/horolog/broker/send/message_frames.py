@@ -1,7 +1,7 @@
-"""Frames of messages: one is appended whole, and what is scheduled of it is filed when it is committed.
+"""Append frames of messages; scheduled messages in a frame are filed when it is committed.
 
-Whoever makes messages ends here: sends of clients, ends of transactions, adoptions, firings of schedules, dead letters,
-reschedules.
+All paths that make messages end here: sends of clients, ends of transactions, adoptions, firings of
+schedules, dead letters, reschedules.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def append_messages(
     controls: Sequence[bytes] = (),
     settled: Sequence[Settled] = (),
 ) -> tuple[_Column, _Column]:
-    """Append one frame of messages; gives their queue offsets (−1: scheduled) and log positions.
+    """Append one frame of messages; return their queue offsets (−1: scheduled) and log positions.
 
-    records   of all of them, back to back; `heads` and `queues` take the place of theirs
-    adoption  the transaction that these messages are all of; its record comes first
+    records   all message records, back to back; `heads` and `queues` replace the values in them
+    adoption  the transaction to which all messages of the frame belong; its record comes first
     controls  other records of the same frame, which come before the messages
-    settled   what these end
+    settled   scheduled messages that the controls end
     """
     if adoption is not None:
         controls = [encode_adopt(adoption.fields()), *controls]
@@ -53,7 +53,7 @@ def append_messages(
     sizes = heads["size"].astype(np.int64)
     at = len(control) + sizes.cumsum() - sizes
     if controls and adoption is None and bool((heads["kind"] == _SCHEDULED).any()):
-        late_marks.mark(bytes(records), at - len(control), heads)  # nobody has sent them just now
+        late_marks.mark(bytes(records), at - len(control), heads)  # no send has flagged them
     count = len(controls) + len(heads)
     return append_body(shard, body, at, heads, queues, count, wall_ms, settled, adoption)
 
@@ -70,11 +70,11 @@ def append_body(
     adoption: Adoption | None = None,
     step: Step | None = None,
 ) -> tuple[_Column, _Column]:
-    """Append one frame of records that stand in order already; gives what `append_messages` gives.
+    """Append one frame whose records are already in order; return what `append_messages` returns.
 
-    at     where in the body the messages begin
-    count  of all records, those of messages and the others
-    step   what the frame does to the tier
+    at     offsets of the messages in the body
+    count  of all records, messages and controls
+    step   step of the tier that the frame carries
     """
     base = shard.log.place(len(body))
     offsets = np.full(len(heads), -1, np.int64)
@@ -114,7 +114,9 @@ def append_body(
 def unfiled_of(
     heads: np.ndarray, at: np.ndarray, base: int, body: bytes | bytearray, append_ms: int
 ) -> Unfiled | None:
-    """The scheduled messages of a frame body, to be filed when it is committed; None if it has none."""
+    """Collect the scheduled messages of a frame body, to file when the frame is committed; None if
+    there are none.
+    """
     rows = (heads["kind"] == _SCHEDULED).nonzero()[0]
     if not len(rows):
         return None

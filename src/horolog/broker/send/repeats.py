@@ -1,24 +1,28 @@
-"""Sends that repeat an earlier one: same topic, message id and body, within the window.
+"""Recognise sends that repeat an earlier one: same topic, message id and body, within the window.
 
-A client that got no answer sends again, and must not schedule twice.  Such a message is not appended; it is
-answered with the result of the first one, whatever has become of that since.  Where the first one is found:
+A client that got no answer sends again, and must not schedule twice.  Such a message is not
+appended; it is answered with the result of the first send, whatever has become of that message
+since.  The first send is looked for:
 
     in this turn      two messages of one turn, perhaps of one request
     appended          frames that are not committed yet: their bodies are at hand
     committed         the key index, from the log position on where the window begins (`log_times`)
 
-A 4.x client keeps the id in its message object, and sends the object again because it wants two messages, or because
-it got no answer.  `_Same.is_wanted_beside` tells which.
+A 4.x client keeps the id in its message object, and sends the object again because it wants two
+messages, or because it got no answer.  `_Same.is_wanted_beside` tells which.
 
-The body counts because ids are not unique: clients make them of their IPv4 address and process id, which are the same in
-many a container, and of a counter.  What another client has sent must not be taken for a repeat, and lost.
+The body counts because ids are not unique: clients make them of their IPv4 address and process id,
+which are the same in many a container, and of a counter.  A message of another client must not be
+taken for a repeat, and lost.
 
-A message that a 4.x consumer has received keeps its id when it is sent on, perhaps with a delay.  It is told from a repeat
-of the first send by properties that clients give to what they receive.
+A message that a 4.x consumer has received keeps its id when it is sent on, perhaps with a delay.
+Such a message differs from a repeat of the first send by properties that clients add to received
+messages.
 
-A hash of topic and id only points to a record; the record itself says whether topic, id and body are the same.  A
-filter (`key_filter`) spares nearly all new messages that search.  Nothing of this is logged or replayed: what is
-not appended leaves no trace, and the window survives a restart because key index and log do.
+A hash of topic and id only points to a record; the record itself shows whether topic, id and body
+are the same.  A filter (`key_filter`) spares nearly all new messages that search.  Nothing of this
+is logged or replayed: a repeat that is not appended leaves no trace, and the window survives a
+restart because key index and log do.
 """
 
 from __future__ import annotations
@@ -40,34 +44,35 @@ from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.retry import DEAD_LETTER_PREFIX
 
 _SENT = frozenset({Kind.MESSAGE, Kind.SCHEDULED})
-_PATIENCE_MS = 200  # that every client has before it sends again
+_PATIENCE_MS = 200  # no client sends again sooner than that
 _RECEIVED = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "1ST_POP_TIME")
-_NEWEST = 64  # records of a key that are looked at: one id may be in all messages of a benchmark
+_NEWEST = 64  # records of a key that are examined: all messages of a benchmark may have one id
 
 
 class _Same(NamedTuple):
-    """What messages of a topic are the same by.
+    """The fields by which two messages of a topic are the same.
 
-    Each attempt of a message that consumers fail on is a copy of its own, with the same id; and a group may fail on
-    several messages with one id, of two topics, or sent further apart than the window.
+    Each attempt of a message that consumers fail on is a copy of its own, with the same id; and a
+    group may fail on several messages with one id, of two topics, or sent further apart than the
+    window.
     """
 
     message_id: str | None
-    attempts: int = 0  # how often it was tried again; of a dead letter 1, for it is one only once
-    topic: str = ""  # of a copy for another attempt: where the first one failed
-    # Body of a first attempt; clients that send a copy themselves may compress it again
+    attempts: int = 0  # retries before this one; 1 for a dead letter, which is made only once
+    topic: str = ""  # of a copy for another attempt: the topic where the first one failed
+    # Body of a first attempt.  A client that sends a retry itself may compress the body again.
     body: bytes = b""
-    received: tuple[str | None, ...] = ()  # of a first attempt: when, if it was, before it was sent
-    origin_id: str = ""  # and where that was stored
+    received: tuple[str | None, ...] = ()  # of a first attempt: its values of `_RECEIVED`
+    origin_id: str = ""  # of a later attempt: where the first was stored
     born_ms: int = 0
     born_host: tuple[bytes, int] = (b"", 0)  # the connection that it came by
     store_ms: int = 0
 
     def means(self, other: _Same) -> bool:
-        """Whether it is the same send.
+        """Return whether `other` is the same send.
 
-        A consumer that sends a copy itself, because it got no answer to its send-back, knows no log position and
-        says the message id in its place.
+        A consumer that sends a copy itself, because it got no answer to its send-back, knows no log
+        position and puts the message id in its place.
         """
         if self[:_SAME] != other[:_SAME]:
             return False
@@ -77,13 +82,14 @@ class _Same(NamedTuple):
         )
 
     def is_wanted_beside(self, first: _Same, *, answered: bool, age_ms: int) -> bool:
-        """Whether a 4.x client that has sent the first one wants this one too.
+        """Return whether a 4.x client that has sent `first` wants this message too.
 
-        It must have come over the same connection.  Sent again, or again by a client that waits for each answer, it is
-        born at a millisecond of its own; sent again after the back of an asynchronous caller, it is not.
+        Both must have come over the same connection.  An application that sends again, and a client
+        that waits for each answer and tries again, give the message a born time of its own; a retry
+        without the knowledge of an asynchronous caller keeps the born time.
 
-        answered  whether the first one was before this one came
-        age_ms    how long the first one is stored
+        answered  whether `first` was answered before this message arrived
+        age_ms    how long `first` has been stored
         """
         if self.attempts or not self.born_host[1] or self.born_host != first.born_host:
             return False
@@ -93,19 +99,19 @@ class _Same(NamedTuple):
         return 0 < apart < _PATIENCE_MS
 
 
-_SAME = _Same._fields.index("origin_id")  # so many fields must be equal
+_SAME = _Same._fields.index("origin_id")  # fields that must be equal
 
 
 class Reused(NamedTuple):
-    """What is known of sends whose clients may give one id to several messages."""
+    """Facts about sends whose clients may give one id to several messages."""
 
-    rows: Sequence[range] = ()  # of the turn
-    answered: int = 0  # log position: what is below it was answered before the commands came
+    rows: Sequence[range] = ()  # of the turn, one range a request
+    answered: int = 0  # sends below this log position were answered before the commands arrived
     wall_ms: int = 0
 
 
 class First(NamedTuple):
-    """The result of the send that is repeated."""
+    """The result of the earlier send that is repeated."""
 
     origin: int
     queue_id: int
@@ -114,14 +120,14 @@ class First(NamedTuple):
 
 
 class Repeats:
-    """Tells which messages of a turn were sent before."""
+    """Finds the messages of a turn that were sent before."""
 
     def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
         self._shard = shard
         times = shard.log_times
         self._filter = KeyFilter(times.window_ms + times.span_ms, mono_ms)
         since = times.since(mono_ms)
-        if since is not None:  # what former processes have appended
+        if since is not None:  # appended by former processes
             for keys in shard.key_index.keys_from(since):
                 self._filter.add(keys, mono_ms)
 
@@ -133,9 +139,10 @@ class Repeats:
         reused: Reused = Reused(),
         refused: Collection[int] = (),
     ) -> dict[int, First | int]:
-        """Rows that repeat an earlier send: its result, or its row if it is of the same turn.
+        """Return the rows that repeat an earlier send, with its result, or its row if both are of
+        this turn.
 
-        record   gives the record of a row
+        record   returns the record of a row
         heads    of all rows
         refused  rows that are not stored: they repeat nothing, and nothing repeats them
         """
@@ -165,7 +172,7 @@ class Repeats:
         if not twice:
             return
         may_reuse = set(chain.from_iterable(reused.rows))
-        firsts: dict[tuple[int, *tuple[Any, ...]], dict[str, int]] = {}  # and by `origin_id`
+        firsts: dict[tuple[int, *tuple[Any, ...]], dict[str, int]] = {}  # then by `origin_id`
         for row, key in enumerate(keys.tolist()):
             if key in twice and row not in found and row not in refused:
                 same = _same(record(row))
@@ -209,7 +216,7 @@ class Repeats:
                 continue
             assert earlier is not None
             if row not in may_reuse:
-                found[row] = first  # the oldest is the last to come
+                found[row] = first  # newest come first, so the oldest wins
                 continue
             decided.add(row)
             before = _same(earlier)
@@ -221,14 +228,17 @@ class Repeats:
                 found[row] = first
 
     def _is_copy(self, position: int) -> bool:
-        """Whether a reschedule made that record, not a send."""
+        """Return whether a reschedule made the record at that log position, not a send."""
         for change in self._shard.uncommitted:
             if change.keyed is not None and position in change.keyed.positions:
                 return change.keyed.body[KIND_AT] == Kind.RECALL
         return past.moved_from(self._shard, position) is not None
 
     def _places(self, keys: npt.NDArray[np.uint64], since: int) -> Iterator[tuple[int, int, bool]]:
-        """(Index in `keys`, log position, whether it is committed) of records with these key hashes, newest first."""
+        """Yield records with these key hashes, newest first.
+
+        Each is (index in `keys`, log position, whether it is committed).
+        """
         order = np.argsort(keys, kind="stable")
         wanted = keys[order]
         for change in reversed(self._shard.uncommitted):
@@ -243,7 +253,7 @@ class Repeats:
                 if position >= since:
                     yield at, position, False
         ats, positions = self._shard.key_index.find_many(keys, since)
-        rank = np.arange(len(ats)) - np.searchsorted(ats, ats)  # of each in those of its key
+        rank = np.arange(len(ats)) - np.searchsorted(ats, ats)  # of each, among those of its key
         near = np.searchsorted(ats, ats, side="right") - np.searchsorted(ats, ats) - rank
         chosen = near <= _NEWEST
         yield from (
@@ -254,7 +264,9 @@ class Repeats:
         )
 
     def _record(self, position: int, *, is_stored: bool) -> bytes | None:
-        """The record there; None if the log has lost it, which is told when it is read for a consumer."""
+        """Return the record at a log position; None if the log has lost it, which reads for
+        consumers report.
+        """
         if is_stored:
             found = self._shard.log.message(position)
             return None if isinstance(found, Hole) else found
@@ -268,7 +280,9 @@ class Repeats:
 def is_repeat(
     record: bytes, earlier: bytes, *, reuses_ids: bool, answered: bool, age_ms: int
 ) -> bool:
-    """Whether a record is sent again; arguments as of `SendMessages` and `_Same.is_wanted_beside`."""
+    """Return whether a record repeats an earlier one; arguments as in `SendMessages` and
+    `_Same.is_wanted_beside`.
+    """
     same, before = _same(record), _same(earlier)
     if not same.means(before):
         return False
@@ -292,7 +306,9 @@ def _same(record: bytes) -> _Same:
 
 
 def _first(position: int, record: bytes, topic: int, same: _Same) -> First | None:
-    """The result of the send that appended this record; None if it is of another message, or a hand-over."""
+    """Return the result of the send that appended a record; None for another message, or a
+    hand-over.
+    """
     head = np.frombuffer(record, HEAD, 1)[0]
     if int(head["kind"]) not in _SENT or int(head["topic"]) != topic:
         return None

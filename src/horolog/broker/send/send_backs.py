@@ -1,16 +1,18 @@
-"""Messages that a consumer failed on: where their next copies go, and what these are.
+"""Messages that a consumer failed on: decide where the next copy goes, and make it.
 
     failed for the n-th time      the copy goes to             it is due
     n ≤ further attempts allowed  the group's retry topic      after the pause of the group's back-off, or as asked
     n > that, or level below 0    the group's dead letters     now
     in order (`is_last`)          the group's dead letters     now
 
-What 5.x consumers fail on stays in its queue and is leased again; when it was leased as often as the group allows, or
-a consumer gives it up, it goes to the dead letters too, and is consumed (`bury`).  The copy is appended first: a crash
-between the two leaves the message leased, and its second copy is a repeat of the first.
+A message that a 5.x consumer fails on stays in its queue and is leased again.  When it was leased
+as often as the group allows, or a consumer gives it up, it is copied to the dead letters too, and
+consumed (`bury`).  The copy is appended first: a crash between the two leaves the message leased,
+and its second copy is a repeat of the first.
 
-Both topics are made when the first copy comes.  From here on a copy is a send like any other (`sends`): one record
-in one frame, scheduled or visible, and not stored if it repeats one (`repeats` tells attempts apart).
+Both topics are made when the first copy comes.  From here on a copy is a send like any other
+(`sends`): one record in one frame, scheduled or visible, and not stored if it repeats one
+(`repeats` tells attempts apart).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from horolog.ready.lease_life import Event
 
 
 class LeasedPlace(NamedTuple):
-    """Where a leased message is."""
+    """The topic id, queue id and queue offset of a leased message."""
 
     topic: int
     queue: int
@@ -42,7 +44,9 @@ class LeasedPlace(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The record of a copy, and its topic, which is to be made if it is not there."""
+    """The record of a copy, and its topic with a count of queues, which is made if it does not
+    exist.
+    """
 
     topic: str
     queues: int
@@ -50,12 +54,12 @@ class Planned(NamedTuple):
 
     @property
     def command(self) -> SendMessages:
-        """What sends it."""
+        """The command that sends the copy."""
         return SendMessages(self.topic, NewRecords(self.record, [len(self.record)]))
 
 
 class SendBacks:
-    """Makes the copies of what consumers of a shard have failed on."""
+    """Makes copies of messages that the consumers of a shard have failed on."""
 
     def __init__(
         self, shard: Shard, groups: Groups, topics: TopicChanges, sends: Sends, disk: DiskPressure
@@ -68,7 +72,10 @@ class SendBacks:
         self._buried: list[bytes] = []  # control records that are appended after the turn's sends
 
     def add(self, token: object, command: SendBack | SendRetry, now: Now) -> bool:
-        """Send the copy that is asked for; False if none is to be sent.  DISK_FULL and what a send is refused for."""
+        """Send the requested copy; return False if none is to be sent.
+
+        Raise DISK_FULL, and the refusals of a send.
+        """
         planned = self.plan(command)
         if planned is not None:
             self._send(token, planned, now)
@@ -77,9 +84,10 @@ class SendBacks:
     def bury(
         self, token: object, group: int, place: LeasedPlace, record: bytes, leases: int, now: Now
     ) -> None:
-        """Copy a message that was leased so often to the dead letters of its group, and consume it.
+        """Copy a message that was leased `leases` times to the dead letters of its group, and
+        consume it.
 
-        Refused like a send; then it stays as it is.
+        Raises the refusals of a send; then the message stays as it is.
         """
         failed = retry.failed(record[HEAD_BYTES:], self._shard.ready.groups.names[group])
         failed = failed._replace(attempts=failed.attempts + leases - 1)
@@ -89,7 +97,7 @@ class SendBacks:
         self._buried.append(encode_ack(group, *place[:2], [place.offset]))
 
     def take_buried(self) -> list[bytes]:
-        """The control records of this turn that come after its sends."""
+        """Return the control records of this turn that must follow its sends, and clear the list."""
         taken = self._buried.copy()
         self._buried.clear()
         return taken
@@ -105,7 +113,7 @@ class SendBacks:
             self._shard.counters.retries += 1
 
     def plan(self, command: SendBack | SendRetry) -> Planned | None:
-        """What is to be sent; None: nothing, for the group keeps no retries."""
+        """Plan the copy to send; return None if there is none, because the group keeps no retries."""
         group_id = self._groups.known(command.group)
         settings = self._shard.ready.groups.settings_of(group_id)
         retry_max = settings.retry_max if command.retry_max < 0 else command.retry_max

@@ -1,6 +1,7 @@
 """Sends of one turn: checked against topics and time, then appended in frames of at most 1 MiB.
 
-A message that repeats one sent before (`repeats`) is not appended; it gets the first one's result.
+A message that repeats one sent before (`repeats`) is not appended; it gets the result of the first
+send.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TYPE_ROWS = {type: row for row, type in enumerate(TopicType)}
 _TAKES = np.zeros((len(_TYPE_ROWS), 256), np.bool_)  # [row of a topic's type, type of a message]
 for _type, _kinds in ACCEPTED.items():
     _TAKES[_TYPE_ROWS[_type], list(_kinds)] = True
-_TAKES[:, MessageType.TRANSACTION] = False  # they come as half messages (`transactions.halves`)
+_TAKES[:, MessageType.TRANSACTION] = False  # sent as half messages (`transactions.halves`)
 
 
 NOBODY = object()
@@ -46,14 +47,14 @@ class _Request(NamedTuple):
     token: object
     topic: Topic
     rows: range  # of the turn
-    draw: int  # of the topic's queues in turn, for its first message
+    draw: int  # queue of its first message, round-robin
     parts: Sequence[int]
     reuses_ids: bool
-    type: TopicType  # whose messages the topic takes of this sender
+    type: TopicType  # the topic's rules for this sender
 
 
 class _Turn(NamedTuple):
-    """What was collected, as columns; heads are as they will be logged."""
+    """The collected sends as columns; heads are as they will be logged."""
 
     records: bytes
     at: _Column  # of each record
@@ -61,7 +62,7 @@ class _Turn(NamedTuple):
     queues: _Column
 
     def record(self, row: int) -> bytes:
-        """One of the records, as it was sent."""
+        """Return the record of one row, as it was sent."""
         at = int(self.at[row])
         return self.records[at : at + int(self.heads["size"][row])]
 
@@ -75,13 +76,13 @@ class Sends:
         self._requests: list[_Request] = []
         self._records: list[bytes] = []  # of each request
         self._sizes: list[int] = []  # of each record
-        self._looked = 0  # requests whose keys are in these two
+        self._looked = 0  # requests whose keys are in the next two fields
         self._keys: set[int] = set()
         self._keyed = False
         self._committed = 0  # at the last `flush`
 
     def add(self, token: object, command: SendMessages) -> None:
-        """Take up one request; refusals of single messages will stand in its result."""
+        """Queue one request for `flush`; refusals of single messages are reported in its result."""
         topic = self._shard.topics.get(command.topic)
         topic.check_writable()
         records, sizes = command.columns()
@@ -103,21 +104,23 @@ class Sends:
         self._sizes += sizes
 
     def has_topic(self, name: str) -> bool:
-        """Whether a message of that topic was collected in this turn."""
+        """Return whether a message of that topic was collected in this turn."""
         return any(request.topic.name == name for request in self._requests)
 
     def has_key(self, key: int) -> bool:
-        """Whether a message of that key hash was collected in this turn."""
+        """Return whether a message of that key hash was collected in this turn."""
         self._look()
         return key in self._keys
 
     def has_keyed(self) -> bool:
-        """Whether a message with user keys was collected in this turn."""
+        """Return whether a message with user keys was collected in this turn."""
         self._look()
         return self._keyed
 
     def _look(self) -> None:
-        """Note the keys of what came since the last look: only turns with recalls pay for that."""
+        """Collect the keys of requests added since the last call: only turns with recalls pay for
+        that.
+        """
         for request, records in zip(
             self._requests[self._looked :], self._records[self._looked :], strict=True
         ):
@@ -131,8 +134,11 @@ class Sends:
         self._looked = len(self._requests)
 
     def flush(self, wall_ms: int, mono_ms: int) -> list[Reply]:
-        """Append everything collected; gives the replies, to be held until it is committed."""
-        # What was committed in the last turn was answered then, before anything of this one came.
+        """Append all collected sends; return the replies, to be held until the frames are
+        committed.
+        """
+        # Sends committed in the last turn were answered in it, before any send of this turn
+        # arrived.
         answered, self._committed = self._committed, self._shard.log.commit_position
         if not self._requests:
             return []
@@ -149,7 +155,9 @@ class Sends:
         return _replies(requests, *(column.tolist() for column in columns))
 
     def _decide(self, wall_ms: int) -> tuple[list[_Request], _Turn, dict[int, HorologError]]:
-        """What was collected as it will be logged, and which messages are refused; collects again from here on."""
+        """Decide the collected sends as they will be logged, and which are refused; start to
+        collect again.
+        """
         requests, records = self._requests, b"".join(self._records)
         sizes = np.array(self._sizes, np.int64)
         self._requests, self._records, self._sizes = [], [], []
@@ -206,7 +214,7 @@ class Sends:
     def _refusal(
         self, requests: list[_Request], row: int, kind: int, due_ms: int, queue: int, wall_ms: int
     ) -> HorologError:
-        """Why a message is refused, of which it is known that it is."""
+        """Return why a message is refused that is known to be."""
         request = next(r for r in requests if row in r.rows)
         topic = request.topic
         found = refusal(topic.name, request.type, MessageType(kind), is_timed=due_ms != 0)
@@ -230,7 +238,9 @@ class Sends:
         refused: dict[int, HorologError],
         wall_ms: int,
     ) -> list[Reply]:
-        """Append all but refused messages and repeats; a repeat gets the result of what it repeats."""
+        """Append all messages but refused ones and repeats; a repeat gets the result of the send
+        that it repeats.
+        """
         count = len(turn.heads)
         new = np.array(
             [row for row in range(count) if row not in repeats and row not in refused], np.int64
@@ -264,7 +274,7 @@ class Sends:
         return replies
 
     def _append(self, turn: _Turn, wall_ms: int) -> tuple[_Column, _Column]:
-        """Append messages in frames; gives their queue offsets (−1: scheduled) and log positions."""
+        """Append messages in frames; return their queue offsets (−1: scheduled) and log positions."""
         sizes = turn.heads["size"].astype(np.int64)
         limit = self._shard.log.frame_bytes_max
         if len(turn.records) <= limit:
@@ -290,7 +300,7 @@ class Sends:
 
 
 def _refuse_parts(requests: list[_Request], refused: dict[int, HorologError]) -> None:
-    """Refuse what came in one part with something that is refused, for the same reason."""
+    """Refuse all messages of a part that has a refused message, for the same reason."""
     for request in requests:
         first = request.rows.start
         for count in request.parts:
@@ -317,7 +327,7 @@ def _replies(
 
 
 def check_count(count: int) -> None:
-    """MESSAGE_CORRUPTED for a request with no messages, or too many."""
+    """Raise MESSAGE_CORRUPTED for a request with no messages, or too many."""
     if not 1 <= count <= MESSAGES_PER_SEND_MAX:
         raise refused(
             "messages",
@@ -328,7 +338,7 @@ def check_count(count: int) -> None:
 
 
 def too_late(due_ms: int, wall_ms: int, max_delay_ms: int) -> HorologError | None:
-    """Why a message may not be due then; None if it may."""
+    """Return why a message may not be due at that time; None if it may."""
     if due_ms <= wall_ms + max_delay_ms:
         return None
     return refused(
