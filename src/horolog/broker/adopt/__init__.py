@@ -1,6 +1,7 @@
-"""Adopt: take over whole transactions of scheduled messages that somebody else has written, by one record each.
+"""Adopt: take over whole transactions of scheduled messages that another program has written, by
+one record each.
 
-adoptions      is it new, may it be: the ADOPT record
-adoption_life  what a version of an app can be, as a table
-staging        the file work before it, for a thread
+adoptions      check whether a transaction is new and allowed, and append its ADOPT record
+adoption_life  the states of a version of an app, as a table
+staging        the file work before the record, for a thread
 """

@@ -1,15 +1,16 @@
-"""The life of one version of an app: from a staging directory to messages that wait as all others do.
+"""The life of one version of an app: from a staging directory to pending messages like all others.
 
-    open        no record of the log names it.  Whoever loads it may have begun it, staged files, and had them moved
+    open        no record of the log names it.  The loading program may have begun it, staged files, and had them moved
                 into `runs` by a commit that was cut off: nothing of that is a message yet, and all of it may be done
                 again, by the same attempt or by another one with a token of its own
     appended    its ADOPT record is in the log, above the commit position: a commit that is sent again is answered
                 with "already", held like every answer until the record is committed
     committed   the record is committed and its files are sources; staged files that are left are swept
 
-A record that is lost with the power takes the version back to open, and so does forgetting: of ADOPTION_APPS_MAX apps
-the highest version is remembered, and after that a commit that is sent again would be taken for a new one.
-Versions of one app are committed in ascending order, so one below the highest counts as committed.
+If the record is lost in a power cut the version is open again, and so it is when the app is
+forgotten: the highest version of ADOPTION_APPS_MAX apps is remembered, and after that a repeated
+commit would be taken for a new one. Versions of one app are committed in ascending order, so one
+below the highest counts as committed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """How far it is."""
+    """The states of a version."""
 
     OPEN = "open"
     APPENDED = "appended"
@@ -26,7 +27,7 @@ class Stage(StrEnum):
 
 
 class Event(StrEnum):
-    """What happens to it."""
+    """The events that change the state of a version."""
 
     APPEND = "append"
     APPLY = "apply"

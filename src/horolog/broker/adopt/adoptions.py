@@ -1,16 +1,18 @@
-"""Adoptions: whole transactions of scheduled messages, written by somebody else, committed by one record.
+"""Adoptions: whole transactions of scheduled messages, written by another program, committed by one
+record.
 
     begin     is (app, version) new, and may the topic take it?  A staging directory is made (`server.adoptions`)
-    …         somebody writes runs into it (`delay.run.format`, adopted)
+    …         the loading program writes runs into it (`delay.run.format`, adopted)
     commit    in a thread: check, sync and move the files (`broker.adopt.staging`); then in a step: append ADOPT
     apply     when that frame is committed the files are sources like all runs (`delay.far.adopted`)
 
-What that means for each version of an app is a table: `broker.adopt.adoption_life`.
+The table of what that means for each version of an app is `broker.adopt.adoption_life`.
 
-The record is the atomic point: before it there is nothing, from it on all rows.  Of every app the highest committed
-version is kept, so a commit that is sent again is answered with "already"; and its fingerprint, so that other rows
-under the same name are refused, and not dropped without a word (docs/decisions/0014-fingerprints.md).  Small
-transactions leave no files: their messages follow the record in its frame, and go the way of all that is sent.
+The record is the atomic point: before it there is nothing, from it on all rows.  Of every app the
+highest committed version is kept, so a repeated commit is answered with "already"; and its
+fingerprint, so that other rows under the same name are refused, and not dropped silently
+(docs/decisions/0014-fingerprints.md).  Small transactions leave no files: their messages follow the
+record in its frame, and are stored like sends.
 """
 
 from __future__ import annotations
@@ -50,12 +52,12 @@ _TYPES = frozenset({TopicType.DELAY, TopicType.MIXED})
 
 
 def committed(shard: Shard, app: str) -> int:
-    """The highest committed version of an app; −1: none."""
+    """Return the highest committed version of an app; −1 if there is none."""
     return shard.adoptions.get(app, -1)
 
 
 def stage_of(shard: Shard, app: str, version: int) -> Stage:
-    """How far a version is; one that is lower than the highest committed counts as committed."""
+    """Return the state of a version; a version below the highest committed one counts as committed."""
     under_way = (change.adopted for change in shard.uncommitted)
     if any(each and (each.app, each.version) == (app, version) for each in under_way):
         return Stage.APPENDED
@@ -63,10 +65,10 @@ def stage_of(shard: Shard, app: str, version: int) -> Stage:
 
 
 def note(adoptions: dict[str, int], fingerprints: dict[str, str], adoption: Adoption) -> None:
-    """It is committed; the apps that have committed nothing for longest are forgotten.
+    """Note a committed version; forget the apps that have committed nothing for longest.
 
     adoptions     app → highest version committed; oldest first
-    fingerprints  app → that of this version
+    fingerprints  app → fingerprint of that version
     """
     app, highest = adoption.app, adoptions.pop(adoption.app, -1)
     adoptions[app] = max(adoption.version, highest)
@@ -81,14 +83,15 @@ def note(adoptions: dict[str, int], fingerprints: dict[str, str], adoption: Adop
 
 
 def state_of(shard: Shard, app: str) -> AdoptionState:
-    """What is known of an app."""
+    """Return what is known of an app."""
     return AdoptionState(committed(shard, app), shard.fingerprints.get(app, ""))
 
 
 def is_repeat(shard: Shard, command: BeginAdoption | Adopt) -> bool:
-    """Whether that version or a later one is committed; FORBIDDEN if it was committed with another fingerprint.
+    """Return whether that version or a later one is committed.
 
-    Where one of the two has none, nothing can be compared.
+    Raise FORBIDDEN if it was committed with another fingerprint; if one of the two has none, they
+    are not compared.
     """
     if allows(TABLE, stage_of(shard, command.app, command.version), Event.APPEND):
         return False
@@ -105,7 +108,9 @@ def is_repeat(shard: Shard, command: BeginAdoption | Adopt) -> bool:
 
 
 def begin(shard: Shard, command: BeginAdoption, wall_ms: int) -> AdoptionBegun:
-    """Whether a transaction may be staged; TOPIC_NOT_FOUND, TYPE_CONFLICT, BAD_REQUEST."""
+    """Answer whether a transaction may be staged; raise TOPIC_NOT_FOUND, TYPE_CONFLICT or
+    BAD_REQUEST if not.
+    """
     topic = _checked(shard, command)
     topic.check_writable()
     return AdoptionBegun(
@@ -141,7 +146,9 @@ def _refused(field: str, why: str, limit: str = "") -> HorologError:
 
 
 def space_for(command: BeginAdoption | Adopt) -> int:
-    """What a commit counts for against the space of the disk, as the bytes of a send; a begin counts for nothing."""
+    """Return the bytes that a command counts for against disk space, as bytes of a send; a begin
+    counts for none.
+    """
     if isinstance(command, BeginAdoption):
         return 0
     inlined = sum(map(len, command.records))
@@ -150,7 +157,9 @@ def space_for(command: BeginAdoption | Adopt) -> int:
 
 
 class Adoptions:
-    """Collects the commits of one turn; `flush` appends them, after the topics that the turn has made."""
+    """Collects the commits of one turn; `flush` appends them, after the topics that the turn has
+    made.
+    """
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -160,11 +169,11 @@ class Adoptions:
         return len(self._waiting)
 
     def add(self, token: object, command: Adopt) -> None:
-        """Take up a commit."""
+        """Queue a commit."""
         self._waiting.append((token, command))
 
     def flush(self, wall_ms: int) -> list[Reply]:
-        """Append what was collected; gives the replies, to be held until it is committed."""
+        """Append the queued commits; return the replies, to be held until the frames are committed."""
         waiting, self._waiting = self._waiting, []
         replies = []
         for token, command in waiting:
@@ -217,7 +226,9 @@ class Adoptions:
 
 
 def _check_promotion(shard: Shard, adoption: Adoption) -> None:
-    """A promotion brings exactly what waits, and while nothing else changes what the tier has."""
+    """Check that a promotion brings exactly the pending messages, with no other step of the tier
+    under way.
+    """
     if adoption.promotion is None:
         return
     shard.tier.check_promotion(adoption.promotion, adoption.topic, adoption.rows)
@@ -230,7 +241,9 @@ def _check_promotion(shard: Shard, adoption: Adoption) -> None:
 
 
 def _heads(records: list[bytes], wall_ms: int) -> tuple[np.ndarray, np.ndarray]:
-    """HEAD rows and queue ids of inlined messages; what is due already becomes visible at once."""
+    """Return HEAD rows and queue ids of inlined messages; messages already due become visible at
+    once.
+    """
     found = np.frombuffer(b"".join(record[:MESSAGE_BYTES] for record in records), MESSAGE)
     heads = found["head"].copy()
     heads["kind"] = np.where(heads["due_ms"] > wall_ms, Kind.SCHEDULED, Kind.MESSAGE)

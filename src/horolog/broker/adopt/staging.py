@@ -1,12 +1,14 @@
-"""Staged files of adoptions: checked, read or moved into `runs`.  File work for a thread; touches no live state.
+"""Staged files of adoptions: check, read or move them into `runs`.  File work for a thread; touches
+no live state.
 
     staging/<token>/begin.json          app, version, topic, and when it was begun
-    staging/<token>/<name>.run          written by whoever began it; adopted by name only, never listed
-    runs/adopted.<stamp>.<number>.run   what a commit has moved, in the order of its manifest
+    staging/<token>/<name>.run          written by the loading program; adopted by name only, never listed
+    runs/adopted.<stamp>.<number>.run   moved by a commit, in the order of its manifest
 
-A commit that is cut off between the moves and its record is sent again: then a file is found in either place.  A
-start removes moved files that no adoption names once their staging directory is gone too, which is when the
-transaction is aborted, is committed, or has been left for STAGING_TTL_MS.
+A commit that is cut off between the moves and its record is sent again: then a file is found in
+either place.  A start removes moved files that no adoption names once their staging directory is
+gone too, which is when the transaction is aborted, is committed, or has been left for
+STAGING_TTL_MS.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class Begun(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """In the names of its files in `runs`: a token may come again, once its transaction is forgotten."""
+        """The part of file names in `runs`: a token may be used again, once its transaction is
+        forgotten.
+        """
         return f"{self.token}-{self.begun_ms:x}"
 
 
@@ -65,30 +69,30 @@ class ShardFiles(NamedTuple):
 
     @property
     def stagings(self) -> str:
-        """Directory of the staging directories."""
+        """The directory of the staging directories."""
         return f"{self.directory}/staging"
 
     def staging(self, token: str) -> str:
-        """Directory of one transaction."""
+        """Return the directory of one transaction."""
         return f"{self.stagings}/{token}"
 
     @property
     def runs(self) -> str:
-        """Directory of the runs."""
+        """The directory of the runs."""
         return f"{self.directory}/runs"
 
 
 class Checked(NamedTuple):
-    """Staged files that are as their manifest says, in its order."""
+    """Staged files that agree with their manifest, in its order."""
 
     begun: Begun
     files: list[FileRow]
     moved: list[bool]  # whether a file is in `runs` already
-    soon_bytes: int  # of records due before the moment that was asked for
+    soon_bytes: int  # of records due before `soon_ms`
 
 
 def check_name(name: str, field: str = "name") -> str:
-    """A file name that may be staged; BAD_REQUEST."""
+    """Return a file name that may be staged; raise BAD_REQUEST for any other."""
     if not _NAME.fullmatch(name):
         what = "letters, digits, dot, underscore and hyphen, ending with .run, up to 120"
         raise refused(field, f"{name[:140]!r} is not a name of a staged file ({what})", what)
@@ -107,7 +111,7 @@ def begin(place: ShardFiles, begun: Begun) -> None:
 
 
 def find(place: ShardFiles, token: str) -> Begun:
-    """A transaction that was begun, in this life of the broker or before; NOT_FOUND."""
+    """Return a transaction that was begun, by this process or an earlier one; raise NOT_FOUND."""
     try:
         if _TOKEN.fullmatch(token):
             path = f"{place.staging(token)}/{BEGUN}"
@@ -122,12 +126,12 @@ def find(place: ShardFiles, token: str) -> Begun:
 
 
 def end(place: ShardFiles, token: str) -> None:
-    """Remove a staging directory with what is in it."""
+    """Remove a staging directory and its files."""
     place.storage.remove_dir(place.staging(token))
 
 
 def undo(place: ShardFiles, begun: Begun) -> None:
-    """Remove what a transaction has staged and moved; only if no adoption names it."""
+    """Remove all files that a transaction has staged and moved; only if no adoption names them."""
     for name in place.storage.list(place.runs):
         if is_adopted_name(name) and stamp_of(name) == begun.stamp:
             place.storage.remove(f"{place.runs}/{name}")
@@ -140,7 +144,9 @@ def sweep_staging(
     is_committed: Callable[[str, int], bool] = lambda app, version: False,
     keep: Collection[str] = (),
 ) -> list[str]:
-    """Remove staging directories that are committed, or have been left, but those of `keep`; gives their tokens."""
+    """Remove staging directories of committed or abandoned transactions, except `keep`; return
+    their tokens.
+    """
     gone = []
     for token in place.storage.list(place.stagings):
         if token in keep:
@@ -149,7 +155,7 @@ def sweep_staging(
             begun = find(place, token)
         except HorologError as error:
             if error.code in NO_ROOM:
-                continue  # it could not be looked at
+                continue  # it could not be read
             begun = Begun(token, "", -1, "", now_ms - STAGING_TTL_MS)
         left = now_ms - begun.begun_ms >= STAGING_TTL_MS
         if left or is_committed(begun.app, begun.version):
@@ -159,7 +165,9 @@ def sweep_staging(
 
 
 def sweep_moved(place: ShardFiles, named: set[str]) -> None:
-    """At a start: remove adopted runs that nothing names, but those whose transaction may still be committed."""
+    """Remove adopted runs at a start that nothing names, except those whose transaction may still
+    be committed.
+    """
     staged = set()
     for token in place.storage.list(place.stagings):
         with contextlib.suppress(HorologError):
@@ -180,10 +188,11 @@ def check(
     queues: int,
     soon_ms: int,
 ) -> Checked:
-    """Compare staged files with their manifest, and make them durable; each refusal names the field.
+    """Compare staged files with their manifest, and make them durable; each refusal names the
+    field.
 
-    topic, queues  which the rows must be of; whether each row is, is seen when it is handed over
-    soon_ms        what is due before counts as due soon
+    topic, queues  which the rows must be of; whether each row is, is checked at its hand-over
+    soon_ms        messages due before this count as due soon
     """
     if len(claims) > ADOPTION_FILES_MAX:
         raise refused(
@@ -258,7 +267,7 @@ def _check_run(run: Run, claim: FileRow, field: str, topic: int, queues: int) ->
 
 
 def _bad_rows(run: Run, rows: npt.NDArray[np.int64], queues: int) -> npt.NDArray[np.int64]:
-    """Those of these rows that could not be handed over."""
+    """Return the rows among these that could not be handed over."""
     shown = AdoptedRun(run.info, 0, lambda name: run, Provenance(0, 0, queues, 0))
     entries = run.entries(rows)
     records = run.records(entries)
@@ -276,7 +285,9 @@ def _bad_rows(run: Run, rows: npt.NDArray[np.int64], queues: int) -> npt.NDArray
 def read_records(
     place: ShardFiles, claims: Sequence[FileRow], checked: Checked, queues: int
 ) -> list[bytes]:
-    """All messages of a small transaction, by (due time, place in the manifest, row), every one verified."""
+    """Read all messages of a small transaction, by (due time, place in the manifest, row), each
+    verified.
+    """
     found: list[bytes] = []
     dues: list[Any] = [np.empty(0, np.int64)]
     for number, (claim, file) in enumerate(zip(claims, checked.files, strict=True)):
@@ -300,7 +311,7 @@ def read_records(
 
 
 def move(place: ShardFiles, claims: Sequence[FileRow], checked: Checked) -> None:
-    """Give the files their names in `runs`, durably."""
+    """Move the files to their names in `runs`, durably."""
     for claim, file, is_moved in zip(claims, checked.files, checked.moved, strict=True):
         if not is_moved:
             source = f"{place.staging(checked.begun.token)}/{claim.name}"

@@ -1,18 +1,22 @@
-"""The life of a shard: opened from facts, replayed, repaired, checkpointed, relieved of old segments, within its disk.
+"""The life of a shard: opening, replay, repair, checkpoints, retention of the log, and disk space.
 
-opening, facts            a start: what is there, and what the recovery table makes of it
-early_end                 whether the log ends before messages that were filed from it
-unreadable                files with bad sectors are copied, where a mapped one has ended the process
-sweeping, log_tail        what an open removes because nothing names it; the log's end, cut and made durable
-replay                    what frames of the log change
-salvage, after_salvage    a damaged log is made whole without what is lost; how a replay goes on after that;
-salvaged_meta             and what `meta` must say, by the log
-repair, quarantine        what is damaged: rebuilt from the log, or set aside; `flipped_states` are put right before
-checkpoints, snapshot     when one is taken, what is in it; `checkpoint_life` is its table
-queues_ahead              consume queues are written some in each turn before one
-consumers_copy            what groups have taken, held for a checkpoint until it is written
-checkpoint_job, restore   one is made durable; a shard is put into the state of one
-named_files               what files a checkpoint stands for
-retention                 old segments go
-space                     whether the disk has room for what was promised
+opening, facts            open a shard: gather what is on disk, and act as the recovery table says
+early_end                 detect that the log ends before messages that were filed from it
+unreadable                copy files with bad sectors, after a mapped one has ended the process
+sweeping, log_tail        remove files that nothing names at an open; cut the log's end and make it
+                          durable
+replay                    apply the changes of log frames again
+salvage, after_salvage    make a damaged log whole without what is lost; replay after such a salvage
+salvaged_meta             derive from the log what `meta` must say
+repair, quarantine        rebuild damaged parts from the log, or set them aside
+flipped_states            correct single flipped bits of state files, before a repair
+checkpoints, snapshot     decide when a checkpoint is taken, and what is in it
+checkpoint_life           the states of a checkpoint, as a table
+queues_ahead              write consume queues in the turns before a checkpoint, some in each
+consumers_copy            hold the progress and leases of groups for a checkpoint until it is
+                          written
+checkpoint_job, restore   make a checkpoint durable; put a shard into the state of one
+named_files               list the files that belong to a checkpoint
+retention                 drop old segments of the log
+space                     check that the disk has room for what was promised
 """

@@ -1,8 +1,8 @@
-"""A replay of a log from which something was salvaged: what follows is fitted to what is missing.
+"""Replay of a log after a salvage: fit later records to a shard that lacks what was given up.
 
-A frame that says *salvaged* (`log.salvage`) stands for records that nobody can read any more.  Frames after it speak of
-them: a message has queue offset 20 where the queue ends at 10, a hand-over names a message that was never scheduled, a
-lease is of a group that nobody made.  From such a frame on
+A frame that says *salvaged* (`log.salvage`) stands for records that can no longer be read.  Frames
+after it refer to them: a message has queue offset 20 where the queue ends at 10, a hand-over names
+a message that was never scheduled, a lease is of a group that was never made.  From such a frame on
 
     a topic that a message is of              is made, as the message names it
     queue offsets that no message has         become holes: for consumer groups they count as consumed
@@ -12,9 +12,9 @@ lease is of a group that nobody made.  From such a frame on
     a topic, group or schedule whose name is  takes its place: the end of the other one was given up
     that of another one
 
-A message whose hand-over was given up waits still, and is handed over again.  All of this follows from the log alone,
-so every replay comes to the same.  Only a step of a tier that does not follow from the steps before it is DAMAGED:
-what the tier holds cannot be guessed.
+A message whose hand-over was given up is still pending, and is handed over again.  All of this
+follows from the log alone, so every replay comes to the same result.  Only a step of a tier that
+does not follow from the steps before it is DAMAGED: the content of the tier cannot be guessed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ from horolog.units import counted
 
 
 def given_up_before(shard: Shard, reader: SegmentReader) -> list[Problem]:
-    """What a salvage has given up where no replay comes by, below a checkpoint, and whose bytes are still kept."""
+    """Return what salvages gave up below a checkpoint, where no replay reads, if the bytes are
+    still kept.
+    """
     found = []
     for first in kept_places(shard.storage, shard.directory):
         if not shard.storage.is_file(reader.path(first)):
@@ -64,7 +66,9 @@ def _given_up(shard: Shard, header: FrameHeader) -> Problem:
 
 
 class AfterSalvage:
-    """What a replay does to a shard before it applies a record that follows what was given up."""
+    """Prepares a shard for records that follow what a salvage gave up, before a replay applies
+    them.
+    """
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -86,19 +90,19 @@ class AfterSalvage:
         return bool(self._lost)
 
     def note(self, header: FrameHeader) -> None:
-        """The frame stands for what was given up."""
+        """Note a frame that stands for what was given up."""
         self._lost.append((header.base, header.end))
         self._shard.problems.append(_given_up(self._shard, header))
 
     def fits(self, control: Control) -> bool:
-        """Make room for a control record; False: it is to be passed over."""
+        """Prepare the shard for a control record; return False if it is to be passed over."""
         fit = self._by_kind.get(control.kind)
         return fit is None or fit(control)
 
     # --- messages ---------------------------------------------------------------------------------
 
     def make_topics(self, heads: npt.NDArray[Any], at: npt.NDArray[np.int64], body: bytes) -> None:
-        """Make the topics and queues that messages of a frame are of and that are not there."""
+        """Make the missing topics and queues of the messages of a frame."""
         of_queue = queue_ids(np.frombuffer(body, np.uint8), at)
         for topic_id in np.unique(heads["topic"]).tolist():
             rows = np.flatnonzero(heads["topic"] == topic_id)
@@ -107,7 +111,9 @@ class AfterSalvage:
             self._make_queues(topic_id, int(of_queue[rows].max()) + 1, stored)
 
     def _make_queues(self, topic_id: int, queues: int, stored: bytes) -> None:
-        """Have a topic with so many queues; `stored` is the layout of a message of that topic."""
+        """Make sure that a topic has `queues` queues; `stored` is the layout of a message of that
+        topic.
+        """
         topics = self._shard.topics
         known = topics.by_id.get(topic_id)
         if known is None:
@@ -122,7 +128,7 @@ class AfterSalvage:
             topics.put(topic_id, known.name, known.type, queues, known.settings)
 
     def fill(self, topic_id: int, queue_id: int, length: int) -> None:
-        """Make a queue of a topic at least so long: what was in it was given up."""
+        """Fill a queue of a topic with holes up to `length`: the messages in it were given up."""
         topics = self._shard.topics
         topic = topics.by_id[topic_id]
         if queue_id >= len(topic.queues):
@@ -132,7 +138,8 @@ class AfterSalvage:
             topic.tails[queue_id] = max(topic.tails[queue_id], queue.length)
             self._shard.visible.add((topic_id, queue_id))
 
-    # --- control records: False if they are of nothing that is there ------------------------------------
+    # --- control records: False if what they are about does not exist
+    # -------------------------------------
 
     def _topic(self, control: Control) -> bool:
         row = control.content
@@ -145,7 +152,9 @@ class AfterSalvage:
         return True
 
     def _take_name(self, name: str, topic_id: int) -> None:
-        """A topic has that name from here on: another one that had it was deleted, and that was given up."""
+        """Free a name for a topic: another topic with that name was deleted, and the record of that
+        was given up.
+        """
         other = self._shard.topics.by_name.get(name)
         if other is not None and other.id != topic_id:
             if pending.by_topic(self._shard.delay).get(other.id):
@@ -224,7 +233,7 @@ class AfterSalvage:
         return True
 
     def _half_check(self, control: Control) -> bool:
-        # The first row of each counts: a record may have a transaction twice.
+        # The first row of a transaction counts, and a record may have several.
         for position, _, checks in reversed(control.content.tolist()):
             half = self._shard.halves.open.get(position)
             if half is not None:
@@ -232,7 +241,7 @@ class AfterSalvage:
         return True
 
     def has_half(self, position: int) -> bool:
-        """Whether a transaction is known: it may have been given up."""
+        """Return whether a transaction is known; the start of one may have been given up."""
         return not self._lost or position in self._shard.halves.open
 
     def _schedule(self, control: Control) -> bool:

@@ -1,4 +1,5 @@
-"""The slow part of a checkpoint, for a thread: make durable what it names, write it, remove what nobody names.
+"""The slow part of a checkpoint, for a thread: sync and write what it names, remove what no
+checkpoint names.
 
 log sync → hours and queues → their directories → state files → checkpoint → deletions
 """
@@ -27,28 +28,30 @@ DELAY_OFFSETS = "delayOffset.json"  # beside the checkpoints; never read
 
 @dataclass
 class CheckpointJob:
-    """Everything a thread needs to make a checkpoint durable; touches no live state."""
+    """Everything that a thread needs to make a checkpoint durable; touches no live state."""
 
     directory: str
     checkpoint: Checkpoint
-    consumers: ConsumersCopy | None  # until they are columns of the checkpoint
+    consumers: ConsumersCopy | None  # until they become columns of the checkpoint
     sync: list[str]
     states: list[tuple[str, Callable[[], bytes]]]  # files to write
     named: Named
     former: str  # name of the checkpoint to keep beside this one; "": there is none
     log_below: int  # segments below this position are removed
-    removed: bool = False  # whether what is to be removed was
-    not_removed: str = ""  # why not
-    written: int = 0  # bytes
-    delay_offsets: bytes = b""  # for people; empty while no level was used
+    removed: bool = False  # whether the deletions were done
+    not_removed: str = ""  # why the deletions were not done
+    written: int = 0  # bytes written
+    delay_offsets: bytes = b""  # for people to read; empty while no level was used
     # Hours, buffers, runs and queue files that no kept checkpoint names
     gone: list[str] = field(default_factory=list)
     kept_states: dict[str, set[str]] = field(default_factory=dict)
 
     def carry_out(self, storage: Storage, *, keep: bool = False) -> None:
-        """Perform it; what it names was written before, and `sync` begins with the log.
+        """Make the checkpoint durable; files it names are written already, and `sync` begins with
+        the log.
 
-        keep  remove nothing: a backup copies files of an earlier checkpoint.  Later jobs will remove it.
+        keep  remove nothing, because a backup copies files of an earlier checkpoint; later jobs
+              will remove them
         """
         directories = {f"{self.directory}/{part}" for part in ("hours", "queues", "runs")}
         for path in self.sync:
@@ -85,14 +88,14 @@ class CheckpointJob:
             try:
                 self._delete(storage, place)
             except HorologError as error:
-                # The checkpoint is durable, and what is too much does no harm: the next job tries again.
+                # The checkpoint is durable, and surplus files do no harm: the next job tries again.
                 self.not_removed = error.message
 
     def _tell_delay_offsets(self, storage: Storage) -> None:
         try:
             replace_file(storage, self.directory, DELAY_OFFSETS, self.delay_offsets)
         except HorologError as error:
-            if error.code not in NO_ROOM:  # nobody reads it, so nothing depends on it
+            if error.code not in NO_ROOM:  # nothing reads the file, so nothing depends on it
                 raise
 
     def _delete(self, storage: Storage, place: str) -> None:

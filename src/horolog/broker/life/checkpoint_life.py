@@ -1,12 +1,14 @@
-"""The life of a checkpoint: from the step that decides its position to the moment when it is durable, or is not.
+"""The life of a checkpoint: from the step that decides its position until it is durable, or is
+given up.
 
     decided     its position is chosen, and the decided state copied; what lies below has still to be applied
     captured    the derived state is added: a job outside of the core writes it
-    none        none is under way: the last one is durable, or has come to nothing, and another is decided in time
+    none        none is under way: the last one is durable or was given up, and another is decided in time
 
-One is under way at a time.  It comes to nothing when the disk is full: while a queue is written (`no_space`), while
-the job writes (`failed`), or because messages could not be filed for so long that later frames were applied with
-them (`overtaken`): a checkpoint stands for exactly what lies below its position, so that one can't be made any more.
+One checkpoint is under way at a time.  It is given up when the disk is full: while a queue is
+written (`no_space`), while the job writes (`failed`), or because messages could not be filed for so
+long that later frames were applied with them (`overtaken`): a checkpoint stands for exactly what
+lies below its position, so it can no longer be made.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from enum import StrEnum
 
 
 class Life(StrEnum):
-    """How far a checkpoint is."""
+    """The states of a checkpoint."""
 
     NONE = "none"
     DECIDED = "decided"
@@ -23,7 +25,7 @@ class Life(StrEnum):
 
 
 class Event(StrEnum):
-    """What happens to it."""
+    """The events that change the state of a checkpoint."""
 
     DECIDE = "decide"
     CAPTURE = "capture"

@@ -1,7 +1,7 @@
 """When the core writes a mark or takes a checkpoint, and when it must wake for one.
 
-A checkpoint is decided at a log position, captured when exactly what lies before it is applied, and written by a
-job outside of the core; while that runs no other begins.
+A checkpoint is decided at a log position, captured when exactly the frames before that are applied,
+and written by a job outside of the core; while that job runs no other checkpoint begins.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ class Checkpoints:
     """Marks and checkpoints of one shard."""
 
     def __init__(self, shard: Shard) -> None:
-        self.hurries = False  # simulated time flies: no mark and no checkpoint because of it
+        self.hurries = False  # simulated time flies: it causes no mark and no checkpoint
         self._shard = shard
         self._queues_ahead = QueuesAhead(shard.topics)
         self._written_at = 0  # monotonic ms of the last append
-        self._waiting: snapshot.Decided | None = None  # for what lies before it to be applied
+        self._waiting: snapshot.Decided | None = None  # until all before it is applied
         self._next_at: int | None = None  # monotonic ms
-        # The last one found no space: until the interval is over a long tail asks for none
+        # The last checkpoint found no space: until the interval is over a long tail asks for none.
         self._no_space = False
         self._life = Life.NONE
         self._job: CheckpointJob | None = None
 
     def check_invariants(self) -> None:
-        """What there is of a checkpoint is what its life says; its position lies within the log."""
+        """Check that the parts of a checkpoint agree with its state, and that its position is
+        within the log.
+        """
         assert (self._waiting is not None) == (self._life is Life.DECIDED), self._life
         assert (self._job is not None) == (self._life is Life.CAPTURED), self._life
         made = self._waiting if self._job is None else self._job.checkpoint
@@ -47,18 +49,20 @@ class Checkpoints:
 
     @property
     def is_decided(self) -> bool:
-        """Whether one has its position, and waits for what lies before it to be applied."""
+        """Whether a checkpoint has its position, and waits for all frames before that to be
+        applied.
+        """
         return self._waiting is not None
 
     def _happened(self, event: Event) -> None:
         self._life = after(TABLE, self._life, event)
 
     def want(self) -> None:
-        """Take one at the next step that can."""
+        """Take a checkpoint at the next step that can."""
         self._next_at = 0
 
     def done(self, position: int) -> None:
-        """The job of the last `Effects.checkpoint` has been carried out."""
+        """Note that the job of the last `Effects.checkpoint` has been carried out."""
         self._happened(Event.DURABLE)
         self._no_space = False
         job, self._job = self._job, None
@@ -67,7 +71,7 @@ class Checkpoints:
         snapshot.done(self._shard, job)
 
     def failed(self) -> None:
-        """The job could not be carried out for want of space; another is tried at the next interval."""
+        """Note that the job failed for want of space; another is tried at the next interval."""
         self._happened(Event.FAILED)
         self._no_space = True
         job, self._job = self._job, None
@@ -76,7 +80,9 @@ class Checkpoints:
         self._shard.close_idle()
 
     def capture(self, now: Now, effects: Effects) -> None:
-        """Make the job of the checkpoint that waits, if all that lies before it is applied and nothing else."""
+        """Make the job of the decided checkpoint, once exactly the frames before its position are
+        applied.
+        """
         waiting = self._waiting
         shard = self._shard
         if waiting is None or not self._may_capture():
@@ -85,7 +91,7 @@ class Checkpoints:
             return
         self._waiting = None
         if shard.applied > waiting.position:
-            self._happened(Event.OVERTAKEN)  # while the disk was full: taken again later
+            self._happened(Event.OVERTAKEN)  # while the disk was full; another is taken later
             return
         try:
             effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now)
@@ -98,18 +104,22 @@ class Checkpoints:
         self._happened(Event.CAPTURE)
 
     def _may_capture(self) -> bool:
-        """Whether one waits for nothing but the next turn, which applies what lies before it."""
+        """Return whether a decided checkpoint needs only the next turn, which applies the frames
+        before it.
+        """
         waiting, shard = self._waiting, self._shard
         if waiting is None or shard.delay.stalled:
             return False
         return shard.log.commit_position >= waiting.position
 
     def written(self, mono_ms: int) -> None:
-        """Something was appended."""
+        """Note that something was appended."""
         self._written_at = mono_ms
 
     def mark(self, now: Now) -> None:
-        """State in the log how far it is durable, when nothing else is written any more."""
+        """Append a mark that states the durable position, if the log is idle and does not state it
+        yet.
+        """
         log = self._shard.log
         is_idle = now.mono_ms - self._written_at >= MARK_IDLE_MS and not self.hurries
         if is_idle and log.stated_durable < log.durable_position == log.end:
@@ -118,10 +128,10 @@ class Checkpoints:
     def _append_mark(self, now: Now) -> None:
         log = self._shard.log
         log.append(b"", 0, now.wall_ms)
-        log.stated_durable = log.end  # of the mark itself there is nothing to state
+        log.stated_durable = log.end  # no further mark has to state the mark itself
 
     def begin(self, now: Now) -> None:
-        """Decide the next one, if it is time."""
+        """Decide the next checkpoint, if it is time."""
         shard = self._shard
         if self._next_at is None:
             self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
@@ -142,7 +152,7 @@ class Checkpoints:
         self._waiting = snapshot.decide(shard, now.wall_ms)
 
     def wake_in(self, now: Now) -> list[int]:
-        """Milliseconds to the next mark and the next checkpoint, as far as there is one to wait for."""
+        """Return the ms until the next mark and the next checkpoint, for those that are expected."""
         log = self._shard.log
         waits: list[int] = []
         if self._may_capture():

@@ -1,7 +1,9 @@
-"""What consumers have taken, as it was when a checkpoint was decided: copied in that turn, made columns of in a thread.
+"""A copy of all consumer progress and leases for a checkpoint: taken in its turn, made into columns
+in a thread.
 
-There may be a million leases, and as many runs of what was acknowledged between them.  A turn only takes hold of what they
-stand in: parts of leases that are copied when they change (`Leases.frozen`), and two lists of the runs of each queue.
+There may be a million leases, and as many runs of acknowledged offsets between them.  A turn only
+takes references to what holds them: parts of leases, which are copied when they change
+(`Leases.frozen`), and two lists of the runs of each queue.
 """
 
 from __future__ import annotations
@@ -19,26 +21,27 @@ from horolog.ready.leases import Lease
 from horolog.ready.ready import Ready
 
 _Place = tuple[int, int, int]  # group, topic, queue
-_TOGETHER = 1_024  # leases of which columns are made in one go
+_TOGETHER = 1_024  # leases that become columns in one go
 _FIELDS = tuple(
     (name, attrgetter(name)) for name in ("attempt", "grant", "granted_ms", "duration_ms")
 )
 
 
 class ConsumersCopy(NamedTuple):
-    """Progress of all groups in all queues; nothing of it changes any more.
+    """Progress of all groups in all queues, immutable.
 
-    The lists are flat: of a tuple a queue the collector of garbage would be woken, and look at them in the same turn.
+    The lists are flat: a tuple for each queue would wake the garbage collector, which would scan
+    all of them in the same turn.
     """
 
     progress: list[int]  # group, topic, queue, floor, next, and so on
     acked: list[tuple[_Place, list[int], list[int]]]  # firsts and stops of runs
-    leased: list[int]  # group, topic, queue, how many parts
+    leased: list[int]  # group, topic, queue, count of parts
     parts: list[Mapping[int, Lease]]
 
     @classmethod
     def of(cls, ready: Ready) -> ConsumersCopy:
-        """Take hold of it as it is now."""
+        """Copy the present progress and leases."""
         copy = cls([], [], [], [])
         progress, acked, leased, parts = copy
         for (group, topic), queues in ready.progress.items():
@@ -53,7 +56,7 @@ class ConsumersCopy(NamedTuple):
         return copy
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The columns of a checkpoint that say it."""
+        """Build the columns of a checkpoint from the copy."""
         rows = np.array(self.progress, np.uint64).reshape(-1, 5)
         progress = np.empty(len(rows), PROGRESS)
         for i, name in enumerate(PROGRESS.names or ()):
@@ -79,7 +82,9 @@ class ConsumersCopy(NamedTuple):
                         yield group, topic, queue, offset, lease.client_id, lease.renewable_ms
 
     def _leases(self) -> npt.NDArray[Any]:
-        """A thousand or so at a time, so that this thread never keeps the interpreter for long."""
+        """Build the lease column, some thousand rows at a time, so that this thread never keeps the
+        interpreter for long.
+        """
         counts = np.array(self.leased, np.uint32).reshape(-1, 4)
         places = counts[:, :3].repeat(counts[:, 3], axis=0)
         sizes = np.fromiter(map(len, self.parts), np.int64, len(self.parts))
@@ -100,7 +105,7 @@ class ConsumersCopy(NamedTuple):
 def _fill(
     rows: npt.NDArray[Any], parts: list[Mapping[int, Lease]], places: npt.NDArray[np.uint32]
 ) -> None:
-    """Column by column."""
+    """Fill rows with the leases of these parts, column by column."""
     for i, name in enumerate(("group", "topic", "queue")):
         rows[name] = places[:, i]
     rows["offset"] = np.fromiter(chain.from_iterable(parts), np.uint64, len(rows))

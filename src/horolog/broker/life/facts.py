@@ -1,4 +1,6 @@
-"""The facts of a start: checkpoints, segments, and whether they fit together.  Nothing is changed here."""
+"""The facts of a start: checkpoints, segments, and whether they fit together.  Nothing is changed
+here.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from horolog.storage.sectors import read_if_any
 
 
 class ShardMeta(NamedTuple):
-    """What `meta` says about this data directory."""
+    """The fields of `meta` that describe this data directory."""
 
     log_id: int
     shard: int
@@ -31,14 +33,14 @@ class ShardMeta(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What was found in a shard's directory.
+    """The facts found in a shard's directory.
 
     bases        of the segments from the log's start on; from 0 if all of them are there
     hole         which segment is missing; "": none
     checkpoints  the valid ones, newest first
-    found        what is said of them to the recovery table
-    covered      log positions that the names of checkpoints say, also of those that are not intact: a frame begins there,
-                 and the log was synced up to it
+    found        the state of the checkpoints, for the recovery table
+    covered      log positions in the names of checkpoints, also of damaged ones: a frame begins
+                 there, and the log was synced up to it
     derived      whether there are any derived files
     """
 
@@ -51,12 +53,12 @@ class Facts(NamedTuple):
 
     @property
     def synced(self) -> int:
-        """The log was synced up to here."""
+        """The log position up to which the log was synced."""
         return max(self.covered, default=0)
 
 
 def gather(storage: Storage, directory: str, meta: ShardMeta, report: list[str]) -> Facts:
-    """Look; checkpoints that are passed over are told in `report`."""
+    """Gather the facts; add a sentence to `report` for each checkpoint that is passed over."""
     kept = f"{directory}/checkpoint"
     names = [name for name in storage.list(kept) if name.endswith(".ckpt")]
     checkpoints, found = _checkpoints(storage, kept, names, meta, report)
@@ -65,7 +67,7 @@ def gather(storage: Storage, directory: str, meta: ShardMeta, report: list[str])
     hole, bases = "", []
     whole = bases_on_disk(storage, place)
     if whole == list(range(0, len(whole) * size, size)):
-        bases = whole  # also when the start has moved, and what lies below has not been removed yet
+        bases = whole  # also when the start has moved, and segments below are not removed yet
     else:
         try:
             bases = segment_bases(storage, place, size, start)
@@ -105,7 +107,7 @@ def _checkpoints(
 def why_not_reached(
     checkpoint: Checkpoint, facts: Facts, reader: SegmentReader, log_id: int
 ) -> str:
-    """Why the log does not reach the checkpoint; "" if it does."""
+    """Return why the log does not reach the checkpoint; "" if it does."""
     if checkpoint.last_frame == NO_FRAME:
         return ""
     short = f"the commit log ends before the checkpoint at log position {checkpoint.position}"
@@ -119,11 +121,12 @@ def why_not_reached(
 
 
 def _reaches(checkpoint: Checkpoint, reader: SegmentReader, log_id: int) -> bool:
-    """Whether the last frame that a checkpoint covers was written, even if it is damaged by now.
+    """Return whether the last frame that a checkpoint covers was written, even if it is damaged by
+    now.
 
-    What is damaged below a checkpoint costs what it holds and no more, so one flipped bit must not look like a segment
-    that was cut, or exchanged for an older one: then nothing of the frame is there, nor of any after it.  What a
-    salvage has given up was there.
+    Damage below a checkpoint costs only what it hits, so one flipped bit must not look like a
+    segment that was cut, or exchanged for an older one: then nothing of the frame is there, nor of
+    any after it.  A frame that a salvage has given up was there.
     """
     at = checkpoint.last_frame
     raw = reader.bytes_around(at, HEADER_BYTES)

@@ -1,8 +1,8 @@
-"""State files with one flipped bit, put right where the log no longer has what they are made from (row 12).
+"""Correct one flipped bit in a state file, where the log can no longer rebuild that (row 12).
 
-They say of every message of an hour, a run or the tier what became of it, so one bit would cost all of them.  A bit is
-put right by the file's own check sums (`storage.flipped_bit`), and only if the counts of the file and of the checkpoint
-agree with what then stands there.
+A state file holds the state of every message of an hour, a run or the tier, so one bit would cost
+all of them.  A bit is corrected by the file's own check sums (`storage.flipped_bit`), and only if
+the counts of the file and of the checkpoint then agree.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from horolog.storage.sectors import read_if_any
 
 
 class _StateFile(NamedTuple):
-    """One that a checkpoint names."""
+    """A state file that a checkpoint names."""
 
     label: str
     path: str
     header_bytes: int
-    agrees: Callable[[bytes], bool]  # whether a content is intact, and what the checkpoint says
+    agrees: Callable[[bytes], bool]  # whether a content is intact and agrees with the checkpoint
 
 
 def repair_states(
     storage: Storage, directory: str, checkpoint: Checkpoint, tier: Tier
 ) -> list[Repair]:
-    """Put right what can be of the state files that a checkpoint names; gives what was.
+    """Correct the state files that a checkpoint names, where possible; return the repairs.
 
     A file that the disk refuses to change stays as it is.
     """

@@ -1,4 +1,4 @@
-"""The end of the log, while a shard is opened: what is torn is cut off, what is whole is made durable."""
+"""The end of the log, while a shard is opened: cut off a torn tail, make the valid rest durable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _PIECE = 1 << 20
 def cut_log(
     storage: Storage, directory: str, segment_bytes: int, end: int, bases: Iterable[int]
 ) -> None:
-    """Cut the segments that begin at these positions, so that the log ends at `end`; their space stays allocated."""
+    """Cut the segments that begin at these positions, so that the log ends at `end`; their space
+    stays allocated.
+    """
     for base in bases:
         if base + segment_bytes <= end:
             continue
@@ -28,10 +30,11 @@ def cut_log(
 
 
 def secure_log(storage: Storage, directory: str, segment_bytes: int, known: int, end: int) -> None:
-    """Write and sync once more what nobody has stated to be durable: log positions `known` to `end`.
+    """Write and sync again log positions `known` to `end`, which nothing has stated to be durable.
 
-    A process that was killed may not have synced it.  If a sync of it failed, a later one says nothing: the
-    kernel has marked those pages as clean, though they never reached the disk.
+    A process that was killed may not have synced these bytes.  If a sync of them failed, a later
+    one says nothing: the kernel has marked those pages as clean, though they never reached the
+    disk.
     """
     position = known
     while position < end:

@@ -1,7 +1,8 @@
-"""Which files a checkpoint stands for, and how much of each.
+"""The files that belong to a checkpoint, and how much of each.
 
-A checkpoint describes the shard at one log position.  With the log up to there and the derived files at the
-lengths that its registry names it is a whole shard: what a backup copies, and what `horolog verify` reads.
+A checkpoint describes the shard at one log position.  The log up to there, and the derived files at
+the lengths that its registry names, are a complete shard: a backup copies these, and `horolog
+verify` reads them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from horolog.storage.api import Storage
 class NamedFile(NamedTuple):
     """One file of a shard as a checkpoint sees it.
 
-    bytes      how much of it belongs to the checkpoint; None: all that is there
-    rebuilt    a start rebuilds it if it is missing, so it may vanish while it is copied
+    bytes      how much of it belongs to the checkpoint; None: all of it
+    rebuilt    a start rebuilds the file if it is missing, so it may vanish while it is copied
     """
 
     path: str
@@ -40,7 +41,7 @@ class NamedFile(NamedTuple):
 def named_files(
     storage: Storage, directory: str, segment_bytes: int, checkpoint: Checkpoint
 ) -> list[NamedFile]:
-    """All files of that checkpoint, the log first and the checkpoint last."""
+    """Return all files of that checkpoint, the log first and the checkpoint last."""
     return [
         *_log(f"{directory}/log", segment_bytes, checkpoint),
         *_queues(storage, f"{directory}/queues", checkpoint),
@@ -56,7 +57,7 @@ def named_files(
 
 
 def _log(place: str, segment_bytes: int, checkpoint: Checkpoint) -> list[NamedFile]:
-    """Segments from the one in which the log begins; the last one up to the position."""
+    """Return the segments from the one in which the log begins; the last one up to the position."""
     start, position = start_of(checkpoint) or 0, checkpoint.position
     return [
         NamedFile(f"{place}/{segment_name(base)}", min(segment_bytes, position - base))
@@ -65,7 +66,7 @@ def _log(place: str, segment_bytes: int, checkpoint: Checkpoint) -> list[NamedFi
 
 
 def _queues(storage: Storage, place: str, checkpoint: Checkpoint) -> list[NamedFile]:
-    """Files of each queue from its first offset to its length."""
+    """Return the files of each queue from its first offset to its length."""
     firsts = firsts_of(checkpoint)
     found = []
     for topic, queue, length in checkpoint.columns["queues"].tolist():
@@ -81,7 +82,7 @@ def _queues(storage: Storage, place: str, checkpoint: Checkpoint) -> list[NamedF
 
 
 def _keys(storage: Storage, place: str, captured: dict[str, int]) -> list[NamedFile]:
-    """Chunks of the log key index that hold rows which the checkpoint counts."""
+    """Return the chunks of the log key index that hold rows which the checkpoint counts."""
     found = []
     rows, sealed = captured.get("rows", 0), captured.get("sealed", 0)
     for name in storage.list(place):
@@ -94,7 +95,7 @@ def _keys(storage: Storage, place: str, captured: dict[str, int]) -> list[NamedF
         except HorologError as error:
             if error.code is not ErrorCode.DISK_FAILED:
                 raise
-            continue  # such as a directory in its place: a start makes the index again
+            continue  # such as a directory in its place: a start rebuilds the index
         if header is None or header.first >= rows:
             continue
         if header.first + header.capacity <= sealed:
@@ -106,7 +107,9 @@ def _keys(storage: Storage, place: str, captured: dict[str, int]) -> list[NamedF
 
 
 def _entries(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFile]:
-    """Log, index and key runs of an hour or of a far buffer, at the lengths that a registry names."""
+    """Return log, index and key runs of an hour or of a far buffer, at the lengths that a registry
+    names.
+    """
     keys = []
     for name in storage.list(place):
         first, rows = parse_key_run_name(name) if name.startswith("keys.") else (0, 0)
@@ -120,7 +123,9 @@ def _entries(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFil
 
 
 def _hour(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFile]:
-    """The state comes last: an hour that was rebuilt meanwhile does not have that one."""
+    """Return the files of an hour, its state last: an hour that was rebuilt meanwhile lacks that
+    version.
+    """
     state = NamedFile(f"{place}/{state_name(row['version'])}", None)
     return [*_entries(storage, place, row), state]
 

@@ -1,7 +1,7 @@
-"""Opening a shard: gather the facts, ask the recovery table, carry its answer out.
+"""Open a shard: gather the facts, ask the recovery table, and carry out its answer.
 
-`open_shard` gives a broker that has replayed everything and begun a new epoch durably; it can serve at once.
-Nothing is changed before the whole tail of the log has been read and the table has answered.
+`open_shard` returns a broker that has replayed all and durably begun a new epoch; it can serve at
+once.  Nothing is changed before the whole tail of the log is read and the table has answered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOG_FOUND = {
     LogEnd.DAMAGED: LogFound.DAMAGED,
     LogEnd.FOREIGN: LogFound.FOREIGN,
 }
-_GIVEN_UP = (4, 5, 6)  # rows that a salvage helps with (`log.salvage`)
+_GIVEN_UP = (4, 5, 6)  # rows that a salvage can help with (`log.salvage`)
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Opened:
 
 
 class _Chosen(NamedTuple):
-    """The checkpoint to go on from, and the shard restored from it, without what is damaged."""
+    """The checkpoint to go on from, and the shard restored from it, without damaged parts."""
 
     checkpoint: Checkpoint | None
     shard: Shard | None
@@ -138,7 +138,7 @@ class _Opening:
     def _restored(self, checkpoint: Checkpoint, *, tolerant: bool = False) -> _Chosen:
         shard = self._new_shard()
         if tolerant:
-            # What is damaged is looked for in the log, all of which is durable below a checkpoint.
+            # Damage is searched for in the log, all of which is durable below a checkpoint.
             shard.log.start = retention.start_of(checkpoint) or 0
             shard.log.resume(end=checkpoint.position, epoch=checkpoint.epoch, last_frame=-1)
         aside = {n for note in self._notes if note.covers(checkpoint.position) for n in note.names}
@@ -149,7 +149,7 @@ class _Opening:
         return _Chosen(checkpoint, shard, damaged, derived)
 
     def _choose(self, facts: Facts) -> _Chosen:
-        """The newest checkpoint; if its files are not whole and the log is cut, the older one if that helps."""
+        """Choose the newest checkpoint, or, if damaged and the log is cut, an older intact one."""
         newest = self._restored(facts.checkpoints[0])
         self._report += [bad.why for bad in newest.damaged]
         if not newest.damaged or facts.bases[0] == 0:
@@ -184,7 +184,7 @@ class _Opening:
     # --- actions --------------------------------------------------------------------------------
 
     def _go_on(self, chosen: _Chosen, facts: Facts) -> Opened:
-        """Look at the whole tail, ask the table, and carry its answer out."""
+        """Scan the whole tail, ask the table, and carry out its answer."""
         scan, used = self._judged(chosen, facts)
         has_tail = scan.end > (used.position if used else 0)
         row = self._decide(_LOG_FOUND[scan.outcome], has_tail, facts, chosen.derived)
@@ -197,7 +197,7 @@ class _Opening:
         shard.problems += early_end(scan.end, filed, self._log, self._wall_ms)
         shard.log.repairs.extend(each.repair for each in scan.flipped)
         self._restore_keys(shard, used, facts)
-        # A replay that meets damaged entries makes them again from the log, the tail included.
+        # A replay that meets damaged entries rebuilds them from the log, the tail included.
         shard.log.end = shard.log.commit_position = scan.end
         replay = Replay(shard, self._wall_ms, self._mono_ms)
         again = self._scan(used, facts, judge=False)
@@ -215,10 +215,10 @@ class _Opening:
         return self._serve(shard, again.end, epoch, last, known, row)
 
     def _judged(self, chosen: _Chosen, facts: Facts) -> tuple[LogScan, Checkpoint | None]:
-        """A scan that has come to the end of the log, and the checkpoint that it began from; None: it began at 0.
+        """Scan to the end of the log; return the scan and the checkpoint it began at (None: 0).
 
-        Bad files are made again from the whole log if that begins at 0 and can be read.  If something in it below the
-        checkpoint has rotted as well, the rest of it repairs what it can, as if its beginning had been dropped.
+        Bad files are rebuilt from the whole log if it begins at 0 and is readable.  If the log is
+        damaged below the checkpoint too, its rest repairs all it can, as if its start were dropped.
         """
         used = None if chosen.damaged and facts.bases[0] == 0 else chosen.checkpoint
         scan = self._scan(used, facts)
@@ -234,7 +234,7 @@ class _Opening:
         return self._judged(chosen._replace(damaged=[]), facts)
 
     def _prepare(self, row: Row, chosen: _Chosen) -> Shard:
-        """A shard in the state of the checkpoint that is used, its files cut to it and repaired."""
+        """Return a shard in the state of the used checkpoint, its files cut to that and repaired."""
         shard, used = chosen.shard, chosen.checkpoint
         if row.action is Action.REBUILD:
             self._report.append(f"derived files are rebuilt from the commit log: {row.reason}")
@@ -272,7 +272,7 @@ class _Opening:
                 self._report.append(f"{bad.label}: set aside as {note.place}")
 
     def _restore_keys(self, shard: Shard, used: Checkpoint | None, facts: Facts) -> None:
-        """The key index as the checkpoint names it; rebuilt from the log if it is not there."""
+        """Restore the key index as the checkpoint names it; rebuild it from the log if missing."""
         if used is None:
             shard.key_index.clear()  # replay begins where the log does
             return
@@ -320,7 +320,7 @@ class _Opening:
         return gather(self._storage, self._directory, self._meta, []).checkpoints
 
     def _sweep_adoptions(self, shard: Shard) -> None:
-        """Now that the log has named all that were committed: remove staged files, set aside damaged ones."""
+        """Remove staged and set aside damaged files, now that all committed adoptions are known."""
         place = ShardFiles(self._storage, self._directory, self._meta.log_id)
         swept = sweep_staging(
             place, self._wall_ms, lambda app, version: version <= committed(shard, app)
@@ -345,7 +345,7 @@ class _Opening:
     def _serve(
         self, shard: Shard, end: int, epoch: int, last_frame: int, known: int, row: Row
     ) -> Opened:
-        """Make durable what was read, begin a new epoch durably, and give the broker."""
+        """Make durable what was read, begin a new epoch durably, and return the broker."""
         shard.problems += given_up_before(shard, self._reader)
         secure_log(self._storage, self._log, self._meta.segment_bytes, known, end)
         self._reader.close()

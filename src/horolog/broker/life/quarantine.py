@@ -1,23 +1,26 @@
-"""Quarantine: what is damaged and cannot be rebuilt is set aside, never removed, and named until somebody looks.
+"""Quarantine: damaged parts that cannot be rebuilt are set aside, never removed, and reported until
+removed by hand.
 
-A damaged hour, buffer or run is moved into `hours/quarantined-<name>/` or `runs/quarantined-<name>/`, and a note
-is written beside it:
+A damaged hour, buffer or run is moved into `hours/quarantined-<name>/` or
+`runs/quarantined-<name>/`, and a note is written beside it:
 
 ===========  =======  ====================================================================================
 field        type     meaning
 ===========  =======  ====================================================================================
 names        [text]   what was set aside
-position     int      of the checkpoint that named it; a newer one that names it means a new life of that name
-waiting      int      messages that waited in it
+position     int      of the checkpoint that named it; a newer one that names it means a new life of
+             that name
+waiting      int      messages that were pending in it
 lost         int      those of them that the log did not have any more
-first_hour,  int      hours in which they were due: a hand-over in the log that names one of them is no
+first_hour,  int      hours in which they were due: a hand-over in the log that names one of them is
+             no
 last_hour             broken invariant
 why          text
 ===========  =======  ====================================================================================
 
-The note makes the start repeatable: until a checkpoint is taken that does not name the damaged part, every start
-finds it set aside already and repairs from the log again.  When the directory is taken away the broker is healthy
-again, from its next start on.
+The note makes the start repeatable: until a checkpoint is taken that does not name the damaged
+part, every start finds the part set aside already and repairs from the log again.  When the
+directory is removed the broker is healthy again, from its next start on.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ PARTS = ("hours", "runs")
 
 
 class Note(NamedTuple):
-    """What stands in a note, and the directory it is in."""
+    """The content of a note, and the directory that holds it."""
 
     place: str
     names: tuple[str, ...]
@@ -51,15 +54,17 @@ class Note(NamedTuple):
 
     @property
     def part(self) -> str:
-        """The directory of the shard in which it was: "hours" or "runs"."""
+        """The directory of the shard in which the part was: "hours" or "runs"."""
         return self.place.split("/")[-2]
 
     def covers(self, position: int) -> bool:
-        """Whether a checkpoint at that position speaks of what was set aside, not of a new life of its name."""
+        """Return whether a checkpoint at that position names the part set aside, not a new life of
+        its name.
+        """
         return position <= self.position
 
     def problem(self) -> Problem:
-        """What an operator must know, until the directory is taken away."""
+        """Return the problem to show operators until the directory is removed."""
         hours = format_time_ms(self.first_hour * HOUR_MS)[:16] + "Z"
         if self.last_hour > self.first_hour:
             hours += f" to {format_time_ms((self.last_hour + 1) * HOUR_MS)[:16]}Z"
@@ -71,7 +76,7 @@ class Note(NamedTuple):
 
 
 def read_notes(storage: Storage, directory: str) -> list[Note]:
-    """All notes of a shard; DAMAGED if one cannot be read.
+    """Read all notes of a shard; raise DAMAGED if one cannot be read.
 
     A directory without a note was not finished: its damage is found again, and set aside in it.
     """
@@ -96,7 +101,7 @@ def read_notes(storage: Storage, directory: str) -> list[Note]:
 
 
 def is_known(notes: Iterable[Note], damaged: Damaged, position: int) -> bool:
-    """Whether that part of a checkpoint at `position` has been set aside already."""
+    """Return whether that part of a checkpoint at `position` has been set aside already."""
     return any(
         note.names == damaged.names and note.part == damaged.part and note.covers(position)
         for note in notes
@@ -104,13 +109,13 @@ def is_known(notes: Iterable[Note], damaged: Damaged, position: int) -> bool:
 
 
 def set_aside(storage: Storage, directory: str, damaged: Damaged, position: int) -> Note:
-    """Move a damaged part away and write its note; durable after this."""
+    """Move a damaged part away and write its note; both are durable on return."""
     parent = f"{directory}/{damaged.part}"
     place = _free_place(storage, parent, damaged.label)
     storage.make_dir(place)
     for name in damaged.names:
         path = f"{parent}/{name}"
-        for each in storage.list(path):  # of a directory; none of a file
+        for each in storage.list(path):  # of a directory; a file has none
             storage.rename(f"{path}/{each}", f"{place}/{each}")
         if damaged.are_files and storage.exists(path):
             storage.rename(path, f"{place}/{name}")
@@ -134,7 +139,7 @@ def set_aside(storage: Storage, directory: str, damaged: Damaged, position: int)
 
 
 def write_note(storage: Storage, note: Note) -> None:
-    """Write or replace it."""
+    """Write or replace a note."""
     fields = {name: field for name, field in note._asdict().items() if name != "place"}
     replace_file(
         storage, note.place, NOTE, orjson.dumps(fields, option=orjson.OPT_INDENT_2) + b"\n"
@@ -142,7 +147,9 @@ def write_note(storage: Storage, note: Note) -> None:
 
 
 def _free_place(storage: Storage, parent: str, label: str) -> str:
-    """A directory that has no note yet: a new one, or one that a killed process has not finished."""
+    """Return a directory that has no note yet: a new one, or one that a killed process has not
+    finished.
+    """
     number = 1
     while True:
         place = f"{parent}/{ASIDE}{label}" + (f"-{number}" if number > 1 else "")

@@ -1,7 +1,9 @@
-"""Consume queues written before a checkpoint is decided, some in each turn, so that its own turn has few left to write.
+"""Write consume queues before a checkpoint is decided, some in each turn, so that its own turn has
+few left.
 
-Each queue has a file of its own, and most of thousands are not open: to write all that have news in one turn would take a
-second.  What comes while they are written is left for another round, and for the checkpoint once a round gains little.
+Each queue has a file of its own, and most of thousands are not open: to write all that have news in
+one turn would take a second.  Units that come meanwhile are left for another round, and for the
+checkpoint once a round gains little.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from horolog.log.consume_queue import ConsumeQueue
 
 
 class QueuesAhead:
-    """Rounds through the queues of one shard that have units in memory only."""
+    """Rounds of writing through the queues of one shard that have units in memory only."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._left: list[ConsumeQueue] = []  # of this round
-        self._round = 0  # queues of it; 0: there is none
+        self._round = 0  # count of queues in this round; 0: there is none
 
     @property
     def is_under_way(self) -> bool:
@@ -25,13 +27,17 @@ class QueuesAhead:
         return self._round > 0
 
     def write(self) -> bool:
-        """Write some queues; False if the checkpoint need not wait: few are left, new ones come as fast, or the disk is full."""
+        """Write some queues; return False if the checkpoint need not wait.
+
+        It need not if few queues are left, new ones come as fast as others are written, or the disk
+        is full.
+        """
         if not self._left and not self._begin():
             return False
         now = self._left[-TURN_QUEUES_WRITTEN_MAX:]
         del self._left[-TURN_QUEUES_WRITTEN_MAX:]
         for queue in now:
-            # A deleted topic's files must not come back
+            # The files of a deleted topic must not come back.
             if queue in self._topics.changed and not queue.flush():
                 self.end()
                 return False
@@ -47,5 +53,5 @@ class QueuesAhead:
         return True
 
     def end(self) -> None:
-        """No checkpoint waits for it any more."""
+        """End the round: no checkpoint waits for it any more."""
         self._left, self._round = [], 0

@@ -1,10 +1,10 @@
-"""Repairing: what the rest of the log still has of damaged files, when its beginning is gone.
+"""Repair damaged files from what the log still has, when the beginning of the log is gone.
 
-A second replay, of the log between its start and the checkpoint, that applies only what concerns the damaged
-parts: consume queues get their units again, hours and the far store the messages that were scheduled there and
-that neither a hand-over nor a recall has settled since.  All of it lies after the scheduling in the log, so what
-is repaired is exact; only messages whose record was dropped by retention are lost.  Damage in that part of the log
-is passed over and told.
+A second replay, of the log between its start and the checkpoint, applies only what concerns the
+damaged parts: consume queues get their units again, hours and the far store the messages that were
+scheduled there and that neither a hand-over nor a recall has settled since.  All of that comes
+after the scheduling in the log, so the repair is exact; only messages whose record was dropped by
+retention are lost.  Damage in that part of the log is passed over and reported.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from horolog.log.segment import segment_name
 
 
 class Rebuilding:
-    """Applies frames below the checkpoint to the damaged parts of a shard that was restored without them.
+    """Applies frames below the checkpoint to the damaged parts of a shard that was restored without
+    them.
 
-    hours   numbers of damaged hours
+    hours   damaged hours
     far     whether a buffer or a run is damaged
-    queues  damaged consume queues: (topic id, queue id) → length by the checkpoint; each was begun again with
-            `ConsumeQueue.begin_rebuild`
+    queues  damaged consume queues: (topic id, queue id) → length by the checkpoint; each was begun
+            again with `ConsumeQueue.begin_rebuild`
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Rebuilding:
         self._queues = queues
         self._healthy = {source.source_id for source in shard.delay.far.sources()}
         if far:
-            shard.delay.far.seal()  # origins ascend in a buffer, and those to come are older
+            shard.delay.far.seal()  # origins ascend in a buffer, and repaired ones are older
 
     def apply(self, header: FrameHeader, body: bytes) -> None:
         """Apply one valid frame."""
@@ -138,17 +139,17 @@ class Rebuilding:
             queue.append(units_of(sub[chosen], starts[chosen] + base))
 
     def waiting_far(self) -> int:
-        """Far messages that were filed again and wait."""
+        """Return how many far messages were filed again and are pending."""
         far = self._shard.delay.far
         return sum(each.waiting for each in far.sources() if each.source_id not in self._healthy)
 
     def finish(self) -> list[str]:
-        """Make the queues durable; gives what could not be repaired of them."""
+        """Make the queues durable; return sentences on messages that could not be repaired."""
         lost = []
         for (topic, queue_id), length in self._queues.items():
             found = self._shard.topics.by_id.get(topic)
             if found is None:
-                continue  # it has been deleted since
+                continue  # the topic has been deleted since
             queue = found.queues[queue_id]
             queue.fill_holes(length)
             found.tails[queue_id] = length
@@ -164,11 +165,13 @@ class Rebuilding:
 def repair(
     shard: Shard, damaged: list[Damaged], notes: list[Note], used: Checkpoint, scan: SalvageScan
 ) -> tuple[list[Note], list[str]]:
-    """Repair what can be; gives the notes, now with what is lost, and sentences for the operator."""
+    """Repair the damaged parts; return the notes, now with the count of lost messages, and
+    sentences for the operator.
+    """
     hours = {bad.first_hour for bad in damaged if bad.part == "hours"}
     far = [bad for bad in damaged if bad.part == "runs"]
     for number in hours:
-        shard.storage.remove_dir(shard.delay.path(number))  # of a start that was killed
+        shard.storage.remove_dir(shard.delay.path(number))  # left by a start that was killed
     rebuilding = Rebuilding(shard, hours, bool(far), _begin_queues(shard, damaged, used))
     for header, body in scan.frames():
         rebuilding.apply(header, body)
@@ -196,7 +199,9 @@ def repair(
 
 
 def _last_segment(shard: Shard, scan: SalvageScan) -> str:
-    """The newest segment in which something does not verify: what it has cost is told until it is dropped."""
+    """Return the newest segment with damage, to whose life the reported losses are tied; "" if
+    there is none.
+    """
     if not scan.gaps:
         return ""
     position = scan.gaps[-1][0]
@@ -206,7 +211,7 @@ def _last_segment(shard: Shard, scan: SalvageScan) -> str:
 def _begin_queues(
     shard: Shard, damaged: list[Damaged], used: Checkpoint
 ) -> dict[tuple[int, int], int]:
-    """Begin the damaged consume queues again; gives their lengths by the checkpoint."""
+    """Begin the damaged consume queues again; return their lengths by the checkpoint."""
     names = {name for bad in damaged if bad.part == "queues" for name in bad.names}
     firsts = retention.firsts_of(used)
     begun = {}

@@ -1,7 +1,8 @@
-"""Replay: what a frame of the log changes, read from its bytes.
+"""Replay: apply the changes of a log frame, read from its bytes.
 
-The same `Applied` as online, then the same `Shard.apply`; reads neither clock nor configuration.  Leases get
-the time of the restart, because what is left of them runs on its monotonic clock.
+It makes the same `Applied` as online and calls the same `Shard.apply`; it reads neither clock nor
+configuration.  Leases get the time of the restart, because the rest of each one runs on the
+restarted process's monotonic clock.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from horolog.ready.replayed import ack_again, grant_again
 
 
 def index_frame(shard: Shard, header: FrameHeader, body: bytes) -> None:
-    """Add what one valid frame holds to the key index, and to nothing else."""
+    """Add the messages of one valid frame to the key index, and to nothing else."""
     offsets = offsets_of(body, header.count)
     messages = offsets[IS_MESSAGE[kinds_of(body, offsets)]]
     keyed = key_columns(heads_of(body, messages), messages, header.base + HEADER_BYTES, body)
@@ -48,7 +49,7 @@ def index_frame(shard: Shard, header: FrameHeader, body: bytes) -> None:
 
 @dataclass(slots=True)
 class _Frame:
-    """A frame, and what its control records change when all of it is applied."""
+    """A frame, and the changes that its control records make when all of it is applied."""
 
     header: FrameHeader
     body: bytes
@@ -86,7 +87,9 @@ class Replay:
         assert self._by_kind.keys() == CONTROL_KINDS
 
     def apply(self, header: FrameHeader, body: bytes) -> None:
-        """Apply one valid frame, in the order of the log; DISK_FULL if the delay store cannot be rebuilt for want of space."""
+        """Apply one valid frame, in log order; raise DISK_FULL if there is no space to rebuild the
+        delay store.
+        """
         shard = self._shard
         shard.store_ms = max(shard.store_ms, header.append_ms)
         shard.log.note(header.base, header.append_ms)
@@ -122,7 +125,7 @@ class Replay:
         self._make_runs()
 
     def _make_runs(self) -> None:
-        """Flushes are done here and now: a long replay must not gather one far buffer after the other."""
+        """Carry out flushes at once: a long replay must not gather one far buffer after the other."""
         shard = self._shard
         while (job := shard.delay.far.compaction.start_flush()) is not None:
             try:
@@ -214,7 +217,7 @@ class Replay:
             self._shard.ready.commit((record.group, record.topic, queue), offset)
 
     def _epoch(self, _frame: _Frame, _: int, _control: Control) -> None:
-        """Nothing: the header of every frame says its epoch."""
+        """Do nothing: the header of every frame states its epoch."""
 
     def _adopt(self, frame: _Frame, _: int, control: Control) -> None:
         adoption = Adoption.of(control.position, control.content)

@@ -1,4 +1,4 @@
-"""A fresh shard put into the state that a checkpoint describes."""
+"""Put a fresh shard into the state that a checkpoint describes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ def restore(
     aside: Collection[str] = (),
     tolerant: bool = False,
 ) -> list[Damaged]:
-    """Put a fresh shard into the state of a checkpoint, without the parts that it gives as damaged.
+    """Put a fresh shard into the state of a checkpoint; return the damaged parts, which are left
+    out.
 
-    Changes no file, unless it is tolerant; the caller says `shard.delay.cut()` when it goes on with this shard.
+    Changes no file, unless it is tolerant; the caller calls `shard.delay.cut()` to continue with
+    this shard.
 
-    aside     names in `hours` that are in quarantine: damaged, whatever stands in their place
-    tolerant  damage that can be repaired or passed over entry by entry is
+    aside     names in `hours` that are in quarantine: damaged, whatever is in their place now
+    tolerant  damage that can be repaired, or passed over entry by entry, is
     """
     registry = checkpoint.registry
     _restore_names(shard, registry)
@@ -49,11 +51,11 @@ def restore(
     _restore_consumers(shard, checkpoint, wall_ms, mono_ms)
     for appended_ms, position in registry.get("appended", []):
         shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
-    shard.lanes.restore(registry.get("lanes", []))  # an older horolog knew none
+    shard.lanes.restore(registry.get("lanes", []))  # an older horolog had none
     shard.halves.restore(registry, checkpoint.columns)
     shard.handed_over = registry["handed_over"]
     shard.recalled = registry["recalled"]
-    shard.expired = registry.get("expired", 0)  # an older horolog knew none
+    shard.expired = registry.get("expired", 0)  # an older horolog had none
     shard.store_ms = checkpoint.store_ms
     shard.checkpoint_position = checkpoint.position
     retention.restore(shard, checkpoint)
@@ -62,10 +64,10 @@ def restore(
 
 
 def _restore_queues(shard: Shard, checkpoint: Checkpoint) -> list[Damaged]:
-    """Consume queues, and the next offset of each; gives those whose files cannot be used."""
+    """Restore consume queues, and the next offset of each; return those whose files cannot be used."""
     damaged = []
     firsts = retention.firsts_of(checkpoint)
-    # Most of many queues may be empty: what has no directory is not looked for one by one.
+    # Most of many queues may be empty: a queue without a directory is not looked up one by one.
     directories = set(shard.storage.list(f"{shard.directory}/queues"))
     for topic_id, queue_id, length in checkpoint.columns["queues"].tolist():
         topic = shard.topics.by_id[topic_id]
@@ -81,7 +83,7 @@ def _restore_queues(shard: Shard, checkpoint: Checkpoint) -> list[Damaged]:
 
 
 def _restore_queue(queue: ConsumeQueue, first: int, length: int, *, has_directory: bool) -> str:
-    """Why its files cannot be used; "" if they can."""
+    """Restore one queue; return why its files cannot be used, "" if they can."""
     try:
         whole = queue.restore(first, length, has_directory=has_directory)
     except HorologError as error:
@@ -92,7 +94,9 @@ def _restore_queue(queue: ConsumeQueue, first: int, length: int, *, has_director
 
 
 def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
-    """Topics, groups and adoptions; what an older horolog did not know is not there."""
+    """Restore topics, groups, schedules and adoptions; fields that an older horolog did not write
+    are missing.
+    """
     for row in registry["topics"]:
         shard.topics.put_row(row)
     shard.topics.last = max(registry.get("last_topic", 0), shard.topics.last)
@@ -102,7 +106,7 @@ def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
         shard.ready.groups.put_row(row)
     last = registry.get("last_group", 0)  # an older horolog deleted none
     shard.ready.groups.last = max(last, shard.ready.groups.last)
-    for row in registry.get("schedules", []):  # an older horolog knew none
+    for row in registry.get("schedules", []):  # an older horolog had none
         shard.schedules.put_row(row)
     shard.schedules.last = max(registry.get("last_schedule", 0), shard.schedules.last)
     shard.adoptions.update(registry.get("adoptions", []))
@@ -110,7 +114,7 @@ def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
 
 
 def _restore_consumers(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int) -> None:
-    """Progress of groups, what they have acknowledged above their floors, and live leases."""
+    """Restore progress of groups, offsets acknowledged above their floors, and live leases."""
     for group, topic_id, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
         progress = shard.ready.of(group, topic_id, queue)
         progress.floor, progress.next = floor, next_offset
@@ -127,7 +131,7 @@ def _restore_consumers(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_
 def _restore_problems(shard: Shard, registry: dict[str, Any], wall_ms: int) -> None:
     shard.problems.restore(registry.get("problems", {}), shard.storage.exists, wall_ms)
     for run in shard.delay.far.runs.values():
-        shard.problems.remove(unreadable_key(run.info.name))  # it has been opened
+        shard.problems.remove(unreadable_key(run.info.name))  # it has been opened now
     for source in (*shard.delay.hours.values(), *shard.delay.far.sources()):
         if source.quarantined and not shard.problems.has(quarantined_key(source)):
             shard.problems.append(quarantine_problem(source))  # an older horolog did not keep it
@@ -142,7 +146,7 @@ def restored_lease(
     wall_ms: int,
     mono_ms: int,
 ) -> Lease:
-    """A lease after a restart: what is left of it by the wall clock, clamped to [0, duration]."""
+    """Build a lease after a restart: its rest by the wall clock, clamped to [0, duration]."""
 
     def end(lasts_ms: int) -> int:
         return mono_ms + min(max(granted_ms + lasts_ms - wall_ms, 0), lasts_ms)

@@ -1,19 +1,20 @@
-"""Retention: old segments of the log are dropped, and everything that speaks of them follows.
+"""Retention: drop old segments of the log, and update everything that refers to them.
 
-A segment may go when all of it lies below a checkpoint, and its newest frame is older than the retention or the
-log is larger than its bound; the oldest go first.  If the wall clock was ahead when that frame was written, the time
-counts for which this process has seen the segment full, by the monotonic clock.  Sends of the dedup window stay, so that
-a retry finds them, and so do messages whose transactions are open: they are nowhere else.
-Messages that still wait were filed before the checkpoint's position was reached and synced by it, so none of them
-is in need of the segment (P9).
+A segment may go when all of it lies below a checkpoint, and its newest frame is older than the
+retention or the log is larger than its bound; the oldest go first.  If the wall clock was ahead
+when that frame was written, the time counts for which this process has seen the segment full, by
+the monotonic clock.  Sends of the dedup window stay, so that a retry finds them, and so do messages
+whose transactions are open: they are nowhere else. Pending messages were filed before the
+checkpoint's position was reached and synced by it, so none of them needs the segment (P9).
 
     step N        a checkpoint is captured: the new start of the log is chosen, queues, groups and key index
                   follow at once, and the checkpoint says so
     step N + 1    the next checkpoint is captured; once it is durable both kept checkpoints begin at that start
                   or later, and its job removes what lies below, oldest first, each name synced
 
-So a start never misses a segment that a checkpoint counts on, also when it must fall back to the older one; a
-crash in between only leaves a segment more, which the next start or checkpoint removes.
+So a start never misses a segment that a checkpoint counts on, also when it must fall back to the
+older one; a crash in between only leaves an extra segment, which the next start or checkpoint
+removes.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from horolog.storage.api import Storage
 
 
 def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int) -> int:
-    """Where the log begins once that checkpoint is durable.
+    """Return where the log begins once that checkpoint is durable.
 
-    The segment of its last frame stays: a start looks for it.
+    The segment of its last frame stays: a start looks for that frame.
     """
     log, settings = shard.log, shard.settings
     if checkpoint.last_frame == NO_FRAME:
@@ -42,7 +43,8 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
     in_window = shard.log_times.since(mono_ms)
     stop = checkpoint.last_frame if in_window is None else min(checkpoint.last_frame, in_window)
     halves = checkpoint.columns.get("halves")
-    # Ask the checkpoint, not the present state: what ended since then may not be durable
+    # Ask the checkpoint, not the present state: a transaction that ended since then may not have
+    # ended durably.
     if halves is not None and len(halves):
         stop = min(stop, int(halves["position"].min()))
     stop -= stop % size
@@ -59,7 +61,7 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
 
 
 def _see_full(shard: Shard, mono_ms: int) -> None:
-    """Note since when segments are seen that nothing is appended to any more."""
+    """Note the time when each full segment was first seen; nothing is appended to these any more."""
     log, seen = shard.log, shard.full_since_ms
     for base in range(next(reversed(seen), log.start), log.last_frame, log.segment_bytes):
         if base + log.segment_bytes <= log.last_frame:
@@ -67,7 +69,9 @@ def _see_full(shard: Shard, mono_ms: int) -> None:
 
 
 def _age_ms(shard: Shard, base: int, wall_ms: int, mono_ms: int) -> int:
-    """How old the newest frame of a full segment is at least: no step of the wall clock makes it younger."""
+    """Return the minimum age of the newest frame of a full segment; a step of the wall clock cannot
+    lower it.
+    """
     seen_ms = shard.full_since_ms.get(base, mono_ms)
     return max(wall_ms - shard.log.newest_ms[base], mono_ms - seen_ms)
 
@@ -77,18 +81,20 @@ def _segments_held(log: CommitLog) -> int:
 
 
 def _check_unneeded(shard: Shard, start: int) -> None:
-    """Nothing that waits to be applied or filed lies below (P9)."""
+    """Check that no message that waits to be applied or filed lies below `start` (P9)."""
     assert not shard.delay.stalled
     assert all(change.end > start for change in shard.uncommitted)
 
 
 def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
-    """Milliseconds until the oldest segment may go by its age; None if a checkpoint comes anyway, or none may."""
+    """Return the ms until the oldest segment may go by its age; None if a checkpoint comes anyway,
+    or none may go.
+    """
     log = shard.log
     if log.end > shard.checkpoint_position:
         return None
     if shard.removed_below < log.start:
-        return 0  # dropped, and to be removed by the next checkpoint
+        return 0  # dropped, but not removed before the next checkpoint
     end = log.start + log.segment_bytes
     oldest = shard.halves.oldest
     if end > log.last_frame or (oldest is not None and oldest < end):
@@ -105,7 +111,7 @@ def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
 
 
 def follow(shard: Shard, start: int) -> None:
-    """The log begins at `start` from here on: queues, groups and the key index follow."""
+    """Let the log begin at `start` from here on, with queues, groups and the key index."""
     if start <= shard.log.start:
         return
     shard.log.drop_below(start)
@@ -118,7 +124,7 @@ def follow(shard: Shard, start: int) -> None:
 
 
 def describe(shard: Shard, checkpoint: Checkpoint) -> Named:
-    """Write the log's start and ages into a checkpoint; gives what deletions must know of it."""
+    """Write the log's start and ages into a checkpoint; return what deletions must know of it."""
     log = shard.log
     checkpoint.registry["log"] = {"start": log.start, "newest_ms": sorted(log.newest_ms.items())}
     firsts = shard.topics.of_queues("first", FIRST)
@@ -137,13 +143,13 @@ def _named(checkpoint: Checkpoint) -> Named:
 
 
 def firsts_of(checkpoint: Checkpoint) -> dict[tuple[int, int], int]:
-    """First queue offset of each (topic id, queue id) that has dropped some."""
+    """Return the first queue offset of each (topic id, queue id) that has dropped some."""
     rows = checkpoint.columns["firsts"].tolist()
     return {(topic, queue_id): first for topic, queue_id, first in rows}
 
 
 def start_of(checkpoint: Checkpoint | None) -> int | None:
-    """Where the log begins for a checkpoint; one of version 1 knows a whole log."""
+    """Return where the log begins for a checkpoint; for one of version 1 at 0."""
     if checkpoint is None:
         return None
     start: int = checkpoint.registry.get("log", {}).get("start", 0)
@@ -151,7 +157,9 @@ def start_of(checkpoint: Checkpoint | None) -> int | None:
 
 
 def restore(shard: Shard, checkpoint: Checkpoint) -> None:
-    """Take over where the log begins and how old its segments are; groups begin where their queues do."""
+    """Restore the start of the log and the ages of its segments; groups begin where their queues
+    do.
+    """
     log = shard.log
     row: dict[str, Any] = checkpoint.registry.get("log", {})
     log.start = row.get("start", 0)
@@ -159,7 +167,7 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
         log.note(base, 0)
     log.newest_ms.update((base, ms) for base, ms in row.get("newest_ms", []))
     for base, newest_ms in log.newest_ms.items():
-        if not newest_ms:  # of version 1
+        if not newest_ms:  # a checkpoint of version 1
             log.newest_ms[base] = checkpoint.registry["wall_ms"]
     for topic, queue_id, queue in shard.topics.all_queues():
         if queue.first:
@@ -173,7 +181,9 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
 
 
 def queue_files(shard: Shard) -> list[str]:
-    """Files of consume queues that neither the last durable checkpoint nor a later one needs."""
+    """Return files of consume queues that neither the last durable checkpoint nor a later one
+    needs.
+    """
     found = []
     for (topic, queue_id), first in shard.named.firsts.items():
         if topic in shard.topics.by_id:
@@ -182,9 +192,10 @@ def queue_files(shard: Shard) -> list[str]:
 
 
 def dropped_queues(shard: Shard) -> list[str]:
-    """Directories of deleted topics' queues that neither the last durable checkpoint nor a later one needs.
+    """Return directories of deleted topics' queues that neither the last durable checkpoint nor a
+    later one needs.
 
-    A deleted topic is forgotten when the log has nothing of it any more.
+    Forget a deleted topic when the log has no message of it any more.
     """
     topics, found = shard.topics, []
     for dropped in list(topics.dropped.values()):
@@ -200,7 +211,9 @@ def dropped_queues(shard: Shard) -> list[str]:
 
 
 def is_durable(shard: Shard, named: Named, *, removed: bool) -> None:
-    """The checkpoint that `describe` described is durable; `removed`: and what its forerunner did not need is gone."""
+    """Note that the checkpoint of `named` is durable; with `removed`, files its predecessor did not
+    need are gone.
+    """
     if removed:
         for (topic, queue_id), first in shard.named.firsts.items():
             if topic in shard.topics.by_id:
@@ -211,7 +224,9 @@ def is_durable(shard: Shard, named: Named, *, removed: bool) -> None:
 
 
 def remove_segments(storage: Storage, directory: str, start: int) -> None:
-    """Remove the segments below `start`; a crash in between leaves no hole, since each name is synced."""
+    """Remove the segments below `start`; a crash in between leaves no hole, since each name is
+    synced.
+    """
     for base in bases_on_disk(storage, directory):
         if base >= start:
             break

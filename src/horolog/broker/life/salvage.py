@@ -1,4 +1,6 @@
-"""Salvage of a stopped shard: what its checkpoints say of its log, and what has to be given up of that (`log.salvage`)."""
+"""Salvage of a stopped shard: from its checkpoints, find what of its log must be given up
+(`log.salvage`).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ def survey(
     meta: ShardMeta,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> Plan:
-    """What a salvage would give up; nothing is changed.
+    """Return what a salvage would give up; nothing is changed.
 
-    NOT_FOUND if there is no log.  DAMAGED if a salvage is of no help: the beginning of the log is gone and no
-    checkpoint is valid, or a file in `log/` is none of its segments.
+    Raise NOT_FOUND if there is no log; DAMAGED if a salvage is of no help: the beginning of the log
+    is gone and no checkpoint is valid, or a file in `log/` is none of its segments.
     """
     facts = gather(storage, directory, meta, [])
     place = f"{directory}/log"
@@ -55,7 +57,7 @@ def survey(
 
 
 def bytes_of(storage: Storage, directory: str, meta: ShardMeta, lost: Lost, length: int) -> bytes:
-    """The first `length` bytes of a stretch, as far as they are there."""
+    """Read the first `length` bytes of a lost stretch, as far as they are there."""
     base = lost.first - lost.first % meta.segment_bytes
     path = f"{directory}/log/{segment_name(base)}"
     if not storage.exists(path):
@@ -68,7 +70,9 @@ def bytes_of(storage: Storage, directory: str, meta: ShardMeta, lost: Lost, leng
 
 
 def write_meta(storage: Storage, directory: str, meta: Meta) -> None:
-    """Put a `meta` in the place of a damaged one, which is kept, or of one that is gone; durable after this."""
+    """Write a `meta` where it is damaged or missing; a damaged one is kept.  Both are durable on
+    return.
+    """
     if storage.exists("meta"):
         kept = f"{directory}/{KEPT}"
         storage.make_dir(kept)
@@ -78,6 +82,6 @@ def write_meta(storage: Storage, directory: str, meta: Meta) -> None:
 
 
 def salvage(storage: Storage, directory: str, meta: ShardMeta, found: Plan) -> None:
-    """Give up what a survey has found; durable after this."""
+    """Give up what a survey has found; durable on return."""
     for lost in found.lost:
         carry_out(storage, directory, Identity(meta.log_id, meta.shard), meta.segment_bytes, lost)

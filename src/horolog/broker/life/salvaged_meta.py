@@ -1,8 +1,9 @@
-"""What `meta` must say, read from the log and the checkpoints of a stopped shard: for a repair or salvage of `meta` itself.
+"""What `meta` must say, derived from the log and the checkpoints of a stopped shard, to repair or
+salvage it.
 
-Nothing else in a data directory says these things alone, so damage to them refuses every start.  All of them
-follow from the rest: each frame and checkpoint has the log id, segments are as long as they are allocated, and only a
-simulated clock leaves a file `clock`.
+Nothing else in a data directory says these things alone, so damage to `meta` refuses every start.
+All of its fields follow from the rest: each frame and checkpoint has the log id, segments are as
+long as they are allocated, and only a simulated clock leaves a file `clock`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from horolog.storage.api import Storage, replace_file
 from horolog.storage.meta import FORMAT, Meta, check_format, encode_meta, parse_meta
 from horolog.storage.sectors import read_around, read_if_any
 
-_LOOK_BYTES = 4 << 20  # at the beginning of each segment
+_LOOK_BYTES = 4 << 20  # that are searched at the beginning of each segment
 
 
 def meta_said_by(storage: Storage, directory: str) -> Meta | None:
-    """What the files of a shard say; None if they do not say it, or not with one voice."""
+    """Derive `meta` from the files of a shard; None if they do not say it, or contradict each
+    other.
+    """
     place = f"{directory}/log"
     bases = bases_on_disk(storage, place)
     if not bases:
@@ -54,7 +57,9 @@ def _ids_of_checkpoints(storage: Storage, directory: str) -> Iterator[int]:
 
 
 def _first_id(content: bytes, base: int) -> set[int]:
-    """The log id of the first frame of a segment that is whole and in its place; none if it has none yet."""
+    """Return the log id of the first intact frame in a segment's content, in its place; empty if
+    there is none.
+    """
     at = content.find(MAGIC)
     while at >= 0:
         header = parse(content, at)
@@ -67,7 +72,9 @@ def _first_id(content: bytes, base: int) -> set[int]:
 
 
 def repair_meta(storage: Storage, directory: str) -> bool:
-    """Write `meta` again if one bit of it is not as the log and its checkpoints say; whether it was."""
+    """Write `meta` again if one bit of it differs from the log and its checkpoints; return whether
+    it did.
+    """
     said = meta_said_by(storage, directory)
     if said is None:
         return False
@@ -80,9 +87,9 @@ def repair_meta(storage: Storage, directory: str) -> bool:
 
 
 def salvaged_meta(storage: Storage, directory: str) -> tuple[Meta, str]:
-    """What `meta` must say, and why it has to be written again; "": it says so.
+    """Return what `meta` must say, and why it has to be written again; "" if it says so already.
 
-    DAMAGED if neither it nor the files beside it say so; VERSION_UNSUPPORTED.
+    Raise DAMAGED if neither `meta` nor the files beside it say so; VERSION_UNSUPPORTED.
     """
     said = meta_said_by(storage, directory)
     try:

@@ -1,8 +1,9 @@
-"""What is in a checkpoint, and what follows from its end.
+"""The content of a checkpoint, and what follows when its job ends.
 
-A checkpoint describes the shard at one log position exactly.  Decided state (topics, groups, leases, acks) is
-copied in the step that chooses the position, the log end of that step; derived state (queues, hours) is
-captured when everything below the position has been applied.  A thread then does the slow part (`checkpoint_job`).
+A checkpoint describes the shard at one log position exactly.  Decided state (topics, groups,
+leases, acks) is copied in the step that chooses the position, the log end of that step; derived
+state (queues, hours) is captured when everything below the position has been applied.  A thread
+then does the slow part (`checkpoint_job`).
 """
 
 from __future__ import annotations
@@ -29,19 +30,21 @@ from horolog.log.segment import segment_name
 
 
 class Decided(NamedTuple):
-    """A checkpoint without its derived state; `consumers` become columns of it where it is encoded."""
+    """A checkpoint without its derived state; `consumers` become columns of it when it is encoded."""
 
     checkpoint: Checkpoint
     consumers: ConsumersCopy
 
     @property
     def position(self) -> int:
-        """Log position that it describes."""
+        """The log position that the checkpoint describes."""
         return self.checkpoint.position
 
 
 def decide(shard: Shard, wall_ms: int) -> Decided:
-    """Copy the decided state at the log end of this step; completed by `capture` when all below is applied."""
+    """Copy the decided state at the log end of this step; `capture` completes it when all below is
+    applied.
+    """
     registry: dict[str, Any] = {
         "topics": shard.topics.registry(),
         "last_topic": shard.topics.last,
@@ -73,9 +76,9 @@ def decide(shard: Shard, wall_ms: int) -> Decided:
 
 
 def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> CheckpointJob:
-    """Add the derived state, now that everything below the position is applied.
+    """Add the derived state, now that everything below the position is applied, and make the job.
 
-    DISK_FULL if consume queues cannot be written; then there is no checkpoint this time.
+    Raise DISK_FULL if consume queues cannot be written; then there is no checkpoint this time.
     """
     checkpoint, position = decided.checkpoint, decided.position
     assert shard.applied <= position <= shard.log.commit_position, (shard.applied, position)
@@ -89,7 +92,7 @@ def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> Checkp
     ]
     sync += shard.key_index.sync_paths()
     sync += _sync_queues(shard)
-    # Without queues that were made since it was decided: a replay from there makes them.
+    # Queues made since the checkpoint was decided are left out: a replay from there makes them.
     checkpoint.columns["queues"] = shard.topics.of_queues("length", QUEUE)[: checkpoint.queues]
     shard.delay.drop_finished(now_ms, shard.named.position)
     shard.tier.forget(shard.log.start)
@@ -150,23 +153,25 @@ def _capture_lanes(shard: Shard, job: CheckpointJob) -> None:
 
 
 def _may_go(shard: Shard, name: str) -> bool:
-    """An adopted run that nothing names may be one whose adoption is under way."""
+    """Return whether an unnamed file may be removed: an adopted run may be one whose adoption is
+    under way.
+    """
     if not is_adopted_name(name):
         return True
     position = shard.delay.far.finished.get(name.removesuffix(".run"), shard.log.end)
-    return position < shard.named.position  # a start from there meets its record
+    return position < shard.named.position  # a start from there replays its record
 
 
 def _sync_queues(shard: Shard) -> list[str]:
     queues = list(shard.topics.changed)
-    for queue in queues:  # all or none: what is told to be synced is not told again
+    for queue in queues:  # all or none: a path to sync is reported only once
         if not queue.flush():
             raise HorologError(ErrorCode.DISK_FULL, "no space to write consume queues")
     return [path for queue in queues for path in queue.sync_paths()]
 
 
 def done(shard: Shard, job: CheckpointJob) -> None:
-    """The job has been carried out."""
+    """Take over the results of a job that has been carried out."""
     assert shard.checkpoint_position < job.checkpoint.position <= shard.applied
     shard.checkpoint_position = job.checkpoint.position
     shard.checkpoint_bytes = job.written
@@ -175,7 +180,7 @@ def done(shard: Shard, job: CheckpointJob) -> None:
 
 
 def failed(shard: Shard, job: CheckpointJob) -> None:
-    """The job could not be carried out: the next checkpoint syncs and writes again what this one should have."""
+    """Undo a failed job: the next checkpoint syncs and writes again what this one should have."""
     paths = set(job.sync)
     for _, _, queue in shard.topics.all_queues():
         queue.not_synced(paths)

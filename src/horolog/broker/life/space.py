@@ -1,4 +1,5 @@
-"""Disk pressure: whether there is space for a send, beside all that was promised before it (P9 of docs/concepts).
+"""Disk pressure: whether there is space for a send, beside all that was promised before it (P9 of
+docs/concepts).
 
 New messages need free space for
 
@@ -8,14 +9,16 @@ New messages need free space for
     messages due soon        within the next hour: at hand-over they are appended once more
     half messages            of open transactions: at a commit they are appended once more, and perhaps filed
 
-What the log is to take of this may also lie in segments that are allocated already.  Below it whatever brings
-or copies messages is refused, with these figures: sends, new topics, reschedules and bulk moves.  Everything else
-goes on in what is kept free; merges of runs wait, and the log grows frame by frame when a whole segment would take
-too much.  Looked at once a second, and cheaply; in between what is sent is counted three times: in the log, in its
-hour or buffer, and at its hand-over.
+The share of the log may also be in segments that are allocated already.  With less space,
+everything that brings or copies messages is refused, with these figures: sends, new topics,
+reschedules and bulk moves.  Everything else goes on in the space kept free; merges of runs wait,
+and the log grows frame by frame when a whole segment would take too much.  Free space is looked up
+once a second, and cheaply; in between sent bytes are counted three times: in the log, in the hour
+or buffer, and at the hand-over.
 
-What only ends messages is appended to the log and nowhere else.  A bulk recall may be large all the same, so its
-pieces stop where the log has half of the reserve left, free or allocated: acks and single recalls need that.
+Records that only end messages are appended to the log and nowhere else.  A bulk recall may be large
+all the same, so its pieces stop where the log has half of the reserve left, free or allocated: acks
+and single recalls need that.
 """
 
 from __future__ import annotations
@@ -27,13 +30,13 @@ from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import HOUR_MS, SECOND_MS
 from horolog.log.segment import segment_name
 
-COPIES = 3  # of what is sent: in the log, in its hour or buffer, and at its hand-over
-# No descriptor to look with, or a read that fails
+COPIES = 3  # of each sent message: in the log, in its hour or buffer, at hand-over
+# The free space cannot be looked up: no file descriptor is left, or a read fails
 _CANNOT_LOOK = frozenset({ErrorCode.TOO_MANY_FILES, ErrorCode.DISK_FAILED})
 
 
 class Needs(NamedTuple):
-    """What must be free before anything new is taken in; bytes."""
+    """Bytes that must be free before new messages are accepted."""
 
     reserve: int
     checkpoints: int
@@ -43,7 +46,7 @@ class Needs(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all needs."""
         return sum(self)
 
     @property
@@ -58,20 +61,22 @@ class Needs(NamedTuple):
 
 
 class DiskPressure:
-    """The space of one shard; `shard.disk_refusal` says why sends are refused just now."""
+    """The disk space of one shard; `shard.disk_refusal` says why sends are refused at the moment."""
 
     def __init__(self, shard: Shard) -> None:
         self.keep_free = 0  # bytes that the allocation of segments must leave
-        self.is_confined = False  # the log gets no segment, although there are bytes
+        self.is_confined = False  # the log gets no further segment, although bytes are free
         self._shard = shard
         self._looked_at = -SECOND_MS
-        self._free = self._allocated = self._room = 0  # at the last look
+        self._free = self._allocated = self._room = 0  # at the last look-up
         self._needs = Needs(0, 0, 0, 0, 0)
-        self._taken = 0  # since the last look, in all copies
+        self._taken = 0  # since the last look-up, in all copies
         self._turn = 0  # sent in this turn, and not appended yet
 
     def check_invariants(self) -> None:
-        """What a turn has sent is counted in all copies, and nothing is less than nothing."""
+        """Check that the bytes sent in a turn are counted in all copies, and that nothing is
+        negative.
+        """
         assert self._turn >= 0, self._turn
         assert self._taken >= COPIES * self._turn, (self._taken, self._turn)
         assert min(self._needs) >= 0, self._needs
@@ -81,20 +86,20 @@ class DiskPressure:
 
     @property
     def headroom(self) -> int:
-        """Bytes of new messages, in all copies, before they are refused; by the last look."""
+        """Bytes of new messages, in all copies, before sends are refused; as of the last look-up."""
         return max(0, self._room - self._taken - self._needs.total)
 
     @property
     def needed(self) -> int:
-        """Bytes that must stay free for what was promised; by the last look."""
+        """Bytes that must stay free for what was promised; as of the last look-up."""
         return self._needs.total
 
     def begin_turn(self) -> None:
-        """What was sent before is appended."""
+        """Begin a turn: messages sent before are appended."""
         self._turn = 0
 
     def check(self, mono_ms: int, wall_ms: int, size: int) -> None:
-        """Before `size` bytes of messages are taken in: DISK_FULL if there is no space for them."""
+        """Reserve space for `size` bytes of messages; raise DISK_FULL if there is none."""
         self.look(mono_ms, wall_ms)
         refusal = self._shard.disk_refusal
         if refusal is None and self._room - self._taken - COPIES * size < self._needs.total:
@@ -106,7 +111,9 @@ class DiskPressure:
         self._taken += COPIES * size
 
     def check_copies(self, mono_ms: int, wall_ms: int, done: int) -> None:
-        """Before a piece of a bulk move that has moved `done` messages: DISK_FULL, which says how many, as before a send."""
+        """Check the space before a piece of a bulk move; raise DISK_FULL, naming the `done`
+        messages moved before.
+        """
         try:
             self.check(mono_ms, wall_ms, 0)
         except HorologError as error:
@@ -120,13 +127,14 @@ class DiskPressure:
             ) from error
 
     def copied(self, size: int) -> None:
-        """A piece has appended so many bytes of copies."""
+        """Count the bytes of copies that a piece of a bulk move has appended."""
         self._taken += COPIES * size
 
     def check_ends(self, done: int) -> None:
-        """Before a piece of a bulk recall that has cancelled `done` messages: DISK_FULL if acks need what is left.
+        """Check the space before a piece of a bulk recall; raise DISK_FULL, naming `done`, if acks
+        need what is left.
 
-        Looked at for every piece: thousands of them may come between two looks.
+        The space is looked up for every piece: thousands of pieces may come between two look-ups.
         """
         reserve = self._shard.settings.reserve_bytes // 2
         try:
@@ -145,7 +153,9 @@ class DiskPressure:
             )
 
     def look(self, mono_ms: int, wall_ms: int) -> None:
-        """Ask for the free space, if that is not known well enough any more."""
+        """Look up the free space and recompute the refusal, if they are too old or too much was
+        sent since.
+        """
         shard = self._shard
         enough = max(shard.settings.reserve_bytes // 8, 1)
         if mono_ms - self._looked_at < SECOND_MS and self._taken < enough:
@@ -167,7 +177,7 @@ class DiskPressure:
         except HorologError as error:
             if error.code not in _CANNOT_LOOK:
                 raise
-            # What was known a second ago is known well enough; of a dead disk the next write tells.
+            # Figures of a second ago will do; a dead disk shows at the next write.
         self._room = self._free + min(self._allocated, needs.log)
         left = self._room - self._taken
         if left < needs.total:
@@ -181,7 +191,9 @@ class DiskPressure:
         shard.delay.far.compaction.room = max(0, left - needs.total)
 
     def _log_space(self) -> int:
-        """Bytes after the log end that are allocated already; less than 0: it is not written so far."""
+        """Return how many bytes after the log end are allocated; negative if the log is not written
+        so far.
+        """
         log, storage = self._shard.log, self._shard.storage
         base = log.end - log.end % log.segment_bytes
         allocated = base
@@ -209,7 +221,9 @@ class DiskPressure:
         )
 
     def _confined_refusal(self) -> HorologError:
-        """There are bytes, and yet no segment of the log: what is allocated is for acks, recalls and hand-over."""
+        """Return the refusal where bytes are free but the log gets no segment: allocated space is
+        for control records.
+        """
         needed = self._needs.total
         return refused(
             "disk",
@@ -221,7 +235,9 @@ class DiskPressure:
         )
 
     def _unfiled_refusal(self) -> HorologError:
-        """There are bytes, and yet no file takes what was accepted: what comes would wait in memory, and late."""
+        """Return the refusal where bytes are free but no file takes messages: new ones would wait
+        in memory, and be late.
+        """
         waiting = sum(len(unfiled.heads) for unfiled in self._shard.delay.stalled)
         return refused(
             "disk",

@@ -1,6 +1,8 @@
-"""Removing files of a shard that nothing names, while it is opened: derived ones, and checkpoints that were passed over.
+"""Remove files of a shard that nothing names, while it is opened: derived files and skipped
+checkpoints.
 
-What they held is in the log, and is filed again.  Adopted runs stay: the log does not have what they hold.
+Their messages are in the log, and are filed again.  Adopted runs stay: the log does not have their
+messages.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from horolog.storage.api import Storage
 
 
 def discard_derived(storage: Storage, directory: str) -> None:
-    """Remove everything that is made again from the log."""
+    """Remove everything that is rebuilt from the log."""
     for part in ("hours", "queues", "runs", "keys", "checkpoint"):
         for name in storage.list(f"{directory}/{part}"):
             path = f"{directory}/{part}/{name}"
@@ -32,7 +34,9 @@ def discard_derived(storage: Storage, directory: str) -> None:
 
 
 def remove_newer(storage: Storage, directory: str, used: Checkpoint) -> None:
-    """Remove checkpoints that were passed over: what they name is cut and filed again, and not synced."""
+    """Remove newer checkpoints that were skipped: files that they name are cut and filed again, and
+    not synced.
+    """
     place = f"{directory}/checkpoint"
     kept = checkpoint_name(used.position)
     newer = [n for n in storage.list(place) if n.endswith(".ckpt") and n > kept]
@@ -43,10 +47,10 @@ def remove_newer(storage: Storage, directory: str, used: Checkpoint) -> None:
 
 
 def sweep_unnamed(shard: Shard, checkpoints: Iterable[Checkpoint]) -> None:
-    """Remove hours and runs that the shard does not have, and none of these checkpoints names.
+    """Remove hours and runs that neither the shard nor one of these checkpoints names.
 
-    checkpoints  the valid ones: what only the older one names stays, for the newest may turn out to be unreadable
-                 at another start
+    checkpoints  the valid ones: files that only the older one names stay, for the newest may turn
+                 out to be unreadable at another start
     """
     storage, directory = shard.storage, shard.directory
     hours = set(shard.delay.hours)

@@ -1,8 +1,9 @@
-"""Files of which the disk cannot read some sectors, and that are used mapped: copied without those, before a start.
+"""Replace mapped files that have bad sectors by copies without those, before a start.
 
-A read of a mapped file has no answer but SIGBUS, and that ends the process, at every start again.  So the start after
-such an end reads the files of hours, buffers and runs through once.  Of one that has bad sectors a copy takes its place,
-with zeros instead of them; what they cost is then repaired like any other rot, from the log where that has it.
+A read error of a mapped file is a SIGBUS, which ends the process, at every start again.  So the
+start after such an end reads the files of hours, buffers and runs through once.  A file that has
+bad sectors is replaced by a copy with zeros in their place; damaged rows are then repaired like any
+other rot, from the log where that has them.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ _COPY = ".copy"
 
 
 def replace_unreadable(storage: Storage, directory: str) -> list[str]:
-    """Replace the files of a shard that cannot be read as a whole; a sentence for each.
+    """Replace the files of a shard that cannot be read completely; return a sentence for each.
 
-    DISK_FAILED if one has more than SECTORS_LOST_MAX bad sectors, or a copy cannot be written; that file is as it was.
+    Raise DISK_FAILED if a file has more than SECTORS_LOST_MAX bad sectors, or its copy cannot be
+    written; the file is then unchanged.
     """
     report = []
     for part in _PARTS:
         for path in list(_files(storage, f"{directory}/{part}")):
             if path.endswith(_COPY):
-                storage.remove(path)  # of a start that was killed
+                storage.remove(path)  # left by a start that was killed
                 continue
             lost = _replaced(storage, path)
             if lost:
@@ -48,7 +50,7 @@ def _files(storage: Storage, path: str) -> Iterator[str]:
 
 
 def _replaced(storage: Storage, path: str) -> list[int]:
-    """Where the bad sectors of a file begin; if there are any, a copy is in its place."""
+    """Replace a file that has bad sectors by a copy; return where these begin."""
     file = storage.open(path)
     try:
         source = ReadsAround(file, SECTORS_LOST_MAX)
