@@ -1,17 +1,20 @@
-"""Recall: find a message by id or key wherever it rests, cancel it or move it, one or many, and say what became of it.
+"""Recall: find messages by id or key wherever they are, cancel or reschedule one or many, and tell
+their history.
 
-    recall_decisions  the commands, and what each of them does in which order
-    recalls           one message, or all with a key: what is true of it, and its RECALL record
-    reschedules       one message, in a frame with its copy
-    bulk_recalls      a window, piece by piece
-    bulk_moves        the same, moved
-    look_ups          what became of messages, by id or key
-    past              the records that the log has of an id or key; nobody else here asks its key index
-    histories         everything that has happened to the messages with an id
-    trails            what the records of the log tell of them, one after another
-    endings           how messages ended that the delay store has forgotten
-    control_scans     the control records of the log, piece by piece
-    key_searches      adopted messages by key, which have no index, piece by piece
+recall_decisions  map the commands to what decides them, and let them wait for what is not filed yet
+recalls           recall one message, or all with a key: decide the answer, and make its RECALL
+                  record
+reschedules       reschedule one message, in a frame with its copy
+bulk_recalls      recall a window of messages, piece by piece
+bulk_moves        reschedule a window of messages, piece by piece
+look_ups          look up messages by id or key, and what became of them
+past              read the log records of an id or key; only this module here uses the log's key
+                  index
+histories         everything that has happened to the messages with an id
+trails            gather events from the records of the log, one after another
+endings           find out how messages ended that the delay store has forgotten
+control_scans     read the control records of the log, piece by piece
+key_searches      search adopted messages by key, which have no index, piece by piece
 
-Doors ask `server.messages`, which also looks where a tier has messages.
+Doors use `server.messages`, which also looks where a tier has messages.
 """

@@ -1,10 +1,11 @@
-"""Moving many messages at once: a piece of a bulk move is one or several frames of pairs, a RECALL and its copy.
+"""Bulk moves: a piece of a bulk move is one or several frames of pairs, each a RECALL and its copy.
 
-Each pair is what a reschedule of that one message would log, so a crash between two frames leaves every message either
-where it was or where it is to be, and whoever reads the log needs to know no more.
+Each pair is what a reschedule of that one message would log, so a crash between two frames leaves
+every message either at its old or at its new due time, and readers of the log need no further rule.
 
-Of a shift the copies carry the property OPERATIONS: the names of the last OPERATIONS_KEPT shifts that have moved the
-message, so that the same one again leaves it alone, wherever it is due by then.
+Copies made by a shift carry the property OPERATIONS: the names of the last MOVES_KEPT shifts that
+have moved the message, so that the same shift again leaves the message alone, whatever its due time
+is by then.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ OPERATIONS = "__HOROLOG_MOVES"
 
 
 def check_move(shard: Shard, command: MoveMany, wall_ms: int) -> None:
-    """TOPIC_NOT_FOUND, ILLEGAL_DELIVERY_TIME: nothing is moved unless all that is meant may be due then."""
+    """Check that all messages of the command may be due at their new times; if not, none is moved.
+
+    Raise TOPIC_NOT_FOUND or ILLEGAL_DELIVERY_TIME.
+    """
     topic = shard.topics.get(command.topic)
     assert (command.new_due_ms is None) + (command.shift_ms is None) + (not command.now) == 2
     latest_ms = command.new_due_ms or 0
@@ -50,11 +54,11 @@ def check_move(shard: Shard, command: MoveMany, wall_ms: int) -> None:
 
 
 class Moved(NamedTuple):
-    """What a piece has come to."""
+    """The result of a piece."""
 
     moved: int
-    left: int  # no room for their properties
-    bytes: int  # of the records of all
+    left: int  # messages whose properties have no room
+    bytes: int  # of all records
 
 
 def move(
@@ -64,7 +68,7 @@ def move(
     entries: npt.NDArray[Any],
     wall_ms: int,
 ) -> Moved:
-    """Move messages that wait, the earliest first; what cannot be read is quarantined, and not counted."""
+    """Move pending messages, the earliest first; unreadable ones are quarantined, and not counted."""
     order = np.lexsort((entries["row"], entries["origin"], entries["due_ms"]))
     refs, entries, records = shard.delay.verified(refs[order], entries.take(order))
     lanes = lanes_of(records)
@@ -107,14 +111,14 @@ class _Frame:
         self.bytes = 0
 
     def add(self, control: bytes, copy: bytes, ref: int, lane: int) -> None:
-        """One more message."""
+        """Add one message to the frame."""
         self._pairs.append(([control], copy))
         self._refs.append(ref)
         self._lanes.append(lane)
         self.bytes += len(control) + len(copy)
 
     def append(self) -> None:
-        """Log what there is; the next ones are another frame."""
+        """Log the pairs that were added, and begin another frame."""
         if not self._pairs:
             return
         refs = np.array(self._refs, np.int64)
@@ -134,7 +138,7 @@ def _new_due_ms(command: MoveMany, due_ms: int, wall_ms: int) -> int:
 
 
 def _marks(command: MoveMany, record: memoryview) -> dict[str, str]:
-    """Properties that the copy gets beside its due time."""
+    """Return the properties that the copy gets beside its due time."""
     if command.shift_ms is None or not command.operation:
         return {}
     names = [*_operations(record), command.operation]
@@ -142,7 +146,7 @@ def _marks(command: MoveMany, record: memoryview) -> dict[str, str]:
 
 
 def was_moved_by(record: memoryview, operation: str) -> bool:
-    """Whether that shift has moved the message in a record."""
+    """Return whether that shift has moved the message in a record."""
     return operation in _operations(record)
 
 

@@ -1,14 +1,17 @@
-"""Bulk recalls and bulk moves: everything of a topic that waits and is due in a window, a bounded piece in every turn.
+"""Bulk recalls and bulk moves: all pending messages of a topic that are due in a window, a bounded
+piece a turn.
 
-A piece looks at BULK_ROWS index entries of one source after the other, marks what matches as being recalled, and
-names it in a RECALL_MANY record.  Hand-over and single recalls go on in between; whoever comes first takes a
-message, so each is counted once.  A piece of a move copies fewer of them (`bulk_moves`).
+A piece reads BULK_ROWS index entries of one source after the other, marks the matching ones as
+being recalled, and names them in a RECALL_MANY record.  Hand-over and single recalls go on in
+between; the first to mark a message takes it, so each is counted once.  A piece of a move copies
+fewer messages (`bulk_moves`).
 
-Meant is what was appended before the command came; so it begins when that is filed.  How far it is is kept for
-every source by its id.  If a job exchanges sources meanwhile, the new ones are looked at from their start:
-what was recalled does not wait any more.  A dry run marks nothing, so the broker exchanges no sources while one
-is under way; and a real one leaves a source alone while a job reads it, since what is settled then has to be
-looked up in the job's results, row by row.
+The command covers messages appended before it arrived, so it begins when these are filed.  Its
+progress is kept for every source by the source's id.  If a job exchanges sources meanwhile, the new
+ones are read from their start: recalled messages are not pending any more.  A dry run marks
+nothing, so the broker exchanges no sources while one is under way.  A real bulk recall skips a
+source while a job reads that, since messages settled then have to be looked up in the job's
+results, row by row.
 """
 
 from __future__ import annotations
@@ -50,25 +53,25 @@ class _Task:
     token: object
     command: RecallMany | MoveMany
     topic: int
-    bound: int  # log end when it came
+    bound: int  # log end when it arrived
     matched: int = 0
     done: int = 0  # recalled, or moved
-    left: int = 0  # meant, and cannot be moved
-    bytes: int = 0  # of what was matched
+    left: int = 0  # matched, and cannot be moved
+    bytes: int = 0  # of matched messages
     begun: bool = False
-    at: dict[int, int] = field(default_factory=dict)  # source id → row to go on with, −1: done
+    at: dict[int, int] = field(default_factory=dict)  # source id → next row, −1: done
     stops: dict[int, int] = field(default_factory=dict)  # rows of hours and buffers when it began
 
     @property
     def result(self) -> RecalledMany | MovedMany:
-        """The answer."""
+        """The reply."""
         if isinstance(self.command, MoveMany):
             return MovedMany(self.matched, self.done, self.bytes, self.left)
         return RecalledMany(self.matched, self.done, self.bytes)
 
     @property
     def view(self) -> BulkView:
-        """How far it is."""
+        """The progress, as operators see it."""
         wanted, act = self.command, BulkAct.RECALL
         if isinstance(wanted, MoveMany):
             act = BulkAct.HAND_OVER if wanted.now else BulkAct.RESCHEDULE
@@ -82,19 +85,19 @@ class _Task:
 
     @property
     def operation(self) -> str:
-        """The name of a shift: what it has moved is not meant any more."""
+        """The name of a shift, which skips messages that it has moved already."""
         return self.command.operation if isinstance(self.command, MoveMany) else ""
 
 
 class _Match(NamedTuple):
-    """Messages that are meant: references, and their ENTRY rows."""
+    """Messages that match the command: references, and their ENTRY rows."""
 
     refs: npt.NDArray[np.int64]
     entries: npt.NDArray[Any]
 
 
 class Piece(NamedTuple):
-    """What one turn did."""
+    """The records, settled messages and replies of one turn."""
 
     records: list[bytes]
     settled: list[Settled]
@@ -102,7 +105,7 @@ class Piece(NamedTuple):
 
 
 class BulkRecalls:
-    """Bulk recalls one after the other."""
+    """The queue of bulk recalls and moves, done one after the other."""
 
     def __init__(self, shard: Shard, disk: DiskPressure) -> None:
         self._shard = shard
@@ -118,21 +121,25 @@ class BulkRecalls:
 
     @property
     def under_way(self) -> bool:
-        """Whether one has come and is not done: what it means must not leave for the tier."""
+        """Whether a bulk command has arrived and is not done: its messages must not leave for the
+        tier.
+        """
         return bool(self._tasks)
 
     @property
     def is_uncommitted(self) -> bool:
-        """Whether a piece is not committed yet: the disk sets the pace, and answers to others wait for one piece at most."""
+        """Whether a piece is uncommitted: the disk sets the pace, and replies wait for one at most."""
         return self._piece_at >= self._shard.log.commit_position
 
     def views(self) -> list[BulkView]:
-        """How far each is, in the order in which they are done."""
+        """Return the progress of all bulk commands, in the order in which they are done."""
         return [task.view for task in self._tasks]
 
     @property
     def begins_at(self) -> int | None:
-        """Log position up to which all must be applied before the first one begins; None: it has, or there is none."""
+        """Log position below which all must be applied before the first command begins; None:
+        nothing waits to begin.
+        """
         return self._tasks[0].bound if self._tasks and not self._tasks[0].begun else None
 
     @property
@@ -141,14 +148,14 @@ class BulkRecalls:
         return bool(self._tasks) and self._tasks[0].begun and self._tasks[0].command.dry_run
 
     def add(self, token: object, command: RecallMany | MoveMany) -> None:
-        """Take up a command that was checked; BAD_REQUEST, TOPIC_NOT_FOUND."""
+        """Queue a command that was checked; raise BAD_REQUEST or TOPIC_NOT_FOUND."""
         topic = self._shard.topics.get(command.topic)
         if command.from_ms >= command.to_ms:
             raise refused("to", "the window ends before it begins")
         self._tasks.append(_Task(token, command, topic.id, self._shard.log.end))
 
     def work(self, now: Now) -> Piece:
-        """Do one piece of the first one; what is moved is appended at once."""
+        """Do one piece of the first command; moved messages are appended at once."""
         piece = Piece([], [], [])
         self._can_go_on = False
         if not self._tasks:
@@ -174,7 +181,9 @@ class BulkRecalls:
         return piece
 
     def _begin(self, task: _Task) -> None:
-        """Note how far the sources are, now that all is filed that was appended before the command came."""
+        """Record the lengths of the sources, now that all messages are filed that were appended
+        before the command.
+        """
         shard = self._shard
         if task.begun:
             return
@@ -189,14 +198,14 @@ class BulkRecalls:
         task.begun = True
 
     def _look_on(self, task: _Task, piece: Piece, now: Now) -> bool:
-        """Look at the next rows of all sources; True when there are no more."""
+        """Read the next rows of all sources; return True when there are no more."""
         command = task.command
         found: list[_Match] = []
         postponed = False
         left = BULK_ROWS
         room = _Room(BULK_MOVED_ROWS, BULK_MOVED_BYTES)  # for copies
         if task.copies:
-            left = BULK_TAGGED_ROWS  # most of them may be of other topics
+            left = BULK_TAGGED_ROWS  # most rows may be of other topics
         elif not command.dry_run:
             left = self._rows_of_a_record()
         if task.copies:
@@ -213,12 +222,12 @@ class BulkRecalls:
                 compares = bool(command.tag or task.operation)
                 limit = min(left, BULK_TAGGED_ROWS) if compares else left
                 if compares and task.copies:
-                    # What is read beyond that would be read again for the next piece
+                    # Rows read beyond that would be read again for the next piece.
                     limit = min(limit, 2 * room.rows)
                 if not isinstance(source, FarRun):
                     self._repair(source, source.damaged_between(first, first + limit))
                 rows, after = source.rows_between(command.from_ms, command.to_ms, first, limit)
-                # A run is sorted, so the rows to ask it for are known now
+                # A run is sorted, so the rows to repair are known only now.
                 if isinstance(source, FarRun):
                     self._repair(source, rows[~is_readable(source.entries(rows))])
                 left -= limit if after >= 0 else 1 + len(rows)
@@ -235,17 +244,19 @@ class BulkRecalls:
         return left > 0 and not postponed
 
     def _repair(self, source: _Source, rows: Rows) -> None:
-        """A damaged entry does not say whether its message is meant: what it said stands in its record as well."""
+        """Repair damaged entries, which do not say whether their messages match: their records have
+        the same fields.
+        """
         if len(rows):
             self._shard.delay.repair_entries(refs_of(source.source_id, rows))
 
     def _matching(self, task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
-        """Find the rows that are meant among these; gives how many records had to be read for that too."""
+        """Find the matching rows among these; return also how many records had to be read for that."""
         entries = source.entries(rows)
         meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
-        meant &= is_readable(entries)  # what cannot be repaired is told when it is due
+        meant &= is_readable(entries)  # an entry that cannot be repaired is reported when it is due
         if isinstance(task.command, MoveMany) and task.command.new_due_ms is not None:
-            meant &= entries["due_ms"] != task.command.new_due_ms  # it is there already
+            meant &= entries["due_ms"] != task.command.new_due_ms  # due then already
         tag, operation = task.command.tag, task.operation
         if tag and not isinstance(source, Hour):
             meant[meant] = source.tags_of(entries[meant]) == tags_code(tag)
@@ -253,19 +264,19 @@ class BulkRecalls:
         refs = refs_of(source.source_id, rows)
         if not (tag or operation) or not len(rows):
             return _Match(refs, entries), 0
-        # A record that has rotted would not say that it is meant, and be repaired when it is due
+        # A damaged record would not show that it matches; it is repaired when it is due.
         records, good = self._shard.delay.intact(refs, entries)
         if tag:
-            good &= source.tags_of(entries) == tags_code(tag)  # of near ones it is in the record
+            good &= source.tags_of(entries) == tags_code(tag)  # near ones: in the record
         for i in np.flatnonzero(good).tolist():
             is_meant = not tag or has_tag(records[i], tag)
             good[i] = is_meant and not (operation and was_moved_by(records[i], operation))
         return _Match(refs[good], entries.compress(good)), len(rows)
 
     def _first(self, task: _Task, source: _Source) -> int:
-        """The row of a source to go on with; −1: none."""
+        """Return the row of a source to go on with; −1: none."""
         if not isinstance(source, FarRun) and source.source_id not in task.stops:
-            return -1  # begun later, so it has nothing that is meant
+            return -1  # begun after the command, so nothing in it matches
         first = task.at.get(source.source_id, 0)
         return first if first < task.stops.get(source.source_id, first + 1) else -1
 
@@ -275,7 +286,7 @@ class BulkRecalls:
         return max(1, min(most, (self._shard.log.frame_bytes_max - RECALL_MANY_BYTES) // row))
 
     def _take(self, task: _Task, found: list[_Match], piece: Piece, wall_ms: int) -> None:
-        """Count what was found and, if it is no dry run, recall or move it."""
+        """Count the matches and, if this is no dry run, recall or move them."""
         refs = np.concatenate([match.refs for match in found]) if found else _NO_REFS
         if not len(refs):
             return
@@ -308,18 +319,20 @@ class BulkRecalls:
 
 @dataclass
 class _Room:
-    """For how many more copies a turn has room."""
+    """The room that a turn has left for copies."""
 
     rows: int
     bytes: int
 
     @property
     def is_full(self) -> bool:
-        """Whether there is none."""
+        """Whether no room is left."""
         return self.rows <= 0 or self.bytes <= 0
 
     def take(self, match: _Match) -> tuple[_Match, int]:
-        """What has room of this, at least one; and the row to go on with, −1: all of it has."""
+        """Take the matches that have room, at least one; return them and the row to go on with, −1:
+        all have room.
+        """
         ends = np.cumsum(match.entries["size"].astype(np.int64))
         fits = min(self.rows, int(np.searchsorted(ends, self.bytes, side="right")))
         fits = min(max(1, fits), len(ends))
@@ -333,5 +346,5 @@ class _Room:
 
 
 def has_tag(record: memoryview, tag: str) -> bool:
-    """Whether that is the tag of the message in a record."""
+    """Return whether the message in a record has that tag."""
     return properties.holds(layout.properties_of(record[HEAD_BYTES:]), properties.TAGS, tag)

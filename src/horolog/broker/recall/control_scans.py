@@ -1,9 +1,10 @@
-"""Looking through the log for control records, a bounded piece in every turn.
+"""Scan the log for control records, a bounded piece in every turn.
 
-The key index names the messages of a log, and no recall, lease or acknowledgement.  Who wants to know of these looks at
-the frames from where the message lies on: HISTORY_FRAMES and HISTORY_BYTES of them in one turn, so nobody else waits,
-and at most HISTORY_FRAMES_MAX and HISTORY_BYTES_MAX altogether.  A frame that begins with a message, or with a hand-over,
-is not looked into: control records stand before the messages of a frame, and a hand-over frame has no others.
+The key index of a log names messages, but no recall, lease or acknowledgement.  A search for these
+reads the frames from the message's position on: HISTORY_FRAMES and HISTORY_BYTES of them in one
+turn, so other clients do not wait, and at most HISTORY_FRAMES_MAX and HISTORY_BYTES_MAX altogether.
+A frame that begins with a message, or with a hand-over, is skipped: control records come before the
+messages of a frame, and a hand-over frame has no others.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from horolog.log.record import IS_MESSAGE, KIND_AT, Kind, kinds_of, offsets_of
 
 
 class Logged(NamedTuple):
-    """A control record, and the frame that it stands in."""
+    """A control record, and the frame that contains it."""
 
     control: Control
     header: FrameHeader
@@ -39,7 +40,8 @@ class Logged(NamedTuple):
 class ControlScan:
     """The control records of the frames that begin in [start, stop), in log order.
 
-    whole  whether all of them were looked at so far: no gap, nothing dropped meanwhile, no end of patience
+    whole  whether all of them were read so far: no gap, nothing dropped meanwhile, limits not
+           reached
     """
 
     def __init__(self, log: CommitLog, start: int, stop: int) -> None:
@@ -52,13 +54,13 @@ class ControlScan:
         self.done = start >= stop
 
     def look_on(self) -> Iterator[Logged]:
-        """The records of the next piece."""
+        """Yield the control records of the next piece."""
         frames, left = HISTORY_FRAMES, HISTORY_BYTES
         if self._at < self._log.start:
             self._at, self.whole = self._log.start, False
         for header, body in self._log.intact_frames(self._at, self._stop):
             if header.base - self._at >= HEADER_BYTES:
-                self.whole = False  # what lies between cannot be read
+                self.whole = False  # frames in between cannot be read
             self._at = header.end
             frames -= 1
             left -= header.length
@@ -74,7 +76,7 @@ class ControlScan:
             self.done, self.whole = True, False
 
     def end(self) -> None:
-        """Who looks has found all that it wants."""
+        """End the scan: the search has found all that it wants."""
         self.done = True
 
 

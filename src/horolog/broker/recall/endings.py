@@ -1,8 +1,9 @@
 """How messages ended that the delay store has forgotten: recalled, or too late to be handed over.
 
-An hour is dropped some time after it has passed, and no index has the record that ended a message.  A look-up that finds
-such a message looks for one that says that it has expired, in the log from its due time on (`control_scans`): nothing expires
-before it is due.  If there is none it was recalled; if the log is too long to be looked at, nobody knows which.
+An hour is dropped some time after it has passed, and no index has the record that ended a message.
+A look-up that finds such a message searches the log from its due time on (`control_scans`) for a
+record that says that it has expired: no message expires before it is due.  If there is none the
+message was recalled; if the log is too long to be searched, its ending stays unknown.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from horolog.protocol.rocketmq.message import key_hash
 @dataclass
 class _Task:
     found: list[FoundMessage]
-    doubtful: set[int]  # origins of those that may have expired
+    doubtful: set[int]  # origins of messages that may have expired
     scan: ControlScan | None = None
     expired: set[int] = field(default_factory=set)  # origins
 
 
 class Endings:
-    """Look-ups whose messages are looked for in the log, by the token of the command."""
+    """Look-ups that search the log for the ending of their messages, by the token of the command."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -44,14 +45,16 @@ class Endings:
     def is_looked_for(
         self, token: object, command: FindMessages, adopted: Sequence[Recall]
     ) -> bool:
-        """Whether the log is being looked at; begins with that, if it has to be.  As `find_messages` refuses."""
+        """Return whether the log is being searched; begin the search if one is needed.  Refuses as
+        `find_messages` does.
+        """
         task = self._tasks.get(token)
         if task is None:
             task = self._tasks[token] = self._begin(command, adopted)
         return task.scan is not None and not task.scan.done
 
     def take(self, token: object) -> list[FoundMessage]:
-        """What was found, each as it ended."""
+        """Return the found messages, each with its ending, and forget the look-up."""
         task = self._tasks.pop(token)
         if task.scan is None:
             return task.found
@@ -64,11 +67,11 @@ class Endings:
         ]
 
     def end(self, token: object) -> None:
-        """The command is answered."""
+        """Forget the look-up of a command that is answered."""
         self._tasks.pop(token, None)
 
     def work(self) -> None:
-        """Look at a piece of the log for the first look-up that is not done."""
+        """Search a piece of the log for the first look-up that is not done."""
         for task in self._tasks.values():
             if task.scan is None or task.scan.done:
                 continue
@@ -98,7 +101,7 @@ class Endings:
         return task
 
     def _is_doubtful(self, view: FoundMessage) -> bool:
-        """Whether it ended, and nothing but the log can say how."""
+        """Return whether a message ended in a way that only the log can tell."""
         shard = self._shard
         if view.state is not MessageState.RECALLED or not shard.expired:
             return False

@@ -1,12 +1,13 @@
-"""What has happened to a message: everything that the log and the present state can truthfully tell, in log order.
+"""The history of a message: everything that the log and the present state can truthfully tell, in
+log order.
 
     the key index     names the records of the message, its attempts and its dead letters: when it was accepted, moved and
                       handed over, sent back, given up
-    a scan of the log finds what no index has: recalls, leases, acknowledgements (`control_scans`)
-    the present       says how it stands; what the log does not tell of that has no instant
+    a log scan        finds what no index has: recalls, leases, acknowledgements (`control_scans`)
+    the present       gives the current state; whatever of it the log does not tell has no instant
 
-Nothing is made up: where the instant of something is not known it is None, and where something may be missing the
-history is not complete.
+Nothing is made up: where the instant of an event is not known it is None, and where events may be
+missing the history is not complete.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from horolog.protocol.rocketmq.late_policy import late_topic
 from horolog.protocol.rocketmq.message import key_hash
 from horolog.ready.lease_life import State
 
-_LAST = 1 << 63  # after all log positions: what is known without an instant
+_LAST = 1 << 63  # after all log positions: for events without an instant
 
 
 class Histories:
-    """Questions for histories, by the token of the command."""
+    """Requests for histories, by the token of the command."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -54,18 +55,18 @@ class Histories:
         return any(trail.is_looked_for for trail in self._trails.values())
 
     def is_looked_for(self, token: object, command: ShowMessage) -> bool:
-        """Whether the log is still being looked at; begins with that.  TOPIC_NOT_FOUND."""
+        """Return whether the log is still being searched; begin the search; raise TOPIC_NOT_FOUND."""
         trail = self._trails.get(token)
         if trail is None:
             trail = self._trails[token] = self._begin(command)
         return trail.is_looked_for
 
     def end(self, token: object) -> None:
-        """The command is answered."""
+        """Forget the trail of a command that is answered."""
         self._trails.pop(token, None)
 
     def work(self) -> None:
-        """Look at a piece of the log for the first question that is not done."""
+        """Search a piece of the log for the first request that is not done."""
         for trail in self._trails.values():
             if trail.scan is not None and not trail.scan.done:
                 for logged in trail.scan.look_on():
@@ -76,9 +77,9 @@ class Histories:
                 return
 
     def show(self, token: object, command: ShowMessage) -> MessageHistory | None:
-        """The answer, once nothing is looked for; None if it is to be looked for once more.
+        """Return the history, once the search is done; None if it has to be searched for once more.
 
-        That is when something has become of the message while the log was looked at.
+        It is searched for again if the state of a message has changed during the search.
         """
         trail = self._trails.pop(token)
         found = find_messages(self._shard, FindMessages(command.topic, command.message_id))
@@ -120,14 +121,14 @@ class Histories:
         return trail
 
     def _origins(self, topic: Topic, message_id: str, known: set[int]) -> set[tuple[int, int]]:
-        """Origins with their rows, as the delay store has them, of those that were found."""
+        """Return the origins of the found messages with their rows, as the delay store has them."""
         delay = self._shard.delay
         entries = delay.entries(delay.find_key(key_hash(topic.name, message_id), topic.id, None))
         rows = zip(entries["origin"].tolist(), entries["row"].tolist(), strict=True)
         return {origin for origin in rows if origin[0] in known}
 
     def _related(self, topic: Topic) -> Iterator[Topic]:
-        """The topic, and those to which messages of it go that failed, or were too late."""
+        """Yield the topic, and the topics to which failed or late messages of it go."""
         shard = self._shard
         yield topic
         names = [late_topic(topic.name)]
@@ -139,7 +140,7 @@ class Histories:
                 yield shard.topics.by_name[name]
 
     def _take_copy(self, trail: Trail, topic: Topic, copy: past.Copy) -> None:
-        """What one record says."""
+        """Add the event that one message record tells to the trail."""
         stored = layout.decode(copy.layout)
         detail: dict[str, Any] = {} if topic is trail.topic else {"topic": topic.name}
         visible = copy.kind is not Kind.SCHEDULED
@@ -163,14 +164,18 @@ class Histories:
         trail.add(copy.position, event, at_ms, **more, **detail)
 
     def _appended_ms(self, position: int, store_ms: int) -> int:
-        """The wall clock when a record was appended; its store time stays ahead after a step of the clock back."""
+        """Return the wall clock when a record was appended; store time stays ahead after a step of
+        the clock back.
+        """
         frame = self._shard.log.frame(position)
         return store_ms if isinstance(frame, Hole) else min(store_ms, frame.append_ms)
 
     def _how_it_came(
         self, trail: Trail, topic: Topic, position: int
     ) -> tuple[MessageEvent, dict[str, Any]]:
-        """What made a record that is no hand-over, by its topic and by what stands before it in its frame."""
+        """Return the event that made a message record, by its topic and the control records before
+        it in the frame.
+        """
         if topic is not trail.topic:
             if topic.name.startswith(retry.RETRY_PREFIX):
                 return MessageEvent.SENT_BACK, {"group": topic.name[len(retry.RETRY_PREFIX) :]}
@@ -198,7 +203,7 @@ class Histories:
         return self._shard.ready.groups.ids.get(REDRIVING) == group
 
     def _take_adopted(self, trail: Trail, view: FoundMessage) -> None:
-        """A message that came in a file: its origin is the ADOPT record."""
+        """Add the event of a message that came in a file: its origin is the ADOPT record."""
         log = self._shard.log
         if view.origin in {each.position for each in trail.events}:
             return
@@ -212,7 +217,7 @@ class Histories:
         frame = log.frame(view.origin)
         assert not isinstance(frame, Hole), "the record was read out of it"
         header = next((header for header, _ in log.intact_frames(frame.base, frame.end)), None)
-        if header is None:  # it has rotted since it was read
+        if header is None:  # it was damaged since it was read
             trail.whole = False
             return
         detail = {"app": control.content["app"], "deliver_at_ms": view.due_ms}
@@ -221,7 +226,9 @@ class Histories:
     # --- the present ------------------------------------------------------------------------------
 
     def _present(self, trail: Trail, found: list[FoundMessage]) -> list[GroupView]:
-        """How it stands, and what of that the log did not tell, without an instant."""
+        """Return the state in each group, and add events that the log did not tell, without an
+        instant.
+        """
         events = {
             MessageState.RECALLED: MessageEvent.RECALLED,
             MessageState.EXPIRED: MessageEvent.EXPIRED,
@@ -271,7 +278,7 @@ class Histories:
     def _tell_unlogged(
         self, trail: Trail, topic: Topic, place: QueuePlace, group: GroupView
     ) -> None:
-        """What is so although no record that was looked at says it: the log was too long, or begins later."""
+        """Add events of a group that no record told, because the log was too long or begins later."""
         key = group.group, place
         detail = trail.detail(topic, group.group)
         if group.state is GroupState.CONSUMED and key not in trail.consumed:
@@ -284,7 +291,9 @@ class Histories:
 
 
 def _as_it_ended(view: FoundMessage, trail: Trail) -> FoundMessage:
-    """The delay store forgets how messages ended; the log does not."""
+    """Correct the state of an expired message: the delay store forgets how messages ended, the log
+    does not.
+    """
     if view.state is MessageState.RECALLED and trail.ended.get(view.origin) is MessageEvent.EXPIRED:
         return view._replace(state=MessageState.EXPIRED)
     return view

@@ -1,7 +1,9 @@
-"""Adopted messages by user key: no index has their keys, so a recall or look-up by key looks at those that wait.
+"""Search adopted messages by user key: no index has their keys, so a recall or look-up reads all
+pending ones.
 
-It does so in pieces of some thousand rows in every turn, so nobody else waits for a search; a million rows take ten
-seconds.  What is adopted after a search began is not looked at: it was asked for before.
+It does so in pieces of some thousand rows in every turn, so other commands do not wait for a
+search; a million rows take ten seconds.  Messages adopted after a search began are not searched:
+the command came before them.
 """
 
 from __future__ import annotations
@@ -21,20 +23,20 @@ from horolog.protocol.commands import FindMessages, Recall, RecallByKey
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import check_is_one_key
 
-_COST = BULK_ROWS // BULK_TAGGED_ROWS  # of reading the properties of a row, in rows looked at
+_COST = BULK_ROWS // BULK_TAGGED_ROWS  # of reading the properties of a row, in rows scanned
 
 
 @dataclass
 class _Search:
     command: RecallByKey | FindMessages
     runs: deque[str]
-    at: int = 0  # row of the first run to go on with
+    at: int = 0  # next row of the first run
     found: dict[Recall, None] = field(default_factory=dict)
     done: bool = False
 
     @property
     def found_max(self) -> int:
-        """More are too many, and refused by whoever asked."""
+        """The count of matches above which the command is refused."""
         return KEY_RECALL_MAX if isinstance(self.command, RecallByKey) else FIND_MAX
 
 
@@ -51,9 +53,10 @@ class KeySearches:
         return any(not search.done for search in self._searches.values())
 
     def found(self, token: object, command: RecallByKey | FindMessages) -> list[Recall] | None:
-        """Recalls of adopted messages that wait and have the key; None while they are searched for.
+        """Return recalls of pending adopted messages that have the key; None while they are
+        searched for.
 
-        TOPIC_NOT_FOUND, ILLEGAL_KEY.  Say `end` when it was answered.
+        Raise TOPIC_NOT_FOUND or ILLEGAL_KEY.  Call `end` when the command was answered.
         """
         check_is_one_key(command.key, "key")
         search = self._searches.get(token)
@@ -70,7 +73,7 @@ class KeySearches:
         return list(search.found) if search.done else None
 
     def end(self, token: object) -> None:
-        """The command is answered."""
+        """Forget the search of a command that is answered."""
         self._searches.pop(token, None)
 
     def work(self) -> None:
@@ -83,7 +86,7 @@ class KeySearches:
                 return
 
     def _look_on(self, search: _Search, limit: int) -> int:
-        """Look at some rows of one run; gives what that cost."""
+        """Search some rows of one run; return the cost of that."""
         run = self._shard.delay.far.runs.get(search.runs[0]) if search.runs else None
         if run is None:
             first = stop = end = 0

@@ -1,9 +1,9 @@
-"""Messages by id or by key, wherever they are: what they are, and what has become of them.
+"""Look up messages by id or by key, wherever they are, and tell what has become of them.
 
-The key index names every record of the log that belongs to an id or key: the message as it was sent, and as it
-was handed over.  The delay store knows what waits, also of messages whose records retention has dropped from the
-log, and of adopted ones, which have none (by key these are looked for by `key_searches`); a message is one view,
-however many records it has, and its origin joins them.
+The key index names every record of the log that belongs to an id or key: the message as it was
+sent, and as it was handed over.  The delay store knows pending messages, also those whose records
+retention has dropped from the log, and adopted ones, which have no record (`key_searches` finds
+those by key).  A message is one view, however many records it has, and its origin joins them.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ _Origin = tuple[int, int]  # log position and row
 def find_messages(
     shard: Shard, query: FindMessages, adopted: Sequence[Recall] = ()
 ) -> list[FoundMessage]:
-    """All of that topic with that id or that key, by origin; `adopted` names adopted ones that have the key.
+    """Return all messages of a topic with an id or a key, by origin; `adopted` names adopted ones
+    with the key.
 
-    TOPIC_NOT_FOUND; BAD_REQUEST unless the query has one of both, or if more records have it than are looked at.
+    Raise TOPIC_NOT_FOUND; BAD_REQUEST unless the query has either an id or a key, or if more
+    records match than are read.
     """
     topic = shard.topics.get(query.topic)
     if bool(query.message_id) == bool(query.key):
@@ -60,7 +62,7 @@ def find_messages(
     found: dict[_Origin, FoundMessage] = {}
     for record in records:
         origin, view = _view(shard, topic, record)
-        found[origin] = view  # that of the hand-over replaces that of the send
+        found[origin] = view  # the hand-over replaces the send
     if query.message_id:
         for origin, view in _waiting_only(shard, topic, query.message_id, None):
             found.setdefault(origin, view)
@@ -73,7 +75,7 @@ def find_messages(
 
 
 def find_topics(shard: Shard, query: FindTopics) -> TopicsKnown:
-    """Topics that have something with that id, of as many as a turn may look at."""
+    """Return the topics that have messages with that id, of as many topics as a turn may search."""
     files = (
         shard.key_index.files + len(shard.delay.hours) + sum(1 for _ in shard.delay.far.sources())
     )
@@ -91,7 +93,7 @@ def find_topics(shard: Shard, query: FindTopics) -> TopicsKnown:
 
 
 def check_count(count: int, query: FindMessages) -> None:
-    """BAD_REQUEST if a look-up would look at too many records."""
+    """Raise BAD_REQUEST if a look-up would read too many records."""
     if count > FIND_MAX:
         raise HorologError(
             ErrorCode.BAD_REQUEST,
@@ -129,9 +131,10 @@ def _view(shard: Shard, topic: Topic, record: past.Copy) -> tuple[_Origin, Found
 
 
 def _came_back(shard: Shard, topic: Topic, found: Mapping[_Origin, FoundMessage]) -> set[_Origin]:
-    """Origins under which a message went to a tier that has given it back since: it is there under another one.
+    """Return origins of messages that went to a tier and came back, and so are there under another
+    origin.
 
-    The store has forgotten them, as it has what was recalled in the tier.
+    The store has forgotten these origins, like those of messages recalled in the tier.
     """
     copies: dict[tuple[str, int], list[_Origin]] = {}
     for origin, view in found.items():
@@ -152,7 +155,7 @@ def _came_back(shard: Shard, topic: Topic, found: Mapping[_Origin, FoundMessage]
 
 
 def _origin_of(shard: Shard, position: int) -> _Origin:
-    """Origin of the HANDED record there: the HAND_OVER before it in its frame names it."""
+    """Return the origin of a HANDED record; the HAND_OVER before it in its frame names that."""
     frame = shard.log.frame(position)
     assert isinstance(frame, OpenFrame), "the record was read out of it"
     base, body = frame.start, frame.body
@@ -168,7 +171,7 @@ def _origin_of(shard: Shard, position: int) -> _Origin:
 
 
 def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
-    """What became of a scheduled message, as long as the log has no record of its hand-over."""
+    """Return what became of a scheduled message, as long as the log has no record of its hand-over."""
     refs = _refs_of(shard, topic, record.message_id, record.due_ms, record.position)
     if len(refs):
         return _settled(shard, refs[:1])
@@ -176,14 +179,15 @@ def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
         return MessageState.PENDING
     if shard.tier.holds(topic.id, record.due_ms, record.position):
         return MessageState.IN_TIER
-    # it was recalled or moved there, or hours and runs have forgotten it, so its time has passed
+    # The message was recalled or moved, or hours and runs have forgotten it, so its time has
+    # passed.
     copies = past.with_id(shard, topic, record.message_id)
     moved = past.moved_to(shard, copies, record.due_ms) is not None
     return MessageState.MOVED if moved else MessageState.RECALLED
 
 
 def _refs_of(shard: Shard, topic: Topic, message_id: str, due_ms: int, position: int) -> Any:
-    """Where the store has the message of a log position; empty if it has it no more."""
+    """Return references to the message with that log position; empty if the store no longer has it."""
     refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.id, due_ms)
     entries = shard.delay.entries(refs)
     return refs[np.flatnonzero((entries["origin"] == position) & (entries["row"] == 0))]
@@ -197,7 +201,9 @@ def _settled(shard: Shard, ref: Any) -> MessageState:
 def _waiting_only(
     shard: Shard, topic: Topic, message_id: str, due_ms: int | None
 ) -> Iterable[tuple[_Origin, FoundMessage]]:
-    """What the delay store has of a message (due at that time), for those of which the log has nothing."""
+    """Yield messages as the delay store has them (due at that time), for those that the log has no
+    record of.
+    """
     refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.id, due_ms)
     entries = shard.delay.entries(refs)
     records, good = shard.delay.intact(refs, entries)
@@ -212,7 +218,7 @@ def _waiting_only(
                 topic.name, bytes(record), state, int(entries["due_ms"][i]), origin[0]
             )
         except HorologError:
-            continue  # it is rotten
+            continue  # the record is damaged
         if view.message_id == message_id:
             yield origin, view
 
@@ -220,7 +226,7 @@ def _waiting_only(
 def waiting_view(
     topic: str, record: bytes, state: MessageState, due_ms: int, origin: int
 ) -> FoundMessage:
-    """What is to be said of a message that is not visible, from its record."""
+    """Return the view of a message that is not visible, from its record."""
     stored = record[HEAD_BYTES:]
     fields = layout.decode(stored)
     decoded = properties.decode(fields.properties)

@@ -1,7 +1,8 @@
-"""What the log still says about a message that the delay store may have forgotten.
+"""Read from the log what became of messages that the delay store may have forgotten.
 
-Hours and runs go when their time has passed; the commit log stays for as long as retention lets it, and the key
-index knows which of its records belong to a message.  Recalls and look-ups, by id or key, ask for these here.
+Hours and runs are removed when their time has passed; the commit log stays for as long as retention
+lets it, and the key index knows which of its records belong to a message.  Recalls and look-ups, by
+id or key, use this module.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ class Copy(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """Its name, as long as it lives."""
+        """The message id, which the message keeps for its whole life."""
         return self.values.get(properties.UNIQ_KEY, "")
 
     @property
     def keys(self) -> list[str]:
-        """Its user keys."""
+        """The user keys."""
         return self.values.get(properties.KEYS, "").split()
 
 
 def with_id(
     shard: Shard, topic: Topic, message_id: str, check: Callable[[int], None] | None = None
 ) -> list[Copy]:
-    """Readable records of the messages with that id, in log order.
+    """Return readable records of the messages with that id, in log order.
 
-    What lies below the start of the log, or is damaged, is as if it were not there.
+    Records below the start of the log, and damaged ones, are left out.
 
-    check  is given how many records will be looked at, and may refuse
+    check  is called with the count of records that will be read, and may refuse
     """
     found = _at(shard, key_hash(topic.name, message_id), topic, check)
     return [copy for copy in found if copy.message_id == message_id]  # hashes may collide
@@ -59,7 +60,9 @@ def with_id(
 def with_key(
     shard: Shard, topic: Topic, key: str, check: Callable[[int], None] | None = None
 ) -> list[Copy]:
-    """The same of the messages with that user key."""
+    """Return readable records of the messages with that user key, in log order; `check` as in
+    `with_id`.
+    """
     found = _at(shard, user_key_hash(topic.name, key), topic, check)
     return [copy for copy in found if key in copy.keys]
 
@@ -76,19 +79,23 @@ def _at(
             continue
         _, kind, _, _, due_ms = ENVELOPE.unpack_from(record)
         topic_id = int.from_bytes(record[TOPIC_AT : TOPIC_AT + 4], "little")
-        if topic_id == topic.id:  # one that was deleted may have had the same name
+        if topic_id == topic.id:  # a deleted topic may have had the same name
             stored = record[HEAD_BYTES:]
             decoded = properties.decode(layout.properties_of(memoryview(stored)))
             yield Copy(position, Kind(kind), due_ms, decoded, stored)
 
 
 def was_delivered(found: Iterable[Copy], due_ms: int) -> bool:
-    """Whether one that was due then became visible."""
+    """Return whether a copy with that due time became visible."""
     return any(copy.kind in VISIBLE and copy.due_ms == due_ms for copy in found)
 
 
 def moved_to(shard: Shard, found: Iterable[Copy], due_ms: int) -> int | None:
-    """When the message that was due then is due now, if it was rescheduled; all copies are of one message."""
+    """Follow the reschedules of a message that was due at `due_ms`; return its present due time,
+    None if not moved.
+
+    All copies are of one message.
+    """
     now_due_ms = due_ms
     for copy in found:
         if copy.kind is not Kind.HANDED and moved_from(shard, copy.position) == now_due_ms:
@@ -97,7 +104,11 @@ def moved_to(shard: Shard, found: Iterable[Copy], due_ms: int) -> int | None:
 
 
 def moved_from(shard: Shard, position: int) -> int | None:
-    """The former due time, if this message follows a RECALL with the flag *moved*: such a record begins its frame."""
+    """Return the due time before a move, if a RECALL with the flag *moved* belongs to this message;
+    else None.
+
+    A frame of moves begins with such a record.
+    """
     frame = shard.log.frame(position)
     if isinstance(frame, Hole) or not _is_move(frame.body, 0):
         return None
@@ -108,7 +119,9 @@ def moved_from(shard: Shard, position: int) -> int | None:
 
 
 def is_promoted(shard: Shard, position: int) -> bool:
-    """Whether the message whose origin that is came back from a tier: its origin follows, or is, such an adoption."""
+    """Return whether a message came back from a tier: its origin follows, or is, an adoption that
+    promotes.
+    """
     frame = shard.log.frame(position)
     if isinstance(frame, Hole):
         return False
@@ -127,9 +140,10 @@ def _is_move(body: bytes | bytearray, at: int) -> bool:
 
 
 def controls_before(frame: OpenFrame, position: int) -> list[int]:
-    """Where the control records stand in a frame that belong to the message at a log position.
+    """Return where in a frame the control records are that belong to the message at a log position.
 
-    They are those before it, with nothing but other messages that belong to them in between.
+    These are the ones before the message, with nothing but other messages that belong to them in
+    between.
     """
     starts = list(frame.ends())
     row = bisect_left(starts, position - frame.start) - 1

@@ -1,4 +1,6 @@
-"""Recalls, reschedules and look-ups by key, here and elsewhere: what waits for what is appended and not filed yet."""
+"""Decide recalls, reschedules and look-ups by key, here and in the tier, once nothing relevant is
+unfiled.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,12 @@ from horolog.protocol.tier_commands import LookElsewhere, RecallRows
 
 
 class RecallDecisions:
-    """Decides them for `broker.decisions`.
+    """The recall handlers of `broker.decisions`.
 
-    records  collects control records for the turn's frame; `settled` says what they settle
-    waits    whether a recall has to wait (`broker.waits`): one by key is asked for only as a whole before
+    records  collects control records for the turn's frame; `settled` has the messages that these
+             settle
+    waits    tells whether a recall has to wait (`broker.waits`): a recall by key has been asked for
+             only as a whole
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class RecallDecisions:
         self.settled: list[Settled] = []  # by records of this turn
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Its part of the table."""
+        """Return the rows of the handler table for the commands of this class."""
         return {
             Recall: self._recall_one,
             RecallByKey: self._by_key,
@@ -109,7 +113,7 @@ class RecallDecisions:
         return self.endings.take(item.token)
 
     def is_ending_looked_for(self, command: FindMessages | ShowMessage, token: object) -> bool:
-        """Whether the log is looked at for what became of the messages that a look-up finds."""
+        """Return whether the log is being searched for what became of the messages of a look-up."""
         if isinstance(command, ShowMessage):
             return self.histories.is_looked_for(token, command)
         adopted = [] if command.message_id else self.searches.found(token, command)
@@ -120,7 +124,7 @@ class RecallDecisions:
         return self.histories.show(item.token, command) or WAIT
 
     def _by_key(self, item: Input, command: RecallByKey, _: Now, _effects: Effects) -> object:
-        """What became of each message, unless that has to wait."""
+        """Return what became of each message, or WAIT if one of the recalls has to wait."""
         adopted = self.searches.found(item.token, command)
         assert adopted is not None, "it waits for that"
         recalls = with_key(self._shard, command, adopted)
@@ -142,38 +146,38 @@ class RecallDecisions:
 
     @property
     def wants_turn(self) -> bool:
-        """Whether something is looked for that is not found yet."""
+        """Whether a search is not done."""
         parts = (self.searches, self.histories, self.endings)
         return any(part.wants_turn for part in parts)
 
     def look_on(self) -> None:
-        """A turn's worth of what is looked for."""
+        """Do one turn's worth of all searches."""
         self.searches.work()
         self.histories.work()
         self.endings.work()
 
     def forget(self, token: object) -> None:
-        """The command with that token is answered, or refused."""
+        """Forget the searches of a command that is answered or refused."""
         self.searches.end(token)
         self.histories.end(token)
         self.endings.end(token)
 
     def do_bulk(self, now: Now, effects: Effects) -> None:
-        """A turn's worth of the bulk recalls and moves that are under way."""
+        """Do one turn's worth of the bulk recalls and moves that are under way."""
         records, settled, replies = self.bulk.work(now)
         self._records += records
         self.settled += settled
         effects.replies += replies
 
     def _unseen(self, command: Recall | Reschedule | RecallMany) -> HorologError | None:
-        """Why somebody has to look into the tier first."""
+        """Return why the tier has to be searched first; None if that is not needed."""
         return self._shard.tier.unseen(self._topic_id(command), command)
 
     def _topic_id(self, command: Recall | Reschedule | RecallMany) -> int:
         return self._shard.topics.get(command.topic).id
 
     def _recall_rows(self, _: Input, command: RecallRows, now: Now, _effects: Effects) -> object:
-        """Recall those of these rows that wait in the tier still; gives which."""
+        """Recall those of the rows that are still pending in the tier; return the mask of these."""
         shard = self._shard
         waits = shard.tier.waits(command.rows)
         if bool(waits.any()) and not command.dry_run:

@@ -1,12 +1,13 @@
 """Recall: the truth about one scheduled message (P8).
 
-The answer is decided here, in the one place where hand-overs are decided too, so log order is the order of
-truth; the reply waits until the RECALL record is committed.  A recall that comes while messages are appended but
-not yet filed is decided as soon as what was appended before it is committed (`broker.waits`):
-otherwise "not found" could be said of a message that is handed over later.
+The answer is decided here, in the one place where hand-overs are decided too, so log order is the
+order of truth; the reply waits until the RECALL record is committed.  A recall that arrives while
+messages are appended but not yet filed is decided as soon as everything appended before it is
+committed (`broker.waits`): otherwise "not found" could be said of a message that is handed over
+later.
 
-    delay store    says what waits, and of hours and runs that are not dropped yet what became of the rest
-    log            says what was delivered before; only asked for messages whose time has come, by the key index
+    delay store    knows pending messages, and, until hours and runs are dropped, what became of the others
+    log            knows earlier hand-overs; read through the key index, and only for messages whose time has come
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _GOING = frozenset({int(EntryState.HANDED_OVER), int(EntryState.HANDING_OVER)})
 
 
 class Copies(NamedTuple):
-    """What the delay store has of (topic, message id, due time), in log order."""
+    """The copies of (topic, message id, due time) in the delay store, in log order."""
 
     topic: Topic
     key: int
@@ -48,18 +49,18 @@ class Copies(NamedTuple):
 
     @property
     def waiting(self) -> npt.NDArray[np.bool_]:
-        """Which of them wait."""
+        """The mask of the copies that are pending."""
         waiting: npt.NDArray[np.bool_] = self.states == EntryState.WAITING
         return waiting
 
 
 def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> Copies:
-    """All copies in hours, far buffers and runs; TOPIC_NOT_FOUND."""
+    """Find all copies in hours, far buffers and runs; raise TOPIC_NOT_FOUND."""
     topic = shard.topics.get(topic_name)
     key = key_hash(topic_name, message_id)
     refs = shard.delay.find_key(key, topic.id, due_ms)
     entries = shard.delay.entries(refs)
-    # What does not verify will be quarantined when it is due, and is as if it were not there.
+    # A record that does not verify is ignored here, and quarantined when it is due.
     records, same = shard.delay.intact(refs, entries)
     for i in np.flatnonzero(same).tolist():
         stored = layout.properties_of(records[i][HEAD_BYTES:])
@@ -71,16 +72,16 @@ def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> 
 
 
 def was_delivered(shard: Shard, copies: Copies) -> bool:
-    """Whether one of them is handed over, or about to be."""
+    """Return whether a copy is handed over, or about to be."""
     if not _GOING.isdisjoint(copies.states.tolist()):
         return True
     if copies.due_ms > shard.store_ms:
-        return False  # no hand-over has ever come as far as this, whatever the clock says now
+        return False  # no hand-over has got this far, whatever the clock says now
     return past.was_delivered(_in_log(shard, copies), copies.due_ms)
 
 
 def why_not_found(shard: Shard, copies: Copies) -> str:
-    """What became of a message of which nothing waits and nothing was delivered."""
+    """Return what became of a message of which no copy is pending and none was delivered."""
     in_log = _in_log(shard, copies)
     newest = copies.states[-1] if len(copies.states) else None
     if newest == EntryState.QUARANTINED:
@@ -95,7 +96,7 @@ def why_not_found(shard: Shard, copies: Copies) -> str:
             return "belongs to a transaction that is open: roll it back"
         return "unknown or expired"
     if newest is None and shard.expired:
-        return "was recalled before, or has expired"  # nobody remembers which
+        return "was recalled before, or has expired"  # the log is not searched for which
     return "was moved" if newest == EntryState.MOVED else "was recalled before"
 
 
@@ -104,7 +105,9 @@ def _in_log(shard: Shard, copies: Copies) -> list[past.Copy]:
 
 
 class Decided(NamedTuple):
-    """A recall that was decided: its result, and if something is cancelled the RECALL record and what it settles."""
+    """A decided recall: its result, and if messages are cancelled the RECALL record and the
+    messages it settles.
+    """
 
     result: Recalled
     record: bytes | None = None
@@ -129,7 +132,7 @@ def recall(shard: Shard, command: Recall) -> Decided:
     shard.delay.mark_inflight(refs, EntryState.RECALLING)
     origins = origins_of(gone["origin"], gone["row"])
     record = encode_recall(copies.topic.id, copies.key, copies.due_ms, origins, lanes)
-    if delivered:  # a retry of what the consumer has seen
+    if delivered:  # a retry of a message that the consumer has seen
         result = _delivered(copies, f"; {len(refs)} more that waited will not be")
     else:
         result = _answer(copies, RecallStatus.CANCELLED, "will not be handed over")
@@ -147,7 +150,7 @@ def _answer(copies: Copies, status: RecallStatus, why: str) -> Recalled:
 
 
 def cancelled(command: Recall) -> Recalled:
-    """What is said of a message whose copies elsewhere are recalled."""
+    """Return the result for a message whose copies in the tier are recalled."""
     status = RecallStatus.CANCELLED
     name = f"message {command.message_id} of topic {command.topic}"
     detail = f"{status.value}: {name} will not be handed over"
@@ -155,11 +158,12 @@ def cancelled(command: Recall) -> Recalled:
 
 
 def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[Recall]:
-    """The recalls that a recall by key stands for, oldest first: one for each message id and due time.
+    """Return the recalls that a recall by key stands for, oldest first: one for each message id and
+    due time.
 
-    adopted  those of adopted messages, which the index does not know
+    adopted  recalls of adopted messages, which the index does not know
 
-    TOPIC_NOT_FOUND; BAD_REQUEST if more than `KEY_RECALL_MAX` records have the key.
+    Raise TOPIC_NOT_FOUND; BAD_REQUEST if more than `KEY_RECALL_MAX` records have the key.
     """
 
     def check(records: int) -> None:
@@ -177,7 +181,7 @@ def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[
 
 
 def applied(end: int, settled: list[Settled]) -> Applied:
-    """What recalls in the frames that end at `end` change when they are committed."""
+    """Return the change that recalls make, in frames that end at `end`, when these are committed."""
     refs = np.concatenate([each.refs for each in settled])
     lanes = np.concatenate([each.lanes for each in settled])
     return Applied(end, [], None, [Settled(refs, EntryState.RECALLED, lanes)])

@@ -1,11 +1,13 @@
-"""Reschedule: one frame that holds a RECALL with the flag *moved* and the whole message with its new due time.
+"""Reschedule: one frame holds a RECALL with the flag *moved* and the whole message with its new due
+time.
 
-If copies wait in the tier an OFFLOAD record between the two recalls them there.
+If copies are pending in the tier an OFFLOAD record between the two recalls them there.
 
-So no crash can take the one without the other.  Messages of different bodies with one id and one due time all go on:
-each is such a pair, and pairs fill a frame, or several; those with copies in the tier are in one, as its record is one.
-The copy is a message like any: its own origin, its own handle; id, queue, body and born time stay.  What `recalls` says
-about truth holds here too.
+So no crash can keep the one without the other.  Messages of different bodies with one id and one
+due time are all moved: each is such a pair, and pairs fill a frame, or several; those with copies
+in the tier share one frame, as the tier's record is one.  The copy is a message like any: its own
+origin, its own handle; id, queue, body and born time stay.  The rules of `recalls` about truth hold
+here too.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ from horolog.units import instant
 
 
 def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
-    """Decide a reschedule and append its frame; ILLEGAL_DELIVERY_TIME if the new time is too far ahead."""
+    """Decide a reschedule and append its frame; raise ILLEGAL_DELIVERY_TIME if the new time is too
+    far ahead.
+    """
     new_due_ms = wall_ms if command.now else command.new_due_ms
     there = shard.tier.claim(shard.topics.get(command.topic).id, command)
     refusal = too_late(new_due_ms, wall_ms, shard.settings.max_delay_ms)
@@ -61,7 +65,7 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     in_tier = _in_tier(shard, command, copies, there)
     lanes = lanes_of(records)
     moves: list[_Move] = []
-    together: list[_Move] = []  # those with copies in the tier go in the frame of its one step
+    together: list[_Move] = []  # those with copies in the tier share one frame
     for rows, of_tier, record in _by_body(records, in_tier):
         origins = origins_of(entries["origin"][rows], entries["row"][rows])
         control = encode_recall(
@@ -96,7 +100,7 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
 
 
 class _Move(NamedTuple):
-    """Copies of one message, and what stands for them in a frame."""
+    """Copies of one message, and the records that replace them in a frame."""
 
     rows: npt.NDArray[np.int64]
     controls: list[bytes]
@@ -108,7 +112,9 @@ def _move_bytes(move: _Move) -> int:
 
 
 def _check_fits(shard: Shard, copies: Copies, together: Sequence[_Move]) -> None:
-    """IN_TIER if messages of one id that the tier has are too long for the one frame that they need."""
+    """Raise IN_TIER if messages of one id that the tier has are too long for the one frame that
+    they need.
+    """
     size, most = sum(map(_move_bytes, together)), shard.log.segment_bytes // 4
     if size > most:
         raise refused(
@@ -123,12 +129,13 @@ def _check_fits(shard: Shard, copies: Copies, together: Sequence[_Move]) -> None
 def _by_body(
     here: Sequence[memoryview], there: Sequence[bytes]
 ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bytes]]:
-    """Sort by message: its rows here, its rows in the tier, and the record of the first one.
+    """Group copies by message: its rows here, its rows in the tier, and the record of the first
+    one.
 
-    Copies of one body are a send and its retries.  Those of different bodies are different messages, of producers that
-    make the same ids (`send.repeats`): each goes on.
+    Copies of one body are a send and its retries.  Copies of different bodies are different
+    messages, of producers that make the same ids (`send.repeats`): each is moved.
     """
-    rows: dict[bytes, list[int]] = {}  # those of the tier follow those that are here
+    rows: dict[bytes, list[int]] = {}  # rows of the tier follow the rows that are here
     records = [*map(bytes, here), *there]
     for row, record in enumerate(records):
         rows.setdefault(layout.decode(record[HEAD_BYTES:]).body, []).append(row)
@@ -138,7 +145,7 @@ def _by_body(
 
 
 def _present_ms(shard: Shard, copies: Copies, there: int) -> int | None:
-    """When the message is due that is meant; None if nothing waits of it, and it was moved nowhere."""
+    """Return the present due time of the message; None if no copy is pending, and it was not moved."""
     if there or bool(copies.waiting.any()):
         return copies.due_ms
     if was_delivered(shard, copies):
@@ -156,7 +163,9 @@ def _changed(copies: Copies, present_ms: int) -> Rescheduled:
 def _in_tier(
     shard: Shard, command: Reschedule, copies: Copies, there: npt.NDArray[Any]
 ) -> list[bytes]:
-    """Records that the tier has of these rows, which wait; IN_TIER if one is not that message's any more."""
+    """Return the records in the tier of these pending rows; raise IN_TIER if one is of another
+    message.
+    """
     if command.elsewhere is None or not len(there):
         return []
     rows, records = command.elsewhere.rows, command.elsewhere.records
@@ -166,7 +175,9 @@ def _in_tier(
 
 
 def _verified(shard: Shard, copies: Copies, record: bytes) -> bytes:
-    """A record that the tier has, if it is that message's; else IN_TIER, for it is not what it was."""
+    """Return a record from the tier if it is of that message; else raise IN_TIER, for its content
+    has changed.
+    """
     key = int(np.frombuffer(record, HEAD, 1)["key"][0]) if len(record) > HEAD_BYTES else 0
     if key != copies.key or not properties.holds(
         layout.properties_of(memoryview(record)[HEAD_BYTES:]),
@@ -190,9 +201,9 @@ def _refused(copies: Copies, status: RescheduleStatus, why: str) -> Rescheduled:
 
 
 def moved_record(record: bytes, due_ms: int, wall_ms: int, marks: Mapping[str, str]) -> bytes:
-    """The record of a scheduled message, now due at another time; PROPERTIES_TOO_LARGE.
+    """Make the record of a scheduled message with another due time; raise PROPERTIES_TOO_LARGE.
 
-    marks  properties that it gets beside that
+    marks  properties to set beside the due time
     """
     of_topic = record[HEAD_BYTES:]
     stored = layout.topic_and_properties(of_topic)[1]
@@ -211,7 +222,7 @@ def moved_record(record: bytes, due_ms: int, wall_ms: int, marks: Mapping[str, s
     head["size"] = HEAD_BYTES + len(made)
     head["kind"] = Kind.SCHEDULED if due_ms > wall_ms else Kind.MESSAGE
     head["due_ms"] = due_ms
-    head["lane"] = 0  # it has left its lane
+    head["lane"] = 0  # the copy is in no lane
     return head.tobytes() + made
 
 
@@ -222,7 +233,7 @@ def append_copies(
     step: Step | None,
     wall_ms: int,
 ) -> list[tuple[int, int, int]]:
-    """Append one frame: (origin, queue id, queue offset or −1) of each new copy.
+    """Append one frame; return (origin, queue id, queue offset or −1) of each new copy.
 
     pairs  the control records of a message, and its copy, which follows them
     """

@@ -1,4 +1,6 @@
-"""The trail of one message: what has happened to it so far, as the records of the log tell it one after another."""
+"""The trail of the messages with one id: their events so far, gathered from one log record after
+another.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ QueuePlace = tuple[int, int, int]  # topic id, queue, queue offset
 
 
 class Placed(NamedTuple):
-    """An event, and where the log tells it."""
+    """An event, and its log position."""
 
     position: int
     event: HistoryEvent
@@ -31,15 +33,15 @@ class Placed(NamedTuple):
 
 @dataclass
 class Trail:
-    """What is known of the messages with an id.
+    """The known events and places of the messages with an id.
 
-    states    of the messages when it began
-    again     whether it is the second one, because they had changed
-    origins   of those that were scheduled, with their rows
-    places    where they, their attempts and dead letters became visible
+    states    of the messages when the trail began
+    again     whether this is the second trail, because the states had changed
+    origins   of scheduled messages, with their rows
+    places    where the messages, their attempts and dead letters became visible
     attempts  of the newest lease of each group in a place
-    consumed  groups that have done with a place
-    ended     by origin, what a record says that ended it: a recall, or that it was too late
+    consumed  groups that have consumed a place
+    ended     by origin, how a record says that the message ended: recalled, or expired
     whole     whether every record that there ever was is still there
     """
 
@@ -58,15 +60,15 @@ class Trail:
 
     @property
     def is_looked_for(self) -> bool:
-        """Whether the log is looked at still."""
+        """Whether the log is still being scanned."""
         return self.scan is not None and not self.scan.done
 
     def add(self, position: int, event: MessageEvent, at_ms: int | None, **detail: Any) -> None:
-        """Note what has happened."""
+        """Add an event."""
         self.events.append(Placed(position, HistoryEvent(event, at_ms, detail)))
 
     def take(self, logged: Logged) -> None:
-        """A control record, which mostly is of other messages."""
+        """Take the events from a control record, which mostly is of other messages."""
         control = logged.control
         match control.kind:
             case Kind.GRANT:
@@ -101,7 +103,9 @@ class Trail:
     def _add_change(
         self, position: int, event: MessageEvent, at_ms: int, detail: dict[str, Any]
     ) -> None:
-        """A lease that a living client renews again and again is told once: how often, and the last one."""
+        """Add a lease event; repeated renewals by a living client become one event, with their
+        count.
+        """
         last = self.events[-1].event if self.events else None
         if event is MessageEvent.LEASE_CHANGED and last is not None and last.event is event:
             same = all(last.detail.get(name) == detail.get(name) for name in ("group", "attempt"))
@@ -160,6 +164,8 @@ class Trail:
         return self.groups.names.get(group_id, f"group {group_id}, deleted")
 
     def detail(self, topic: Topic, group: str) -> dict[str, Any]:
-        """The details of an event of a group, and where it is if that is not the topic of the message."""
+        """Return the details of a group's event, with the topic if that is not the one of the
+        message.
+        """
         named = {"group": group} if group else {}
         return named if topic is self.topic else {**named, "topic": topic.name}

@@ -1,4 +1,6 @@
-"""Which firings of a schedule are to be planned, and their messages: pure functions of the schedule and the time."""
+"""Which firings of a schedule are to be planned, and their messages: pure functions of the schedule
+and the time.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ SCHEDULE, FIRING, FIRING_TIME = "HOROLOG_SCHEDULE", "HOROLOG_FIRING", "HOROLOG_F
 
 
 class Planned(NamedTuple):
-    """What is to be done of a schedule.
+    """The firings to plan for a schedule.
 
-    progress  how far it is then; None: as it was
-    wake_ms   when it has to be looked at again, by the wall clock; None: only if it is changed
+    progress  the schedule's progress after that; None: unchanged
+    wake_ms   when to look at the schedule again, by the wall clock; None: only if it is changed
     """
 
     fresh: list[Firing]
@@ -42,9 +44,9 @@ class Planned(NamedTuple):
 def plan(
     calendar: Calendar, schedule: Schedule, log_id: int, wall_ms: int, *, has_overdue: bool = False
 ) -> Planned:
-    """The firings that have to be planned now.
+    """Compute the firings that have to be planned now.
 
-    has_overdue  messages that are due wait to be handed over; what was missed comes after them
+    has_overdue  due messages wait to be handed over; missed firings are planned after these
     """
     rule, name = schedule.rule.since(schedule.created_ms), schedule.name
     cursor, fired, state = schedule.cursor, schedule.fired, State.ACTIVE
@@ -97,7 +99,7 @@ def plan(
 def still_ahead(
     before: Cursor, planned: tuple[Firing, ...], wall_ms: int
 ) -> tuple[Cursor, tuple[Firing, ...]]:
-    """Without the first ones that are due, and the cursor of the last of these."""
+    """Drop the first firings that are due; return the cursor of the last of these, and the rest."""
     at = 0
     while at < len(planned) and planned[at].due_ms <= wall_ms:
         before = Cursor(planned[at].nominal_ms, planned[at].local)
@@ -106,14 +108,17 @@ def still_ahead(
 
 
 def is_beyond(cursor: Cursor, wall_ms: int) -> bool:
-    """Whether a firing is further ahead than any is planned: the clock was ahead by days then, and has stepped back."""
+    """Return whether a cursor is further ahead than planning goes: the clock was days ahead, and
+    has stepped back.
+    """
     return cursor.at_ms > wall_ms + 2 * PLAN_AHEAD_MS
 
 
 def last_until(calendar: Calendar, rule: Rule, cursor: Cursor, wall_ms: int) -> Cursor:
-    """The last nominal time up to now; there is one after the cursor.
+    """Return the last nominal time up to now; there is one after the cursor.
 
-    Found by halving, since a rule can only be asked for what comes next: some forty questions for a year.
+    The search is binary, since a rule can only be asked for its next time: some forty questions for
+    a year.
     """
     found = cursor
     low, high = cursor.at_ms, wall_ms  # after(low) is not after now; after(high) is
@@ -129,12 +134,16 @@ def last_until(calendar: Calendar, rule: Rule, cursor: Cursor, wall_ms: int) -> 
 
 
 def message_id_of(log_id: int, schedule_id: int, sequence: int) -> str:
-    """34 characters like those of 5.x clients; no two messages of a log have the same."""
+    """Make a message id of 34 characters like those of 5.x clients, unique among the messages of a
+    log.
+    """
     return f"01{log_id & 0xFFFF_FFFF_FFFF:012X}{schedule_id & 0xFFFF_FFFF:08X}{sequence & 0xFFFF_FFFF_FFFF:012X}"
 
 
 def messages_of(schedule: Schedule, firings: list[Firing], wall_ms: int) -> list[bytes]:
-    """Their records, as they are logged but for the topic's number, the queue, and what is stamped."""
+    """Build the records of firings, ready to be logged except for topic id, queue and stamped
+    fields.
+    """
     records = []
     for firing in firings:
         record = bytearray(message(schedule.name, schedule.content, firing, wall_ms).record)
@@ -144,7 +153,9 @@ def messages_of(schedule: Schedule, firings: list[Firing], wall_ms: int) -> list
 
 
 def message(name: str, content: Content, firing: Firing, wall_ms: int) -> NewMessage:
-    """One of them as it would be sent; a HorologError for what no message may say."""
+    """Build the message of a firing as a producer would send it; raise HorologError for what no
+    message may contain.
+    """
     marks = {SCHEDULE: name, FIRING: str(firing.number), FIRING_TIME: str(firing.nominal_ms)}
     is_fifo = content.message_group is not None
     return encode(

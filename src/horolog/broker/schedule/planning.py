@@ -1,11 +1,13 @@
 """Planning: the next firings of every schedule become scheduled messages.
 
-A schedule has its next firing planned as soon as that is due within PLAN_AHEAD_MS, and all firings of the next
-PLAN_LEAD_MS.  What is planned does not change when time zones are updated; what is not planned yet does.  A firing whose
-time has passed when it is planned was missed, and the rule says what becomes of it.
+A schedule has its next firing planned as soon as that is due within PLAN_AHEAD_MS, and all firings
+of the next PLAN_LEAD_MS.  Planned firings do not change when time zones are updated; firings that
+are not planned yet do.  A firing whose time has passed when it is planned was missed, and the rule
+says what becomes of it.
 
-Worked example, every 4 s, at 12:00:00: the firings of :04, :08, :12, :16 and :20 are planned in one frame, up to twice the
-lead; at :10 (ten seconds before the last of them) the next ones.  Daily at 09:00: tomorrow's is planned at 09:00 today.
+Worked example, every 4 s, at 12:00:00: the firings of :04, :08, :12, :16 and :20 are planned in one
+frame, up to twice the lead; at :10 (ten seconds before the last of them) the next ones.  Daily at
+09:00: tomorrow's is planned at 09:00 today.
 """
 
 from __future__ import annotations
@@ -51,17 +53,20 @@ class _Frame:
 class Planner:
     """Plans the firings of a shard's schedules.
 
-    Nothing is done while nothing is to be planned: a heap says when the next schedule has to be looked at.
+    It does nothing while no firing is to be planned: a heap tells when the next schedule has to be
+    looked at.
     """
 
     def __init__(self, shard: Shard, disk: DiskPressure) -> None:
         self._shard = shard
         self._disk = disk
         self._heap: list[_Wake] = []
-        self._wakes: dict[int, int] = {}  # id → when; what else is in the heap is stale
+        self._wakes: dict[int, int] = {}  # id → when; other entries of the heap are stale
 
     def wake_in(self, wall_ms: int) -> int | None:
-        """How long, by the wall clock, until a schedule has to be looked at; 0: now, None: never."""
+        """Return the ms, by the wall clock, until a schedule has to be looked at; 0: now, None:
+        never.
+        """
         if self._shard.schedules.changed:
             return 0
         while self._heap and self._wakes.get(self._heap[0].schedule_id) != self._heap[0].at_ms:
@@ -69,7 +74,7 @@ class Planner:
         return max(0, self._heap[0].at_ms - wall_ms) if self._heap else None
 
     def work(self, now: Now) -> None:
-        """Plan what is to be planned now, at most TURN_PLANS_MAX schedules."""
+        """Plan firings that are to be planned now, for at most TURN_PLANS_MAX schedules."""
         if self.wake_in(now.wall_ms) != 0:
             return
         limit = self._shard.log.frame_bytes_max
@@ -100,7 +105,7 @@ class Planner:
             self._append(frame, now.wall_ms)
 
     def _take(self, wall_ms: int) -> list[int]:
-        """Schedules to be looked at now."""
+        """Return the schedules to look at now."""
         changed = self._shard.schedules.changed
         taken = list(changed)[:TURN_PLANS_MAX]
         for schedule_id in taken:
@@ -118,7 +123,9 @@ class Planner:
         heapq.heappush(self._heap, _Wake(at_ms, schedule_id))
 
     def _plan(self, schedule: Schedule, now: Now) -> Planned:
-        """What is to be planned of one, with its records; refused as a send would be, and nothing is changed."""
+        """Plan one schedule, with the records of its firings; refused as a send would be, and
+        nothing is changed.
+        """
         shard = self._shard
         topic = shard.topics.get(schedule.content.topic)
         topic.check_writable()
@@ -148,7 +155,7 @@ class Planner:
         frame.size += len(control) + sum(map(len, records))
 
     def _append(self, frame: _Frame, wall_ms: int) -> None:
-        """One frame: how far the schedules are, and the messages that makes."""
+        """Append one frame: the progress of the schedules, and the messages of their firings."""
         shard = self._shard
         shard.counters.firings += len(frame.records)
         if not frame.records:

@@ -17,7 +17,7 @@ from horolog.protocol.schedules import Content, Cursor, Rule, State
 def new_schedule(
     schedule_id: int, name: str, rule: Rule, content: Content, wall_ms: int
 ) -> Schedule:
-    """One that begins now."""
+    """Make a schedule that begins now."""
     says = rows.says_row(rule, content, wall_ms)
     cursor = Cursor(wall_ms)
     size = rows.size_of(says)
@@ -45,20 +45,20 @@ def _of_row(row: dict[str, Any]) -> Schedule:
 
 
 class Schedules:
-    """All of them by name and id.
+    """All schedules of a shard, by name and id.
 
-    changed  ids of those that the planner has to look at; a replay puts all in it
+    changed  ids of schedules that the planner has to look at; a replay puts in all
     """
 
     def __init__(self) -> None:
         self.by_name: dict[str, Schedule] = {}
         self.by_id: dict[int, Schedule] = {}
-        self.last = 0  # id that was given last; none is given again
+        self.last = 0  # last assigned id; none is assigned again
         self.bytes = 0
         self.changed: dict[int, None] = {}
 
     def get(self, name: str) -> Schedule:
-        """One of them, or NOT_FOUND."""
+        """Return the schedule of that name, or raise NOT_FOUND."""
         found = self.by_name.get(name)
         if found is None:
             raise HorologError(
@@ -67,11 +67,11 @@ class Schedules:
         return found
 
     def of_topic(self, topic: str) -> str:
-        """The name of a schedule that sends to a topic; "": there is none."""
+        """Return the name of a schedule that sends to a topic; "" if there is none."""
         return next((s.name for s in self.by_name.values() if s.content.topic == topic), "")
 
     def put(self, schedule: Schedule) -> None:
-        """A schedule is as it says from here on."""
+        """Add or replace a schedule."""
         known = self.by_id.get(schedule.schedule_id)
         self.bytes += schedule.size - (known.size if known is not None else 0)
         self.by_name[schedule.name] = schedule
@@ -81,7 +81,7 @@ class Schedules:
         self.changed[schedule.schedule_id] = None
 
     def go_on(self, schedule: Schedule, progress: rows.Progress) -> dict[str, Any]:
-        """How far a schedule is from here on; gives that as JSON."""
+        """Set the progress of a schedule; return that as JSON."""
         for name, value in progress._asdict().items():
             setattr(schedule, name, value)
         row = rows.progress_row(schedule)
@@ -89,14 +89,14 @@ class Schedules:
         return row
 
     def drop(self, schedule_id: int) -> None:
-        """It is removed."""
+        """Remove a schedule."""
         gone = self.by_id.pop(schedule_id)
         del self.by_name[gone.name]
         self.bytes -= gone.size
         self.changed.pop(schedule_id, None)
 
     def put_row(self, row: dict[str, Any]) -> None:
-        """What a SCHEDULE record or a checkpoint says."""
+        """Apply a SCHEDULE record, or a row of a checkpoint."""
         if row.get("deleted"):
             self.drop(row["id"])
         elif "rule" in row:
@@ -107,18 +107,18 @@ class Schedules:
             self.changed[known.schedule_id] = None
 
     def rows(self) -> list[dict[str, Any]]:
-        """All of them, for a checkpoint."""
+        """Return the rows of all schedules, for a checkpoint."""
         return [schedule.row for schedule in self.by_id.values()]
 
     def keys_planned(self, name: str) -> Iterator[int]:
-        """Key hashes of the messages that a schedule has planned, if there is one of that name."""
+        """Yield key hashes of the messages that a schedule has planned; none if it does not exist."""
         schedule = self.by_name.get(name)
         if schedule is not None:
             for firing in schedule.planned:
                 yield key_hash(schedule.content.topic, firing.message_id)
 
     def check_invariants(self) -> None:
-        """What must hold between two steps."""
+        """Assert the invariants that must hold between two steps."""
         assert len(self.by_name) == len(self.by_id) <= SCHEDULES_MAX
         assert self.bytes == sum(s.size for s in self.by_id.values()) <= SCHEDULES_BYTES_MAX
         for schedule_id, schedule in self.by_id.items():

@@ -1,6 +1,7 @@
-"""A schedule as JSON: what it says, and how far it is.
+"""A schedule as JSON: its definition and its progress.
 
-A SCHEDULE record has both, or only how far it is (a firing is planned), or says that it is removed.
+A SCHEDULE record has both, or the progress only (a firing is planned), or says that the schedule is
+removed.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ _RULE, _CONTENT = Rule(), Content("", b"")
 
 
 def rule_row(rule: Rule) -> dict[str, Any]:
-    """Without what is as by default."""
+    """Return the fields of a rule that differ from the defaults."""
     defaults = _RULE._asdict()
     return {field: value for field, value in rule._asdict().items() if value != defaults[field]}
 
 
 def content_row(content: Content) -> dict[str, Any]:
-    """The same of what its messages say."""
+    """Return the fields of a message content that differ from the defaults, as JSON types."""
     defaults = _CONTENT._asdict()
     row = {field: value for field, value in content._asdict().items() if value != defaults[field]}
     row["body"] = b64encode(content.body).decode()
@@ -44,17 +45,17 @@ def content_row(content: Content) -> dict[str, Any]:
 
 
 def says_row(rule: Rule, content: Content, created_ms: int) -> dict[str, Any]:
-    """What a schedule says."""
+    """Return the definition of a schedule."""
     return {"created_ms": created_ms, "rule": rule_row(rule), "content": content_row(content)}
 
 
 def size_of(says: dict[str, Any]) -> int:
-    """Bytes of that."""
+    """Return the size of a definition as JSON, in bytes."""
     return len(orjson.dumps(says))
 
 
 class Progress(NamedTuple):
-    """How far a schedule is."""
+    """The progress of a schedule."""
 
     revision: int
     state: State
@@ -67,7 +68,7 @@ class Progress(NamedTuple):
 
 
 def progress_row(schedule: Schedule) -> dict[str, Any]:
-    """How far it is."""
+    """Return the progress of a schedule as a row."""
     return {
         "id": schedule.schedule_id,
         "name": schedule.name,
@@ -83,7 +84,7 @@ def progress_row(schedule: Schedule) -> dict[str, Any]:
 
 
 def progress_of(row: dict[str, Any]) -> Progress:
-    """Back."""
+    """Read the progress from a row."""
     return Progress(
         row["revision"],
         State(row["state"]),
@@ -97,7 +98,7 @@ def progress_of(row: dict[str, Any]) -> Progress:
 
 
 def said_in(row: dict[str, Any]) -> tuple[Rule, Content, int]:
-    """What a schedule says, in a row of all of it."""
+    """Read the definition of a schedule from a row that has both parts."""
     return _rule_of(row["rule"]), _content_of(row["content"]), row["created_ms"]
 
 

@@ -1,4 +1,4 @@
-"""One schedule: what it says, how far it is, and what of it is planned."""
+"""One schedule: its definition, its progress, and its planned firings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ class Schedule:
     """One schedule.
 
     sequence  of the last message that was ever planned: part of its id, so no two have the same
-    fired     of the last firing: as `sequence`, without those that were recalled by a change or a pause
+    fired     number of the last firing; unlike `sequence` it does not count those recalled by a
+              change or a pause
     cursor    of the last firing that is planned
-    before    of the last one that is not in `planned` any more
+    before    of the last firing that has left `planned`
     used      nominal times after `cursor` that have been planned before, and are not planned again
     """
 
@@ -28,7 +29,7 @@ class Schedule:
     rule: Rule
     content: Content
     created_ms: int
-    size: int  # bytes of what it says, as JSON
+    size: int  # bytes of `says` as JSON
     says: dict[str, Any]  # rule and content as JSON
     sequence: int = 0
     fired: int = 0
@@ -36,11 +37,11 @@ class Schedule:
     before: Cursor = _START
     planned: tuple[Firing, ...] = ()
     used: tuple[int, ...] = ()
-    problem: str = ""  # why it does not go on just now; not logged
+    problem: str = ""  # why it cannot go on at the moment; not logged
     row: dict[str, Any] = field(default_factory=dict)  # of a checkpoint; replaced, not changed
 
     def view(self) -> ScheduleView:
-        """As operators see it."""
+        """Return the schedule as operators see it."""
         return ScheduleView(
             self.name,
             self.revision,

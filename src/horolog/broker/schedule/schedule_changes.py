@@ -1,8 +1,9 @@
-"""Commands of schedules: what they change, each in one frame of its own.
+"""Commands of schedules: each makes its changes in one frame of its own.
 
-What is planned and not due is recalled in the same frame as the change that makes it obsolete: a RECALL for each message,
-after the SCHEDULE record.  Its firings are taken back: their numbers and times are given again, ids of messages never are.
-A message that somebody has recalled or moved by hand counts as a firing, and is left as it is: its time is *used*.
+Planned messages that are not due are recalled in the same frame as the change that makes them
+obsolete: a RECALL for each message, after the SCHEDULE record.  Their firings are taken back:
+numbers and times are assigned again, ids of messages never are.  A message that was recalled or
+moved by hand counts as a firing, and is left as it is: its time is *used*.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ from horolog.units import TIME_MAX_MS, counted, format_time_ms
 
 
 class ScheduleChanges:
-    """Decides them for `broker.decisions`; what is to be planned the planner does at the end of the turn."""
+    """The schedule handlers of `broker.decisions`; the planner plans firings at the end of the
+    turn.
+    """
 
     def __init__(self, shard: Shard, disk: DiskPressure) -> None:
         self._shard = shard
@@ -63,7 +66,7 @@ class ScheduleChanges:
         self.planner = Planner(shard, disk)
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Its part of the table."""
+        """Return the rows of the handler table for the commands of schedules."""
         return {
             CreateSchedule: lambda _item, command, now, _: self._create(command, now),
             ChangeSchedule: lambda _item, command, now, _: self._change(command, now),
@@ -80,7 +83,7 @@ class ScheduleChanges:
         return _seen(self._shard.schedules.get(name), now)
 
     def _page(self, _: Input, command: ListSchedules, now: Now, _e: Effects) -> object:
-        """A turn's worth of schedules, by name."""
+        """Return one turn's worth of schedules, by name."""
         schedules = self._shard.schedules.by_name
         names = sorted(schedules)
         at = bisect_right(names, command.after)
@@ -186,14 +189,15 @@ class ScheduleChanges:
         self._append([encode_schedule_end(known.schedule_id, known.name), *recalls], settled, now)
         return view
 
-    # --- what they have in common ---------------------------------------------------------------
+    # --- shared by the commands ------------------------------------------------------------------
 
     def _take_back(
         self, schedule: Schedule, now: Now, *, dry_run: bool = False
     ) -> tuple[list[bytes], list[Settled], rows.Progress]:
-        """Recall what is planned and waits: the RECALL records, what they settle, and how far it is then.
+        """Recall planned messages that are pending; return the RECALL records, what they settle,
+        and the progress then.
 
-        A dry run says the same and marks nothing: the records must not be appended.
+        A dry run returns the same and marks nothing: its records must not be appended.
         """
         shard = self._shard
         before, ahead = still_ahead(schedule.before, schedule.planned, now.wall_ms)
@@ -239,7 +243,7 @@ class ScheduleChanges:
         shard.uncommitted.append(Applied(shard.log.end, [], None, settled))
 
     def _check_content(self, made: Schedule, size_before: int) -> None:
-        """Refuse what could never be sent, as the send of its messages would be."""
+        """Refuse a content that could never be sent, as the send of its messages would be refused."""
         topic = self._shard.topics.get(made.content.topic)
         topic.check_writable()
         is_fifo = made.content.message_group is not None
@@ -247,7 +251,7 @@ class ScheduleChanges:
         why = refusal(topic.name, topic.type, kind, is_timed=True)
         if why is not None:
             raise why
-        last = 10**15  # the longest that a firing's number can be
+        last = 10**15  # the longest number that a firing can have
         message_id = message_id_of(self._shard.log.log_id, made.schedule_id, last)
         firing = Firing(last, TIME_MAX_MS, TIME_MAX_MS, message_id)
         message(made.name, made.content, firing, TIME_MAX_MS)
@@ -266,7 +270,7 @@ class ScheduleChanges:
 
 
 def _seen(schedule: Schedule, now: Now) -> ScheduleView:
-    """A view without the firings that are due, and with a word about a clock that was wrong."""
+    """Return a view without the firings that are due, with a problem if the clock was wrong."""
     _, ahead = still_ahead(schedule.before, schedule.planned, now.wall_ms)
     view = schedule.view()._replace(planned=ahead)
     if view.problem or view.state is not State.ACTIVE or not is_beyond(view.cursor, now.wall_ms):
@@ -285,7 +289,9 @@ def _never_again(made: Schedule, fired: int) -> HorologError:
 
 
 def _check_is_the_same(known: Schedule, command: CreateSchedule) -> None:
-    """SCHEDULE_EXISTS, with the first difference."""
+    """Raise SCHEDULE_EXISTS, naming the first difference, if the schedule exists and is another
+    one.
+    """
     for there, wanted in ((known.rule, command.rule), (known.content, command.content)):
         for field, value in there._asdict().items():
             other = getattr(wanted, field)

@@ -1,7 +1,9 @@
-"""Transactions: half messages that nobody sees, who is asked what became of them, and how they end.
+"""Transactions: half messages that consumers cannot see, checks of their producers, and how
+transactions end.
 
-open_halves  which transactions are open, and which ended last
-halves       a half message is stored
-ends         a transaction ends: by its producer, or because nobody knows
-checks       when producers are asked
+open_halves  the transactions that are open, and those that ended last
+halves       store half messages
+ends         end transactions: by their producers, or because their outcome stays unknown
+checks       decide when producers are asked
+transactions  the command handlers of transactions, and their two parts of a turn
 """

@@ -1,14 +1,16 @@
-"""When producers are asked what became of their transactions, and when nobody is asked any more.
+"""When producers are asked about the outcome of their transactions, and when the broker stops
+asking.
 
-    begun            a HALF names the time of the first check
-    due              the core tells of it (`Effects.checks`): position, topic, producer group
+    begun            a HALF record has the time of the first check
+    due              the core reports the check (`Effects.checks`): position, topic, producer group
     a producer       of that group is connected: the door asks for the half message (`CheckTransactions`); that is
                      counted and logged with the time of the next check, and the producer is asked when that is committed
-    nobody           is connected: it is told of again when a producer comes (`LookForProducers`), or after
+    no producer      is connected: the check is reported again when one comes (`LookForProducers`), or after
                      TRANSACTION_LOOK_MS; nothing is counted
     asked in vain    as often as the setting says, or open for TRANSACTION_OPEN_MS: given up (`ends`)
 
-So a start goes on counting where the one before it was, and a transaction is never asked for more often than that.
+So a start goes on counting where the process before had stopped, and no transaction is checked more
+often than that.
 """
 
 from __future__ import annotations
@@ -54,12 +56,14 @@ class Checks:
         self._records = records
 
     def look(self, now: Now, effects: Effects) -> None:
-        """Tell of those whose producers are to be asked; give up those of which nobody knows anything."""
+        """Report transactions whose producers are to be asked; give up those whose outcome stays
+        unknown.
+        """
         halves = self._shard.halves
         given_up = 0
         for half in halves.take_due(now.wall_ms, TURN_CHECKS_MAX):
             if half.position >= self._shard.log.commit_position:
-                halves.look_at(half, now.wall_ms + 1)  # nobody knows of it yet
+                halves.look_at(half, now.wall_ms + 1)  # not committed yet
             elif self._is_hopeless(half, now):
                 if given_up >= TURN_GIVEN_UP_MAX or self._ends.is_full or self._shard.is_log_full:
                     halves.look_at(half, now.wall_ms)  # in the next turn, as all others
@@ -87,7 +91,7 @@ class Checks:
         self._ends.give_up(half)
 
     def take(self, command: CheckTransactions, now: Now) -> list[TransactionCheck]:
-        """Read half messages for producers, and count that they are asked."""
+        """Read half messages for producers, and count that these are asked."""
         shard = self._shard
         found: list[TransactionCheck] = []
         rows = []
@@ -118,7 +122,9 @@ class Checks:
         return found
 
     def _tell_again(self, positions: Iterable[int], now: Now) -> None:
-        """There is a producer for these, and no room in this turn: the next one tells of them."""
+        """Report transactions again in the next turn: their producer is there, but this turn has no
+        room.
+        """
         halves = self._shard.halves
         for position in positions:
             half = halves.open.get(position)
@@ -130,7 +136,7 @@ class Checks:
         return pause_ms if checks <= TRANSACTION_SLOW_CHECKS else 2 * pause_ms
 
     def look_again(self, command: LookForProducers, now: Now) -> None:
-        """Those of these groups that wait for a producer need not wait any longer."""
+        """Look at once at transactions of these groups that wait for a producer."""
         halves = self._shard.halves
         waiting = [
             half
@@ -141,5 +147,5 @@ class Checks:
             halves.look_at(half, now.wall_ms)
 
     def _waits(self, half: Half, now: Now) -> bool:
-        """Whether its check was due, and nobody was there."""
+        """Return whether the check of a transaction was due, and no producer was there."""
         return half.check_ms <= now.wall_ms < half.next_ms

@@ -1,10 +1,12 @@
 """How transactions end: committed, rolled back, or given up.
 
-One frame holds the HALF_END and the messages that go on: so no crash can lose one, or store it twice.  What goes on is
-a message like any other from there on: visible, or scheduled if it is due later.  Delays that count from when a message
-is stored count from the commit, as in RocketMQ; a due time stands.
+One frame holds the HALF_END and the committed messages: so no crash can lose one, or store it
+twice.  A committed message is like any other from there on: visible, or scheduled if it is due
+later.  Delays that count from when a message is stored count from the commit, as in RocketMQ; an
+absolute due time is kept.
 
-A transaction that nobody can say anything of goes to `GIVEN_UP_TOPIC`, where RocketMQ's users look for it.
+A transaction whose outcome stays unknown goes to `GIVEN_UP_TOPIC`, where RocketMQ's users look for
+it.
 """
 
 from __future__ import annotations
@@ -39,11 +41,11 @@ _DELAYS = (*properties.DELAYS, "REAL_TOPIC", "REAL_QID")
 class _End(NamedTuple):
     position: int
     outcome: HalfOutcome
-    record: bytes  # of the message that goes on; b"" if none does
+    record: bytes  # of the message to append; b"" if there is none
 
 
 class Ends:
-    """Collects what ends in a turn; `flush` appends it."""
+    """Collects the transactions that end in a turn; `flush` appends their ends."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -52,11 +54,13 @@ class Ends:
 
     @property
     def is_full(self) -> bool:
-        """Whether as much ends in this turn as one takes; the rest waits for the next one."""
+        """Whether a turn's worth of transactions has ended; the rest waits for the next turn."""
         return self._bytes > self._shard.settings.turn_bytes
 
     def end(self, command: EndTransaction, now: Now) -> None:
-        """Decide an end that a producer tells; INVALID_TRANSACTION_ID, and what says why it is not its transaction."""
+        """End a transaction as a producer says; raise INVALID_TRANSACTION_ID, with the reason, if
+        it is not its own.
+        """
         halves = self._shard.halves
         half = halves.open.get(command.position)
         if half is None or half.position >= self._shard.log.commit_position:
@@ -80,7 +84,9 @@ class Ends:
             raise _unknown(f"this transaction has ended already: it was {was}")
 
     def _is_of(self, key: int, command: EndTransaction) -> bool:
-        """Whether a transaction is the one of the message that is told, as far as it is told."""
+        """Return whether a transaction is of the message that the command names, as far as it names
+        one.
+        """
         if command.topic is None or command.message_id is None:
             return True
         return key == key_hash(command.topic, command.message_id)
@@ -103,7 +109,7 @@ class Ends:
             )
 
     def record(self, half: Half) -> bytes | Hole:
-        """The record of a half message."""
+        """Return the record of a half message."""
         found = self._shard.log.record(half.position)
         if isinstance(found, Hole):
             return found
@@ -113,16 +119,17 @@ class Ends:
         return found[ENVELOPE_BYTES:]
 
     def _committed(self, half: Half, now: Now) -> bytes:
-        """The record of a message whose transaction is committed; DAMAGED if it cannot be read any more.
+        """Return the record of a committed message; raise DAMAGED if it cannot be read any more.
 
-        It keeps TRAN_MSG, as RocketMQ's does: by it Java's consumers know that it has a transaction id.
+        It keeps TRAN_MSG, as RocketMQ's does: by that Java's consumers know that it has a
+        transaction id.
         """
         record = self.record(half)
         if isinstance(record, Hole):
             raise HorologError(ErrorCode.DAMAGED, f"transaction: {record.why}")
         head = np.frombuffer(record, HEAD, 1).copy()
         due_ms = int(head["due_ms"][0])
-        if due_ms < 0:  # as of a send (`sends`)
+        if due_ms < 0:  # as in a send (`sends`)
             since = self._shard.stamp_level_ms(now.wall_ms) if head["lane"][0] else now.wall_ms
             due_ms = since - due_ms
         is_later = due_ms > now.wall_ms
@@ -132,7 +139,9 @@ class Ends:
         return head.tobytes() + layout.committed(record[HEAD_BYTES:], half.position)
 
     def give_up(self, half: Half) -> None:
-        """Nobody knows what became of it: its message goes where operators look; that topic is there."""
+        """Give up a transaction: its message goes to GIVEN_UP_TOPIC, which must exist, for
+        operators to see.
+        """
         found = self.record(half)
         if isinstance(found, Hole):
             self._end(half, HalfOutcome.LOST, b"")
@@ -171,14 +180,14 @@ class Ends:
     # --- appending --------------------------------------------------------------------------------
 
     def flush(self, now: Now) -> None:
-        """Append what has ended."""
+        """Append the ends of this turn."""
         for batch in self._shard.log.in_frames(self._ends, _record_bytes):
             self._append(batch, now)
         self._ends, self._bytes = [], 0
         self._shard.halves.appended()
 
     def _append(self, batch: list[_End], now: Now) -> None:
-        """One frame: the HALF_END, and the messages that go on."""
+        """Append one frame: the HALF_END, and the messages that follow it."""
         shard = self._shard
         control = encode_half_ends([(end.position, end.outcome) for end in batch])
         records = [end.record for end in batch if end.outcome in FOLLOWED]
@@ -196,7 +205,7 @@ class Ends:
         )
 
     def check_invariants(self) -> None:
-        """Nothing is left between two steps."""
+        """Check that no end is left over between two steps."""
         assert not self._ends, "ended, and not appended"
 
 

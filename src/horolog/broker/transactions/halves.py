@@ -1,8 +1,8 @@
-"""Half messages: stored where nobody sees them, until their transactions end.
+"""Half messages: stored where consumers cannot see them, until their transactions end.
 
-A HALF record holds the record of the message, so it is neither in a queue nor in the key index, and nothing is
-scheduled.  A half message that is sent again, with its id and body and within the window, is the same
-transaction.
+A HALF record contains the record of the message, so that is neither in a queue nor in the key
+index, and nothing is scheduled.  A half message that is sent again, with its id and body and within
+the window, is the same transaction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from horolog.protocol.transaction_commands import SendHalf
 
 
 class _New(NamedTuple):
-    """A half message that is to be appended, and where its result goes."""
+    """A half message that is to be appended, and the result to fill in."""
 
     record: bytes
     key: int
@@ -51,14 +51,14 @@ class Halves:
         self._shard = shard
         self._disk = disk
         self._new: list[_New] = []
-        self._repeated: list[tuple[_New, _New]] = []  # and what it repeats
+        self._repeated: list[tuple[_New, _New]] = []  # each with the one it repeats
         self._by_key: dict[int, list[_New]] = {}  # of `_new`
         self._replies: list[Reply] = []
-        self._fresh: dict[int, bytes] = {}  # position → record, of what is not committed
-        self._committed = 0  # at the last flush: what lies below was answered before this turn
+        self._fresh: dict[int, bytes] = {}  # position → record, if not committed
+        self._committed = 0  # at the last flush: all below was answered before this turn
 
     def add(self, token: object, command: SendHalf, now: Now) -> None:
-        """Take up one request; refusals of single messages will stand in its result."""
+        """Queue one request; refusals of single messages are reported in its result."""
         shard = self._shard
         topic = shard.topics.get(command.topic)
         topic.check_writable()
@@ -120,7 +120,7 @@ class Halves:
         return too_late(due_ms, now.wall_ms, self._shard.settings.max_delay_ms)
 
     def _patience_ms(self, made: bytes) -> int:
-        """How long nobody asks what became of it: what its producer wishes, or the setting."""
+        """Return the ms until the first check: what the producer wishes, or the setting."""
         stored = layout.topic_and_properties(made)[1]
         wished = properties.value_of(stored, properties.CHECK_IMMUNITY) or ""
         if wished.isascii() and wished.isdigit() and len(wished) < _DIGITS:
@@ -138,7 +138,7 @@ class Halves:
         return None
 
     def _is_known(self, new: _New, now: Now, *, reuses_ids: bool) -> bool:
-        """Whether it repeats one of an earlier turn; then it has its result."""
+        """Return whether it repeats one of an earlier turn; if so, fill in that one's result."""
         shard = self._shard
         position = shard.halves.with_key(new.key)
         if position is None:
@@ -166,7 +166,9 @@ class Halves:
     # --- appending --------------------------------------------------------------------------------
 
     def flush(self, now: Now) -> list[Reply]:
-        """Append what was collected; gives the replies, to be held until it is committed."""
+        """Append the queued half messages; return the replies, to be held until the frames are
+        committed.
+        """
         committed = self._shard.log.commit_position
         self._committed = committed
         self._fresh = {at: record for at, record in self._fresh.items() if at >= committed}
@@ -210,7 +212,7 @@ class Halves:
             _tell(new, half.position, half.queue, half.number)
 
     def check_invariants(self) -> None:
-        """Nothing is left between two steps."""
+        """Check that nothing is left over between two steps."""
         assert not self._new, "taken up, and not appended"
         assert not self._replies
 

@@ -1,15 +1,17 @@
-"""Which transactions are open, and which ended last: decided state of a shard.
+"""The transactions that are open, and those that ended last: decided state of a shard.
 
-A transaction is known by the log position of its HALF record for ever.  Its message stays there: memory has only what
-it takes to find it, to ask its producers in time, and to know a half message that is sent again.  The log is kept back
-for it (`broker.life.retention`), so there are at most TRANSACTIONS_OPEN_MAX, and none for longer than
+A transaction is known by the log position of its HALF record for ever.  Its message stays there:
+memory holds only what is needed to find the message, to ask its producers in time, and to recognise
+a half message that is sent again. Retention keeps the log from there on (`broker.life.retention`),
+so there are at most TRANSACTIONS_OPEN_MAX open transactions, and none for longer than
 TRANSACTION_OPEN_MS.
 
     begin      a HALF is appended
-    checked    a HALF_CHECK
-    end        a HALF_END
+    checked    a HALF_CHECK is appended
+    end        a HALF_END is appended
 
-A repeated end is answered like the first one while it is among the TRANSACTIONS_OVER_KEPT that ended last.
+A repeated end is answered like the first one while the transaction is among the
+TRANSACTIONS_OVER_KEPT that ended last.
 """
 
 from __future__ import annotations
@@ -30,17 +32,17 @@ from horolog.log.checkpoint import HALF, HALF_OVER
 from horolog.log.half_records import HalfMessage, HalfOutcome
 from horolog.protocol.rocketmq import layout, properties
 
-_OLD_LOOKS = 1_024  # that may lie in the heap besides twice what is open
+_OLD_LOOKS = 1_024  # that may be in the heap besides twice the open ones
 
 
 @dataclass(slots=True)
 class Half:
     """An open transaction.
 
-    number    of half messages of this shard; 4.x clients know it as a queue offset
-    group     of its producers; of a 5.x producer the topic
+    number    of the half message in this shard; 4.x clients know it as a queue offset
+    group     of its producers; for a 5.x producer the topic
     check_ms  wall clock from which on its producer is to be asked
-    next_ms   when somebody looks after it again: then, or later if there was no producer
+    next_ms   when the broker looks after it again: at check_ms, or later if there was no producer
     """
 
     position: int
@@ -73,13 +75,13 @@ class OpenHalves:
         self.open: dict[int, Half] = {}  # by log position, oldest first
         self.over: dict[int, Over] = {}  # the last ones, oldest first
         self.last_number = -1
-        self.bytes = 0  # of the messages of all that are open
+        self.bytes = 0  # of the messages of all open ones
         self.under_way: Counter[int] = Counter()  # topic → decided in this turn, and not appended
         self._ending: set[int] = set()  # keys of messages that go on in this turn
-        self._ends_keyed = False  # whether one of them has user keys
+        self._ends_keyed = False  # whether one of these has user keys
         self._by_key: dict[int, int] = {}  # key → position of the newest, open or over
         self._of_topic: Counter[int] = Counter()
-        # A heap of (next ms, position); some entries are out of date
+        # A heap of (next ms, position); some entries are out of date.
         self._looks: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
@@ -88,7 +90,7 @@ class OpenHalves:
     # --- what happens -----------------------------------------------------------------------------
 
     def check_room(self, more: int) -> None:
-        """TOO_MANY_REQUESTS if there is none for so many."""
+        """Raise TOO_MANY_REQUESTS if there is no room for `more` transactions."""
         count = len(self.open) + self.under_way.total()
         if count + more > TRANSACTIONS_OPEN_MAX:
             raise refused(
@@ -99,7 +101,7 @@ class OpenHalves:
             )
 
     def begin(self, half: Half) -> None:
-        """A half message is appended."""
+        """Open the transaction of a half message that is appended."""
         assert half.number == self.last_number + 1, (half.number, self.last_number)
         self.last_number = half.number
         self._put(half)
@@ -113,26 +115,28 @@ class OpenHalves:
         heappush(self._looks, (half.next_ms, half.position))
 
     def checked(self, position: int, next_ms: int, checks: int) -> None:
-        """Its producers are asked."""
+        """Record that the producers of a transaction are asked, and when next."""
         half = self.open[position]
         assert checks == half.checks + 1, (checks, half.checks)
         half.checks, half.check_ms = checks, next_ms
         self.look_at(half, next_ms)
 
     def look_at(self, half: Half, next_ms: int) -> None:
-        """Somebody looks after it again at that time."""
+        """Have the broker look after a transaction at that time."""
         half.next_ms = next_ms
         heappush(self._looks, (next_ms, half.position))
         self._forget_old_looks()
 
     def _forget_old_looks(self) -> None:
-        """Those of what ended would else stay until their time comes."""
+        """Drop heap entries of ended transactions, which would otherwise stay until their time
+        comes.
+        """
         if len(self._looks) > 2 * len(self.open) + _OLD_LOOKS:
             self._looks = [look for look in set(self._looks) if self._is_true(look)]
             heapify(self._looks)
 
     def end(self, position: int, outcome: HalfOutcome) -> Half:
-        """It is over; gives what it was."""
+        """End a transaction; return what it was."""
         half = self.open.pop(position)
         self._of_topic[half.topic] -= 1
         if not self._of_topic[half.topic]:
@@ -143,18 +147,22 @@ class OpenHalves:
         return half
 
     def goes_on(self, key: int, *, keyed: bool) -> None:
-        """Its message is appended later in this turn."""
+        """Note the keys of a message that is appended later in this turn, because its transaction
+        was committed.
+        """
         self._ending.add(key)
         self._ends_keyed |= keyed
 
     def appended(self) -> None:
-        """What was decided in this turn is appended."""
+        """Note that everything decided in this turn is appended."""
         self._ending.clear()
         self._ends_keyed = False
         self.under_way.clear()
 
     def is_ending(self, key: int) -> bool:
-        """Whether a message with that key (of the key index) may go on in this turn, and is not appended."""
+        """Return whether a message with that key (of the key index) may be appended later in this
+        turn.
+        """
         return self._ends_keyed or key in self._ending
 
     def _keep(self, position: int, over: Over) -> None:
@@ -168,31 +176,35 @@ class OpenHalves:
     # --- questions --------------------------------------------------------------------------------
 
     def with_key(self, key: int) -> int | None:
-        """Position of the newest transaction whose message has that key hash, open or over."""
+        """Return the position of the newest transaction whose message has that key hash, open or
+        over.
+        """
         return self._by_key.get(key)
 
     def is_open(self, key: int) -> bool:
-        """Whether the newest transaction whose message has that key hash is open."""
+        """Return whether the newest transaction whose message has that key hash is open."""
         return self._by_key.get(key) in self.open
 
     def in_topic(self, topic: int) -> int:
-        """How many are open in a topic, or about to be."""
+        """Return how many transactions are open in a topic, or about to be."""
         return self._of_topic[topic] + self.under_way[topic]
 
     @property
     def oldest(self) -> int | None:
-        """The lowest position of those that are open: the log is needed from there on."""
+        """The lowest position of an open transaction: the log is needed from there on."""
         return next(iter(self.open), None)
 
     def next_ms(self) -> int | None:
-        """When somebody has to look after one of them."""
+        """Return when the next transaction has to be looked after; None if none is open."""
         looks = self._looks
         while looks and not self._is_true(looks[0]):
             heappop(looks)
         return looks[0][0] if looks else None
 
     def take_due(self, wall_ms: int, limit: int) -> Iterator[Half]:
-        """Those whose time has come; whoever takes them gives them their next one, or ends them."""
+        """Yield transactions whose time has come; the caller must set the next time of each, or end
+        it.
+        """
         for _ in range(limit):
             at = self.next_ms()
             if at is None or at > wall_ms:
@@ -206,7 +218,7 @@ class OpenHalves:
     # --- checkpoints ------------------------------------------------------------------------------
 
     def captured(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """Fields of a checkpoint's registry, and columns."""
+        """Return the fields of a checkpoint's registry, and its columns."""
         if self.last_number < 0:
             return {}, {}
         groups: dict[str, int] = {}
@@ -233,11 +245,11 @@ class OpenHalves:
         return registry, {"halves": np.array(rows, HALF), "halves_over": np.array(over, HALF_OVER)}
 
     def restore(self, registry: dict[str, Any], columns: dict[str, npt.NDArray[Any]]) -> None:
-        """Take over what a checkpoint says; an older horolog knew no transactions."""
+        """Restore the transactions of a checkpoint; one of an older horolog has none."""
         self.last_number = registry.get("last_half", -1)
         for position, key, number, begun_ms, queue, outcome in columns["halves_over"].tolist():
             self.over[position] = Over(key, number, queue, begun_ms, HalfOutcome(outcome))
-            self._by_key[key] = max(position, self._by_key.get(key, -1))  # they come by their ends
+            self._by_key[key] = max(position, self._by_key.get(key, -1))  # ordered by their ends
         for row in columns["halves"].tolist():
             position, key, number, begun_ms, check_ms, topic, group, size, queue, checks = row
             name = registry["half_groups"][group]
@@ -246,13 +258,15 @@ class OpenHalves:
             self.restore_half(half)
 
     def restore_half(self, half: Half) -> None:
-        """One that was open before; in the order of the log."""
+        """Add a transaction that was open before the restart; called in log order."""
         self._put(half)
 
     # --- invariants -------------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """What is counted is there, and each that is open will be looked after."""
+        """Check that counts agree with the transactions, and that each open one will be looked
+        after.
+        """
         assert len(self.open) <= TRANSACTIONS_OPEN_MAX, len(self.open)
         assert len(self.over) <= TRANSACTIONS_OVER_KEPT, len(self.over)
         assert not self.open.keys() & self.over.keys()
@@ -268,7 +282,7 @@ class OpenHalves:
 
 
 def half_of(position: int, message: HalfMessage, append_ms: int, first_check_ms: int) -> Half:
-    """An open transaction, as its record says."""
+    """Build an open transaction from its record."""
     stored = message.layout
     head = message.head
     group = properties.value_of(layout.topic_and_properties(stored)[1], properties.PRODUCER_GROUP)

@@ -1,4 +1,6 @@
-"""The transactions of a shard, as the rest of the core knows them: who handles which command, and two parts of a turn."""
+"""The transactions of a shard, as the rest of the core uses them: command handlers, and two parts
+of a turn.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from horolog.protocol.transaction_commands import (
 
 
 class Transactions:
-    """Decides what is asked of transactions; `look` and `flush` are called once a turn, in this order."""
+    """Decides commands about transactions; `look` and `flush` are called once a turn, in this
+    order.
+    """
 
     def __init__(
         self, shard: Shard, disk: DiskPressure, topics: TopicChanges, records: list[bytes]
@@ -34,7 +38,7 @@ class Transactions:
         self._checks = Checks(shard, topics, self._ends, records)
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Who handles which command."""
+        """Map each transaction command to its handler."""
         return {
             SendHalf: self._send,
             EndTransaction: self._end,
@@ -62,15 +66,15 @@ class Transactions:
         return self._shard.topics.by_id[half.topic].name
 
     def look(self, now: Now, effects: Effects) -> None:
-        """Tell of transactions whose producers are to be asked; give up hopeless ones."""
+        """Report transactions whose producers are to be asked; give up hopeless ones."""
         self._checks.look(now, effects)
 
     def flush(self, now: Now) -> list[Reply]:
-        """Append what was decided in this turn; gives the replies to half messages."""
+        """Append the decisions of this turn; return the replies to half messages."""
         self._ends.flush(now)
         return self._halves.flush(now)
 
     def check_invariants(self) -> None:
-        """AssertionError if something was decided and would not be appended."""
+        """Raise AssertionError if something was decided and will not be appended."""
         self._halves.check_invariants()
         self._ends.check_invariants()
