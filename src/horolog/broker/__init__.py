@@ -1,5 +1,4 @@
-"""The pure core of the broker: it decides one step at a time, takes the time as an argument, and
-returns effects.
+"""The pure core of the broker: it takes commands and the time, and returns effects.
 
     broker, effects                 one step of a shard, and the effects that it returns
     decisions, deciding             map each kind of command to the handler that decides it

@@ -1,6 +1,4 @@
-"""The changes that frames make when they are committed, and the queue of frames that are not
-applied yet.
-"""
+"""The changes of frames: applied when the frames are committed, and queued until then."""
 
 from __future__ import annotations
 
@@ -27,8 +25,9 @@ class Settled(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The change that a committed frame makes; built when the frame is appended or replayed, for
-    `Shard.apply`.
+    """The change that a frame makes when it is committed.
+
+    It is built when the frame is appended or replayed, and passed to `Shard.apply`.
 
     end      log position after the frame
     units    messages that become visible: topic, queue id, UNIT rows in the order of their queue
@@ -50,8 +49,9 @@ class Applied(NamedTuple):
 
     @property
     def asks_what_waits(self) -> bool:
-        """Whether messages gathered before must be filed first; messages handed over were filed
-        long ago.
+        """Whether messages gathered before must be filed first.
+
+        A hand-over needs no filing, since the messages in it were filed long ago.
         """
         if self.adopted is not None or self.step is not None:
             return True

@@ -122,9 +122,7 @@ class Broker:
         return effects
 
     def go_on(self, now: Now, effects: Effects) -> None:
-        """Run phases 4 and 5 of the turn that `begin` has begun at this time, and add to its
-        effects.
-        """
+        """Run phases 4 and 5 of the turn that has begun at `now`, and add to its effects."""
         wall_ms, mono_ms = now
         end_before = effects.end
         decisions = self._decisions
@@ -167,8 +165,9 @@ class Broker:
         self._job_done = True
 
     def job_failed(self) -> None:
-        """Note that a job failed, for want of space or because of damage; another is tried after a
-        while.
+        """Note that a job failed, for want of space or because of damage.
+
+        Another job is tried after a while.
         """
         self.shard.delay.far.compaction.fail()
         self.shard.close_idle()
@@ -177,8 +176,7 @@ class Broker:
     # --- 1 commit -------------------------------------------------------------------------------
 
     def _may_file_later(self, inputs: Sequence[Input]) -> bool:
-        """Return whether filing may wait for a later turn, because no command of this turn reads
-        pending messages.
+        """Return whether filing may wait, because no command of this turn reads pending messages.
 
         A turn of sends is such a turn: the end of its write brings another one.
         """
@@ -238,9 +236,7 @@ class Broker:
         effects.prompt += self._decisions.waiting.time_out(now)
 
     def _has_more(self) -> bool:
-        """Return whether another turn is needed at once, for commands and polls that are not
-        finished.
-        """
+        """Return whether another turn is needed at once, for unfinished commands and polls."""
         decisions = self._decisions
         if decisions.wants_turn or decisions.recalls.wants_turn or self.shard.visible:
             return True
@@ -284,9 +280,7 @@ class Broker:
         return min(waits) if waits else None
 
     def _due_in(self, wall_ms: int) -> int | None:
-        """Return the ms of wall time until a message, transaction or recurring schedule needs a
-        turn.
-        """
+        """Return the ms of wall time until a message, transaction or schedule needs a turn."""
         waits = [
             self.shard.wheel.next_due_in(wall_ms),
             self._decisions.schedules.planner.wake_in(wall_ms),

@@ -28,8 +28,9 @@ def queue_offsets(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.
 
 
 def topics_at(raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the offset of the topic's length byte in each stored layout; the layouts must be
-    checked before.
+    """Return the offset of the topic's length byte in each stored layout.
+
+    The layouts must have been checked before.
     """
     hosts = raw[at + (layout.SYS_FLAG_AT + 3)] & (layout.BORN_HOST_V6 | layout.STORE_HOST_V6)
     sizes_at = at + (layout.HEAD.size - 4)

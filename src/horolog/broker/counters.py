@@ -50,7 +50,7 @@ class Count(IntEnum):
     SCHEDULED = 1  # accepted, to be handed over later
     HANDED_OVER = 2
     EXPIRED = 3  # too late to be handed over
-    LEASED = 4  # given out by lease, every time
+    LEASED = 4  # given out by lease, counted every time
     REDELIVERED = 5  # leased but not for the first time
     PULLED = 6  # given out by offset
     ACKED = 7  # by handle, or by a committed offset
@@ -73,7 +73,7 @@ class _Seen(NamedTuple):
 
 
 class _Leased(NamedTuple):
-    """Messages that were leased for the first time: the part of each head that `_LEASED` describes."""
+    """Messages leased for the first time: the part of each head that `_LEASED` describes."""
 
     heads: list[bytes]
     wall_ms: int
@@ -117,7 +117,7 @@ class Counters:
         self._appended: deque[_Appended] = deque()
         self._seen: list[_Seen] = []  # to be counted by the next `fold`, like the next two
         self._scheduled: list[npt.NDArray[Any]] = []  # topic ids
-        self._leased: list[_Leased] = []  # likewise
+        self._leased: list[_Leased] = []  # to be counted, too
         self._unfolded = 0
         self.know(topics)
 
@@ -223,9 +223,7 @@ class Counters:
             self.fold()
 
     def fold(self) -> None:
-        """Count the noted events as columns: many hand-overs and leases at once cost as much as
-        one.
-        """
+        """Count the noted events as columns: many hand-overs at once cost as much as one."""
         self._unfolded = 0
         size = len(self.rows)
         if self._scheduled:
@@ -266,9 +264,7 @@ class Counters:
     # --- reading ----------------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """Check that each row is free or of one topic, and that each hand-over is counted in one
-        lateness bucket.
-        """
+        """Check that each row is free or of one topic, and each hand-over is in one bucket."""
         assert 0 <= self._unfolded < _FOLD, self._unfolded
         rows = sorted([*self._free, *self.row_of.values()])
         assert rows == list(range(1, self._topics_max + 1)), "a row of no topic, or of two"

@@ -1,6 +1,4 @@
-"""Shared types of the command handlers: an input, the handler signature, and the results LATER and
-WAIT.
-"""
+"""Shared types of command handlers: an input, the handler signature, LATER and WAIT."""
 
 from __future__ import annotations
 

@@ -77,9 +77,7 @@ from horolog.protocol.tier_commands import (
 
 
 class Decisions:
-    """The parts of a shard that decide commands, and the decision of a turn's commands in order of
-    arrival.
-    """
+    """The parts that decide commands, and the decision of a turn's commands in order."""
 
     def __init__(
         self, shard: Shard, disk: DiskPressure, checkpoints: Checkpoints, mono_ms: int
@@ -186,9 +184,7 @@ class Decisions:
         return waits_for(command, self._under_way) is not None
 
     def _waits_for(self, item: Input) -> Wait | None:
-        """Return what an input has to wait for; raise HorologError if it is refused before it
-        waits.
-        """
+        """Return what an input has to wait for; raise HorologError if it is refused at once."""
         if isinstance(item.command, DeleteTopic):
             self.offsets.seal()
             self.topics.check_may_delete(item.command)

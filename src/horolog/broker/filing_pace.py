@@ -17,8 +17,9 @@ _WINDOW_MS = 2 * WINDOW_SECONDS * SECOND_MS
 
 
 class FilingPace:
-    """Files gathered messages when there are enough, when they have waited long enough, or when one
-    is due soon.
+    """Decides when gathered messages are filed.
+
+    That is when there are enough, when they have waited long enough, or when one is due soon.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -26,8 +27,9 @@ class FilingPace:
         self._since_ms: int | None = None  # monotonic, of the first turn that left some gathered
 
     def file(self, now: Now) -> None:
-        """File the gathered messages if it is time; called once a turn, after all committed frames
-        are applied.
+        """File the gathered messages if it is time.
+
+        Called once a turn, after all committed frames are applied.
         """
         shard, gathered = self._shard, self._shard.gathered
         if gathered and self._since_ms is None:

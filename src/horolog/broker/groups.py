@@ -45,9 +45,7 @@ class Groups:
         return group_id
 
     def check_may_consume(self, group_id: int, *, broadcasts: bool = False) -> None:
-        """Raise FORBIDDEN if the settings of a group forbid to consume, or to consume by
-        broadcasting.
-        """
+        """Raise FORBIDDEN if the settings of a group forbid to consume, or to broadcast."""
         groups = self._shard.ready.groups
         settings = groups.settings_of(group_id)
         if not settings.consume_enable or (broadcasts and not settings.broadcast_enable):
@@ -59,8 +57,9 @@ class Groups:
             )
 
     def id_of_own(self, name: str) -> int:
-        """Return the id of an internal group, whose name no client may use; make the group if it
-        does not exist.
+        """Return the id of an internal group, whose name no client may use.
+
+        The group is made if it does not exist.
         """
         group_id = self._shard.ready.groups.ids.get(name)
         return self._put_new(name) if group_id is None else group_id
@@ -83,8 +82,9 @@ class Groups:
         return group_id
 
     def put(self, command: PutGroup) -> tuple[GroupView, list[Reply]]:
-        """Make a group, or change its settings; return its view, and the replies that end polls
-        which may not go on.
+        """Make a group, or change its settings.
+
+        Return its view, and the replies that end polls which may not go on.
         """
         settings = command.settings
         if settings is not None:
@@ -144,9 +144,7 @@ def _not_found(name: str) -> HorologError:
 
 
 def _check(settings: GroupSettings) -> None:
-    """Raise BAD_REQUEST for settings out of range, or attributes that cannot be written as JSON or
-    are too large.
-    """
+    """Raise BAD_REQUEST for settings out of range, or attributes too large or not JSON."""
     for name, value, lowest, highest in (
         ("retry_queues", settings.retry_queues, 0, QUEUES_MAX),
         ("retry_max", settings.retry_max, -1, _INT_MAX),
@@ -169,8 +167,9 @@ def _check(settings: GroupSettings) -> None:
 
 
 def _within(attributes: object) -> object:
-    """Nest attributes as deep as in the list of all groups: deeper than 254 levels cannot be
-    written as JSON.
+    """Nest attributes as deep as in the list of all groups.
+
+    Nested deeper than 254 levels they cannot be written as JSON.
     """
     for _ in range(8):
         attributes = [attributes]

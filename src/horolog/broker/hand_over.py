@@ -74,8 +74,9 @@ def hand_over(shard: Shard, late: LateMessages, wall_ms: int) -> int:
 
 
 def _read(shard: Shard, taken: Taken, budget: int) -> tuple[_Part, int, Taken]:
-    """Read the messages of one hour that fit into the budget; return them, the bytes used, and the
-    rest.
+    """Read the messages of one hour that fit into the budget.
+
+    Return them, the bytes that they take, and the rest.
     """
     waits = shard.delay.states(taken.ref) == EntryState.WAITING  # others were recalled meanwhile
     if not bool(waits.all()):

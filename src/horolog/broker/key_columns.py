@@ -36,11 +36,10 @@ class KeyColumns(NamedTuple):
 def key_columns(
     heads: npt.NDArray[Any], at: npt.NDArray[np.int64], base: int, body: Body
 ) -> KeyColumns | None:
-    """Build key-index rows for the message records at these offsets of a body: message id, then
-    user keys.
+    """Build the rows of message records in a frame body: message ids, then user keys.
 
-    Only records with the flag HAS_KEYS cost more than a copy of columns.  None if there are no
-    messages.
+    `at` are the offsets of the records.  Only records with the flag HAS_KEYS cost more than a copy
+    of columns.  None if there are no messages.
     """
     if not len(heads):
         return None
@@ -62,9 +61,9 @@ def key_columns(
 def _user_keys(
     body: Body, at: npt.NDArray[np.int64], sizes: npt.NDArray[Any]
 ) -> tuple[list[int], list[int]]:
-    """Return hashes of the distinct words of KEYS in the layouts at these offsets, and their count
-    for each.
+    """Return hashes of the distinct words of KEYS in each layout, and their counts.
 
+    at     offsets of the layouts in the body
     sizes  of the records, so including HEAD_BYTES before each layout
     """
     text = bytes(body)
@@ -93,8 +92,9 @@ def _pieces(
 
 
 def _plain_values(texts: list[bytes]) -> list[bytes] | None:
-    """Return the KEYS values, if each text has KEYS once and as one word, as nearly all have; else
-    None.
+    """Return the KEYS of texts that each have the property once and as one word.
+
+    Nearly all texts are so; None if one of them is not.
     """
     joined = b"\0%b\0" % b"\0".join(texts)
     count = len(texts)

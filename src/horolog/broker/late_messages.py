@@ -54,8 +54,9 @@ class DueMessages(NamedTuple):
 
 
 class LateMessages:
-    """Expires messages that are too late; `records` are the turn's control records, which make
-    topics.
+    """Expires messages that are too late.
+
+    `records` are the turn's control records, where topics are made.
     """
 
     def __init__(self, shard: Shard, topics: TopicChanges, records: list[bytes]) -> None:
@@ -64,9 +65,7 @@ class LateMessages:
         self._records = records
 
     def end(self, due: DueMessages, wall_ms: int) -> npt.NDArray[np.bool_] | None:
-        """Expire messages that are too late; return the mask of those rows, or None if there are
-        none.
-        """
+        """Expire messages that are too late; return the mask of their rows, None if none is."""
         lateness = wall_ms - due.heads["due_ms"].astype(np.int64)
         if int(lateness.max()) < LATE_AFTER_MIN_MS:
             return None
@@ -118,8 +117,9 @@ class LateMessages:
     # --- what follows -----------------------------------------------------------------------------
 
     def _letters(self, due: DueMessages, rows: list[int]) -> list[bytes] | None:
-        """Build the dead letters, and make their topics where missing; return None if a topic
-        cannot be made.
+        """Build the dead letters, and make their topics where missing.
+
+        Return None if a topic cannot be made.
         """
         made = []
         for row in rows:

@@ -1,5 +1,4 @@
-"""The list of a shard's problems, which health, `/v1/broker`, the log of the process and `verify`
-read.
+"""The list of a shard's problems: for health, `/v1/broker`, `verify` and the process log.
 
 Every part that meets damage reports it in a list of its own, because it knows neither the broker
 nor the other parts; after each step the entries of these lists move here (`Shard.gather_problems`).
@@ -24,8 +23,9 @@ from horolog.limits import PROBLEM_KEEP_MS, PROBLEM_TEXT_MAX, PROBLEMS_MAX
 
 
 class Problems:
-    """A bounded list of problems without repetitions, in the order in which they were met; iterates
-    over their texts.
+    """A bounded list of problems without repetitions, in the order in which they were met.
+
+    Iteration yields their texts.
     """
 
     def __init__(self) -> None:
@@ -79,16 +79,15 @@ class Problems:
             self._more = 0
 
     def repaired(self, text: str, count: int = 1) -> None:
-        """Count `count` repaired things, and have `text` written to the log of the process; a
-        repair is not listed.
-        """
+        """Count repaired things, which are not listed, and log `text` for the process."""
         self.repairs += count
         if len(self._unreported) < PROBLEMS_MAX:
             self._unreported.append(text)
 
     def sweep(self, exists: Callable[[str], bool], now_ms: int) -> None:
-        """Remove problems whose file is gone, or whose time has passed once they have been listed
-        for a day.
+        """Remove problems whose file is gone, or whose time has passed.
+
+        The latter stay until they have been listed for a day.
         """
         for key, problem in list(self._listed.items()):
             met_ms = self._met_ms.setdefault(key, now_ms)
@@ -112,8 +111,9 @@ class Problems:
         return {"listed": listed, "more": self._more, "repairs": self.repairs}
 
     def restore(self, captured: dict[str, Any], exists: Callable[[str], bool], now_ms: int) -> None:
-        """Restore at a start what a checkpoint has kept; a checkpoint of an older horolog has
-        nothing (an empty dict).
+        """Restore at a start what a checkpoint has kept.
+
+        A checkpoint of an older horolog has nothing (an empty dict).
         """
         self.repairs = captured.get("repairs", 0)
         for problem, fields in zip(problems_in(captured), captured.get("listed", []), strict=True):

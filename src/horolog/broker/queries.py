@@ -1,5 +1,6 @@
-"""Answer questions that change nothing; answers show committed state, and wait for the commit
-position.
+"""Answer questions that change nothing.
+
+Answers show committed state, and wait for the commit position like any other.
 """
 
 from __future__ import annotations

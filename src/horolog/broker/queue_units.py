@@ -1,5 +1,4 @@
-"""Units of consume queues for visible messages of a frame, and tags codes of messages with several
-tags.
+"""Units of consume queues for visible messages, and tags codes of several tags.
 
 Where a topic allows several tags, the code of its messages is a Bloom filter of all of them.  It is
 made here, when a message gets its queue offset, so it does not matter how the message arrived and
@@ -34,8 +33,9 @@ def visible_units(
     heads: npt.NDArray[Any],
     groups: Sequence[tuple[Topic, int, _Column]],
 ) -> list[tuple[Topic, int, npt.NDArray[Any]]]:
-    """Build (topic, queue id, units) for message records; write codes of several tags into body and
-    heads.
+    """Build (topic, queue id, units) for message records of a frame body.
+
+    Codes of several tags are written into body and heads.
 
     at      offsets of all records in the body, whose log position is `base`
     groups  (topic, queue id, row numbers) of the messages that are visible now (`Topics.assign`)

@@ -24,10 +24,9 @@ _END_MS = 1 << 62
 
 
 def check_shard(shard: Shard) -> None:
-    """Check all parts and the relations between them, between two steps; the cost grows with the
-    count of parts.
+    """Check all parts and the relations between them, between two steps.
 
-    `check_rows` checks message by message.
+    The cost grows with the count of parts.  `check_rows` checks message by message.
     """
     for part in shard.parts():
         part.check_invariants()
@@ -39,17 +38,13 @@ def check_shard(shard: Shard) -> None:
 
 
 def check_rows(shard: Shard) -> None:
-    """Check what must hold for each message that is pending or in flight: for small shards, or once
-    in a while.
-    """
+    """Check what must hold for each pending or in-flight message; for small shards."""
     check_marks(shard)
     check_window(shard)
 
 
 def check_positions(shard: Shard) -> None:
-    """Check that applied ≤ commit, that unapplied frames follow in order, and that checkpoints
-    cover applied frames only.
-    """
+    """Check applied ≤ commit, the order of unapplied frames, and the checkpoint positions."""
     log = shard.log
     assert shard.applied <= log.commit_position, (shard.applied, log.commit_position)
     ends = [shard.applied, *(change.end for change in shard.uncommitted), log.end]
@@ -63,8 +58,9 @@ def check_positions(shard: Shard) -> None:
 
 
 def check_queues(shard: Shard) -> None:
-    """Check that every assigned queue offset is in its queue or in flight, and that no group is
-    ahead of a queue.
+    """Check that every assigned queue offset is in its queue or in flight.
+
+    And that no group is ahead of a queue.
     """
     under_way: Counter[tuple[int, int]] = Counter()
     for change in shard.uncommitted:
@@ -82,8 +78,9 @@ def check_queues(shard: Shard) -> None:
 
 
 def check_polls(shard: Shard) -> None:
-    """Check that every parked poll has been offered all messages: otherwise a message could stay
-    there unseen.
+    """Check that every parked poll has been offered all messages.
+
+    Otherwise a message that wakes no poll would stay unseen.
     """
     if len(shard.problems) or shard.ready.is_short:
         return  # messages that cannot be read are offered to no poll
@@ -108,8 +105,9 @@ def check_polls(shard: Shard) -> None:
 
 
 def check_tier(shard: Shard) -> None:
-    """Check that at most one step of the tier is under way, and that only what it is about to take
-    is frozen.
+    """Check that at most one step of the tier is under way, and what is frozen.
+
+    Only sources that the tier is about to take may be frozen.
     """
     steps = [change for change in shard.uncommitted if change.moves_tier]
     assert len(steps) == shard.uncommitted.tier_steps <= 1, steps
@@ -122,9 +120,7 @@ def check_tier(shard: Shard) -> None:
 
 
 def check_marks(shard: Shard) -> None:
-    """Check that the entries marked as in flight are exactly those of records that are appended and
-    not applied.
-    """
+    """Check that the entries marked as in flight are those of unapplied records."""
     marked: dict[int, int] = {}
     for refs, states in _states(shard):
         at = np.flatnonzero(states & _IN_FLIGHT)
@@ -147,7 +143,7 @@ def check_window(shard: Shard) -> None:
     there = wheel.refs_before(stop)
     assert len(np.unique(there)) == len(there), "twice in the window"
     there = there[shard.delay.states(there) == EntryState.WAITING]
-    there = there[is_readable(shard.delay.entries(there))]  # what rotted meanwhile is in neither
+    there = there[is_readable(shard.delay.entries(there))]  # damaged ones are in neither
     waits = []
     for source in shard.delay.sources_between(0, stop * 1000):
         rows = source.rows_between(0, stop * 1000, 0, _END_MS)[0]

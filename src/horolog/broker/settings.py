@@ -37,10 +37,10 @@ class ShardSettings(NamedTuple):
     turn_bytes: int = TURN_HAND_OVER_BYTES  # of one hand-over frame
     reserve_bytes: int = CONTROL_RESERVE_BYTES  # of free space, for all that is not a send
     far: FarSettings = FarSettings()
-    retention_ms: int = RETENTION_MS  # how long a segment of the log stays after its newest frame
+    retention_ms: int = RETENTION_MS  # of a log segment, after its newest frame
     retention_bytes: int = 0  # of the log; 0: no bound by size
     dedup_ms: int = DEDUP_MS  # a message id sent again within this time is one send; 0: never
-    levels: Levels = parse_levels(DEFAULT_LEVELS)  # of pauses between attempts
+    levels: Levels = parse_levels(DEFAULT_LEVELS)  # delay levels: pauses between attempts
     transactions: TransactionSettings = TransactionSettings()
     calendar: Calendar = Fixed()  # works out when recurring schedules fire
     counted_topics: int = COUNTED_TOPICS  # topics with counters of their own, for metrics

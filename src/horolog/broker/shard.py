@@ -38,9 +38,7 @@ from horolog.wheel.wheel import Wheel
 
 
 class Named(NamedTuple):
-    """The files and positions that a durable checkpoint relies on, as far as deletions must know
-    them.
-    """
+    """The files and positions that a durable checkpoint relies on, for deletions."""
 
     position: int
     start: int  # of the log
@@ -154,9 +152,7 @@ class Shard:
 
     @property
     def is_log_full(self) -> bool:
-        """Whether a hand-over has to wait for the disk: half a segment is appended but not
-        committed.
-        """
+        """Whether half a segment is appended but not committed, so that a hand-over must wait."""
         return self.log.end - self.log.commit_position > self.log.segment_bytes // 2
 
     # --- what the tier asks of the shard (`delay.tier.TierHost`)
@@ -164,9 +160,7 @@ class Shard:
 
     @property
     def tier_moves(self) -> bool:
-        """Whether a step of the tier is appended and not applied: no other step or recall may run
-        beside it.
-        """
+        """Whether a step of the tier is appended and not applied: no other may run beside it."""
         return self.uncommitted.tier_steps > 0
 
     @property
@@ -184,9 +178,7 @@ class Shard:
         return self.topics.by_id[topic_id].name
 
     def append_step(self, step: Step, wall_ms: int) -> None:
-        """Log a step of the tier, in a frame of its own after everything that this turn has
-        appended before.
-        """
+        """Log a step of the tier, in a frame of its own after all earlier ones of this turn."""
         assert not self.tier_moves, step.fields
         self.log.append(encode_offload(*step), 1, wall_ms)
         self.uncommitted.append(Applied(self.log.end, [], None, [], step=step))
@@ -228,7 +220,7 @@ class Shard:
             self.file_stalled()
 
     def file_stalled(self) -> bool:
-        """File messages that wait for disk space, in log order; return False if the disk is full."""
+        """File messages that wait for disk space, in log order; False if the disk is full."""
         while self.delay.stalled:
             filed, rest = self.delay.file(self.delay.stalled[0])
             self.wheel.insert(*filed)
@@ -239,9 +231,7 @@ class Shard:
         return True
 
     def switch_far(self) -> None:
-        """Exchange sources if a job is done; load the window again if it held messages of an
-        exchanged source.
-        """
+        """Exchange sources if a job is done; load the window again if that held some of them."""
         before = self.delay.far.waiting
         self._moved(self.delay.switch())
         after = self.delay.far.waiting
@@ -253,20 +243,14 @@ class Shard:
             self.wheel.reset()
 
     def drop_topic(self, topic_id: int, position: int) -> None:
-        """Drop a topic that a record near that log position deletes; it has no parked polls and no
-        pending messages.
-        """
+        """Drop a topic without parked polls or pending messages, deleted near that position."""
         self.ready.drop_topic(topic_id)
         self.visible = {place for place in self.visible if place[0] != topic_id}
         self.topics.drop(topic_id, position)
         self.counters.drop(topic_id)
 
     def is_in_flight(self, key: int) -> bool:
-        """Return whether a message with that key (of the key index) is appended but not applied or
-        not filed.
-
-        DISK_FULL if a full disk keeps the message from being filed: waiting is of no use.
-        """
+        """Return whether a message with that index key is appended, but not applied or filed."""
         if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.delay.stalled):
             raise HorologError(
                 ErrorCode.DISK_FULL,
@@ -280,8 +264,9 @@ class Shard:
         )
 
     def gather_problems(self) -> None:
-        """Move the problems and repairs of all parts into the shard's list; called after every
-        step, to bound theirs.
+        """Move problems and repairs of all parts into the shard's list, to bound their own.
+
+        Called after every step.
         """
         delay = self.delay
         for found in (
@@ -314,17 +299,13 @@ class Shard:
         self.log.close()
 
     def close_idle(self) -> None:
-        """Close files that are opened again on use: a job has failed, perhaps for want of file
-        descriptors.
-        """
+        """Close files that open again on use: a job has failed, perhaps for want of descriptors."""
         self.topics.open_queues.close()
         self.delay.far.close_runs()
         self.log.close()
 
     def stamp_ms(self, wall_ms: int) -> int:
-        """Return the store time of a message stored now: the wall clock, but never less than
-        before.
-        """
+        """Return the store time of a message stored now: the wall clock, but never lower."""
         self.store_ms = max(self.store_ms, wall_ms)
         return self.store_ms
 

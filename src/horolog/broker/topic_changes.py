@@ -34,17 +34,16 @@ class Planned(NamedTuple):
 
 
 class TopicChanges:
-    """Makes, changes and deletes the topics of a shard; `records` collects control records for the
-    turn's frame.
-    """
+    """The topics of a shard; `records` collects control records for the turn's frame."""
 
     def __init__(self, shard: Shard, records: list[bytes]) -> None:
         self._shard = shard
         self._records = records
 
     def make(self, command: CreateTopic | ChangeTopic) -> tuple[TopicView, list[Reply]]:
-        """Make or change a topic; return its new view, and the replies that end polls which may not
-        go on.
+        """Make or change a topic.
+
+        Return its new view, and the replies that end polls which may not go on.
         """
         topics = self._shard.topics
         planned = plan(topics, command)
@@ -76,9 +75,7 @@ class TopicChanges:
             )
 
     def make_given_up(self) -> None:
-        """Make the topic of transactions that were given up, if it is missing; clients may not send
-        to it.
-        """
+        """Make the topic of transactions that were given up, if missing; closed to sends."""
         topics = self._shard.topics
         if GIVEN_UP_TOPIC not in topics.by_name:
             settings = TopicSettings(perm=PERM_READ)
@@ -122,7 +119,7 @@ class TopicChanges:
             )
 
     def is_under_way(self, name: str) -> bool:
-        """Return whether frames that are not applied yet have messages or an adoption of a topic."""
+        """Return whether unapplied frames have messages or an adoption of a topic."""
         topic, shard = self._shard.topics.get(name), self._shard
         topic_id = topic.id
         unfiled = [each.unfiled for each in shard.uncommitted if each.unfiled]
@@ -135,8 +132,7 @@ class TopicChanges:
         )
 
     def delete(self, command: DeleteTopic, renewals: Renewals) -> list[Reply]:
-        """Delete a topic of which nothing is under way (`waits`); return the replies to its parked
-        polls, which end.
+        """Delete a topic of which nothing is under way (`waits`); return the ends of its polls.
 
         Raise TOPIC_NOT_FOUND; FORBIDDEN while transactions of the topic are open, or its messages
         wait to be handed over.
@@ -169,9 +165,7 @@ class TopicChanges:
 
 
 def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:
-    """Return what the topic shall become; None if it is so already; raise HorologError if the
-    command is refused.
-    """
+    """Return what the topic shall become; None if it is so; raise HorologError if refused."""
     check_may_be_made(command.name)
     if isinstance(command, ChangeTopic):
         return _plan_change(topics.get(command.name), command)
@@ -256,9 +250,7 @@ def _check_settings(name: str, settings: TopicSettings, queues: int) -> None:
 
 
 def _check_may_become(known: Topic, type: TopicType) -> None:
-    """Raise TOPIC_EXISTS if consumers may have been written for the known type, and `type` is
-    another one.
-    """
+    """Raise TOPIC_EXISTS if the type changes and consumers may rely on the known one."""
     if type is not known.type and known.type is not TopicType.MIXED:
         raise _other_type(known, type)
 
@@ -273,9 +265,7 @@ def _other_type(known: Topic, type: TopicType) -> HorologError:
 
 
 def _check_is_the_same(known: Topic, command: CreateTopic) -> None:
-    """Raise TOPIC_EXISTS, naming the first difference, if a topic exists with another type, queues
-    or settings.
-    """
+    """Raise TOPIC_EXISTS, naming the first difference, unless the topic is as wanted."""
     if known.type is not command.type:
         raise _other_type(known, command.type)
     there = len(known.queues)

@@ -205,9 +205,7 @@ class Topics:
         self.dropped[topic_id] = Dropped(topic_id, topic.name, len(topic.queues), position)
 
     def _rows_of(self, topic_id: int) -> list[tuple[int, int]]:
-        """Return the stretches of `_queues` that hold a topic's queues, as (first, stop), the last
-        stretch first.
-        """
+        """Return where a topic's queues are in `_queues`, as (first, stop), the last first."""
         rows = np.flatnonzero(np.frombuffer(self._topic_of, np.uint32) == topic_id)
         stretches = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
         return [(int(rows[0]), int(rows[-1]) + 1) for rows in reversed(stretches)]
@@ -237,13 +235,14 @@ class Topics:
         return len(self._queues)
 
     def of_queues(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Build a column of a checkpoint: (topic, queue, `name`) of every queue; `name` is `length`
-        or `first`.
+        """Build a column of a checkpoint: (topic, queue, `name`) of every queue.
+
+        `name` is `length` or `first`.
         """
         found = np.empty(len(self._queues), dtype)
         found["topic"] = self._topic_of
         found["queue"] = self._id_of
-        values = map(attrgetter(name), self._queues)  # no step of Python's own for each queue
+        values = map(attrgetter(name), self._queues)  # avoids a Python loop over the queues
         found[name] = np.fromiter(values, np.uint64, len(self._queues))
         return found
 
@@ -252,9 +251,7 @@ class Topics:
         return self.by_id[topic].queues[queue].first
 
     def check_invariants(self) -> None:
-        """Check that names and ids agree on the topics, and that each queue ends at or below its
-        next offset.
-        """
+        """Check that names and ids agree, and that queues end at or below their next offset."""
         assert len(self.by_name) == len(self.by_id), "a topic has two names or two ids"
         assert sorted(self._names) == sorted(self.by_name), "a list does not name all topics"
         assert [row["number"] for row in self._rows.values()] == list(self.by_id)

@@ -1,4 +1,4 @@
-"""Operations that a shard has taken up or appended and that are not over yet, for `broker.waits`."""
+"""Operations that a shard has taken up or appended and not finished, for `broker.waits`."""
 
 from __future__ import annotations
 

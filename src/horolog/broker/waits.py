@@ -117,9 +117,7 @@ class UnderWay(Protocol):
 
 
 def waits_for(command: object, under_way: UnderWay, token: object = None) -> Wait | None:
-    """Return the first thing that a command with that token has to wait for; None: it can be
-    decided.
-    """
+    """Return the first thing that a command has to wait for; None: it can be decided."""
     for what in WAITS.get(type(command), ()):
         if under_way.has(what, command, token):
             return what

@@ -1,7 +1,6 @@
-"""Adopt: take over whole transactions of scheduled messages that another program has written, by
-one record each.
+"""Adopt: take over whole transactions of messages that another program has written.
 
-adoptions      check whether a transaction is new and allowed, and append its ADOPT record
+adoptions      check whether a transaction is new and allowed, and append its one ADOPT record
 adoption_life  the states of a version of an app, as a table
 staging        the file work before the record, for a thread
 """

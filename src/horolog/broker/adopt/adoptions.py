@@ -57,7 +57,7 @@ def committed(shard: Shard, app: str) -> int:
 
 
 def stage_of(shard: Shard, app: str, version: int) -> Stage:
-    """Return the state of a version; a version below the highest committed one counts as committed."""
+    """Return the state of a version; any below the highest committed one is committed."""
     under_way = (change.adopted for change in shard.uncommitted)
     if any(each and (each.app, each.version) == (app, version) for each in under_way):
         return Stage.APPENDED
@@ -108,8 +108,9 @@ def is_repeat(shard: Shard, command: BeginAdoption | Adopt) -> bool:
 
 
 def begin(shard: Shard, command: BeginAdoption, wall_ms: int) -> AdoptionBegun:
-    """Answer whether a transaction may be staged; raise TOPIC_NOT_FOUND, TYPE_CONFLICT or
-    BAD_REQUEST if not.
+    """Answer whether a transaction may be staged.
+
+    Raise TOPIC_NOT_FOUND, TYPE_CONFLICT, BAD_REQUEST, or FORBIDDEN as `is_repeat` does.
     """
     topic = _checked(shard, command)
     topic.check_writable()
@@ -146,19 +147,21 @@ def _refused(field: str, why: str, limit: str = "") -> HorologError:
 
 
 def space_for(command: BeginAdoption | Adopt) -> int:
-    """Return the bytes that a command counts for against disk space, as bytes of a send; a begin
-    counts for none.
+    """Return the bytes that a command counts for against disk space, as bytes of a send.
+
+    A begin counts for none.
     """
     if isinstance(command, BeginAdoption):
         return 0
     inlined = sum(map(len, command.records))
-    # Files are on the disk already: only their hand-over takes space
+    # Files are on the disk already: only their hand-over needs space.
     return inlined + -(-command.soon_bytes // COPIES)
 
 
 class Adoptions:
-    """Collects the commits of one turn; `flush` appends them, after the topics that the turn has
-    made.
+    """Collects the commits of one turn.
+
+    `flush` appends the commits, after the topics that the turn has made.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -173,7 +176,7 @@ class Adoptions:
         self._waiting.append((token, command))
 
     def flush(self, wall_ms: int) -> list[Reply]:
-        """Append the queued commits; return the replies, to be held until the frames are committed."""
+        """Append the queued commits; return the replies, to hold until the commit."""
         waiting, self._waiting = self._waiting, []
         replies = []
         for token, command in waiting:
@@ -226,8 +229,9 @@ class Adoptions:
 
 
 def _check_promotion(shard: Shard, adoption: Adoption) -> None:
-    """Check that a promotion brings exactly the pending messages, with no other step of the tier
-    under way.
+    """Check that a promotion brings exactly the pending messages of the tier.
+
+    Raise TOO_MANY_REQUESTS while another step of the tier is under way.
     """
     if adoption.promotion is None:
         return
@@ -241,9 +245,7 @@ def _check_promotion(shard: Shard, adoption: Adoption) -> None:
 
 
 def _heads(records: list[bytes], wall_ms: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return HEAD rows and queue ids of inlined messages; messages already due become visible at
-    once.
-    """
+    """Return HEAD rows and queue ids of inlined messages; due ones become visible at once."""
     found = np.frombuffer(b"".join(record[:MESSAGE_BYTES] for record in records), MESSAGE)
     heads = found["head"].copy()
     heads["kind"] = np.where(heads["due_ms"] > wall_ms, Kind.SCHEDULED, Kind.MESSAGE)

@@ -1,9 +1,10 @@
-"""Staged files of adoptions: check, read or move them into `runs`.  File work for a thread; touches
-no live state.
+"""Staged files of adoptions: check, read or move them into `runs`.
 
     staging/<token>/begin.json          app, version, topic, and when it was begun
     staging/<token>/<name>.run          written by the loading program; adopted by name only, never listed
     runs/adopted.<stamp>.<number>.run   moved by a commit, in the order of its manifest
+
+This is file work for a thread; it touches no live state.
 
 A commit that is cut off between the moves and its record is sent again: then a file is found in
 either place.  A start removes moved files that no adoption names once their staging directory is
@@ -54,8 +55,9 @@ class Begun(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """The part of file names in `runs`: a token may be used again, once its transaction is
-        forgotten.
+        """The part that is unique in file names in `runs`.
+
+        A token alone is not: it may be used again, once its transaction is forgotten.
         """
         return f"{self.token}-{self.begun_ms:x}"
 
@@ -144,8 +146,9 @@ def sweep_staging(
     is_committed: Callable[[str, int], bool] = lambda app, version: False,
     keep: Collection[str] = (),
 ) -> list[str]:
-    """Remove staging directories of committed or abandoned transactions, except `keep`; return
-    their tokens.
+    """Remove staging directories of committed or abandoned transactions.
+
+    Directories of tokens in `keep` stay.  Return the tokens of the removed ones.
     """
     gone = []
     for token in place.storage.list(place.stagings):
@@ -165,8 +168,9 @@ def sweep_staging(
 
 
 def sweep_moved(place: ShardFiles, named: set[str]) -> None:
-    """Remove adopted runs at a start that nothing names, except those whose transaction may still
-    be committed.
+    """Remove adopted runs that nothing names, at a start.
+
+    Runs whose transaction may still be committed stay.
     """
     staged = set()
     for token in place.storage.list(place.stagings):
@@ -188,8 +192,9 @@ def check(
     queues: int,
     soon_ms: int,
 ) -> Checked:
-    """Compare staged files with their manifest, and make them durable; each refusal names the
-    field.
+    """Compare staged files with their manifest, and make them durable.
+
+    Each refusal names the field.
 
     topic, queues  which the rows must be of; whether each row is, is checked at its hand-over
     soon_ms        messages due before this count as due soon
@@ -285,8 +290,9 @@ def _bad_rows(run: Run, rows: npt.NDArray[np.int64], queues: int) -> npt.NDArray
 def read_records(
     place: ShardFiles, claims: Sequence[FileRow], checked: Checked, queues: int
 ) -> list[bytes]:
-    """Read all messages of a small transaction, by (due time, place in the manifest, row), each
-    verified.
+    """Read all messages of a small transaction, and verify each of them.
+
+    They are ordered by (due time, place in the manifest, row).
     """
     found: list[bytes] = []
     dues: list[Any] = [np.empty(0, np.int64)]

@@ -1,5 +1,4 @@
-"""Consume: give messages out by lease or by offset, park polls that find none, and record what is
-consumed.
+"""Consume: give messages out, park polls that find none, and record what is consumed.
 
 receives, renewals  give messages out by lease, and keep the leases of living clients
 lease_changes, acks  acknowledge, change or give up a lease

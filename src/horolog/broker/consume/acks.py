@@ -30,7 +30,7 @@ class _Queue:
     def __init__(self, progress: QueueProgress, length: int) -> None:
         self.progress = progress
         self.length = length
-        self.leased: dict[int, None] = {}  # offsets to be consumed
+        self.leased: dict[int, None] = {}  # offsets to consume when the request ends
         self.consumed: list[int] = []  # offsets that are consumed and have to be logged
 
 
@@ -120,8 +120,9 @@ class Acks:
 
 
 def message_of(topic: Topic, receipt: Receipt | HorologError) -> Receipt:
-    """Return the receipt if it names a message that this topic has; else raise
-    INVALID_RECEIPT_HANDLE.
+    """Return the receipt, if it names a message of this topic.
+
+    Raise INVALID_RECEIPT_HANDLE if it does not.
     """
     if not isinstance(receipt, Receipt):
         raise receipt

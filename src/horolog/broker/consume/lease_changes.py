@@ -45,9 +45,7 @@ class LeaseChanges:
         self._records = records
 
     def ack(self, command: Ack, now: Now) -> Acked:
-        """Consume messages by their handles; the result has each refusal at the index of its
-        handle.
-        """
+        """Consume messages by their handles; return each refusal at the index of its handle."""
         topic = self._shard.topics.get(command.topic)
         acks = Acks(self._shard, self._renewals, topic, self._known_group(command.group), now)
         refused = acks.take(self._receipts(command.receipt_handles, acks.group, topic))
@@ -84,8 +82,9 @@ class LeaseChanges:
         return group_id
 
     def give_up(self, token: object, command: ForwardToDeadLetters, now: Now) -> bool:
-        """Move a leased message to the dead letters of its group; return False if it is consumed
-        already.
+        """Move a leased message to the dead letters of its group.
+
+        Return False if the message is consumed already.
 
         Raise TOPIC_NOT_FOUND; INVALID_RECEIPT_HANDLE for a handle that is void, or of a message
         that the log has lost.
@@ -105,8 +104,9 @@ class LeaseChanges:
     def _checked(
         self, command: ChangeInvisible | ForwardToDeadLetters, now: Now
     ) -> tuple[Topic, int, Receipt, QueueProgress, Lease | None]:
-        """Return topic, group, receipt, progress and lease of a handle; no lease if the message is
-        consumed already.
+        """Return topic, group, receipt, progress and lease of a handle.
+
+        There is no lease if the message is consumed already.
         """
         topic = self._shard.topics.get(command.topic)
         group = self._known_group(command.group)

@@ -43,7 +43,7 @@ class Offsets:
                 self._commit(topic, group, queue_id, offset)
 
     def _reset(self, topic: Topic, group: int, queue_id: int, offset: int) -> None:
-        """Move a group to an offset; messages after it that were leased or consumed are new again."""
+        """Move a group to an offset; leased or consumed messages after it are new again."""
         ready, queue = self._shard.ready, topic.queues[queue_id]
         place = group, topic.id, queue_id
         offset = max(offset, queue.first)
@@ -66,7 +66,7 @@ class Offsets:
     def _commit(self, topic: Topic, group: int, queue_id: int, offset: int) -> None:
         ready = self._shard.ready
         place = group, topic.id, queue_id
-        offset = max(offset, topic.queues[queue_id].first)  # retention has dropped what is below
+        offset = max(offset, topic.queues[queue_id].first)  # retention has dropped lower ones
         found = ready.find(*place)
         if found is not None and found.floor == offset:
             return
@@ -74,7 +74,7 @@ class Offsets:
         if found is not None and not goes_back:
             self._shard.counters.add(topic.id, Count.ACKED, offset - found.floor)
         if goes_back:
-            self.seal()  # forward and back is not the same as nothing
+            self.seal()  # log both: forward and back again is not a no-op
         for gone in ready.commit(place, offset):
             self._renewals.release((*place, gone))
         self._pending.setdefault((group, topic.id), {})[queue_id] = offset
@@ -106,9 +106,7 @@ class Offsets:
             self._pending.clear()
 
     def get(self, command: GetOffsets) -> dict[int, int]:
-        """Return the offsets that a group has committed or consumed up to; none for an unknown
-        group.
-        """
+        """Return the offsets up to which a group has consumed; none for an unknown group."""
         topic = self._shard.topics.get(command.topic)
         ready = self._shard.ready
         group = ready.groups.ids.get(command.group)

@@ -67,8 +67,9 @@ class Pulls:
         return self._messages_left > 0 and self._bytes_left > 0
 
     def pull(self, token: object, command: Pull, now: Now) -> Reply | None:
-        """Answer a pull with the messages that are there; return None if there are none yet and the
-        pull was parked.
+        """Answer a pull with the messages that are there.
+
+        Return None if there are none yet and the pull was parked.
         """
         topic = self._shard.topics.get(command.topic)
         topic.check_readable()
@@ -130,8 +131,9 @@ class Pulls:
         return replies
 
     def _has_news(self, topic: Topic, bucket: Bucket, queue: ConsumeQueue) -> bool:
-        """Return whether a queue has new units that may match; move `seen` to the first such unit,
-        or the end.
+        """Return whether a queue has new units that may match.
+
+        `bucket.seen` moves to the first such unit, or to the end.
         """
         if bucket.filter.wants_all:
             return bucket.seen < queue.length
@@ -184,8 +186,9 @@ class Pulls:
         return replies
 
     def nothing(self, waiter: Waiter) -> Pulled:
-        """Return the answer to a parked pull whose time is over: messages that came meanwhile did
-        not match.
+        """Return the answer to a parked pull whose time is over.
+
+        Messages that came meanwhile did not match its filter.
         """
         command = waiter.command
         assert isinstance(command, Pull)
@@ -213,7 +216,7 @@ class Pulls:
         length, queued = topic.queues[queue_id].length, self._shard.queued
         layouts: list[memoryview] = []
         place = topic.id, queue_id
-        at, stop = first, min(length, first + SCAN_MAX)  # holes are passed over
+        at, stop = first, min(length, first + SCAN_MAX)  # a hole counts as scanned
         while at < stop and len(layouts) < limit:
             run, i = queued.run_at(place, at) or (None, -1)
             position = size = 0
@@ -291,8 +294,9 @@ class Pulls:
     def _units(
         self, topic: Topic, queue_id: int, first: int, count: int
     ) -> npt.NDArray[Any] | HorologError:
-        """Return some of `count` units from `first` on; or the error if the queue's own files
-        cannot be read there.
+        """Return some of `count` units from `first` on.
+
+        If the queue's own files cannot be read there, return the error, which is reported once.
         """
         try:
             return self._shard.queued.units(topic, queue_id, first, min(count, SCAN_MAX))

@@ -40,9 +40,7 @@ def search_offset(shard: Shard, command: SearchOffset) -> int:
 
 
 def earliest_store_time(shard: Shard, command: EarliestStoreTime) -> int:
-    """Return the store time of the first message that a queue still has, in epoch ms; −1 if it has
-    none.
-    """
+    """Return the store time of the first message in a queue, in epoch ms; −1 if none is left."""
     topic = shard.topics.get(command.topic)
     queue = queue_of(topic, command.queue_id)
     found = _Looks(shard, topic, command.queue_id).stored(queue.first, queue.length)
@@ -59,8 +57,9 @@ class _Looks:
         self._left = HOLES_READ_MAX
 
     def stored(self, first: int, stop: int) -> tuple[int, int] | None:
-        """Return (offset, store ms) of the first readable message in [first, stop), or its
-        substitute after many holes.
+        """Return (offset, store ms) of the first readable message in [first, stop).
+
+        After too many holes, the offset of a hole and the newest store time in its segment.
         """
         topic, queued = self._topic, self._shard.queued
         for offset in range(first, stop):
@@ -82,8 +81,9 @@ def read_message(shard: Shard, command: ReadMessage) -> bytes:
 
 
 def read_visible(shard: Shard, position: int) -> bytes:
-    """Return the stored layout of the visible message at a log position that a client names; else
-    raise NOT_FOUND.
+    """Return the stored layout of the visible message at a log position.
+
+    Clients name the position.  Raise NOT_FOUND if no visible message begins there.
     """
     found = shard.log.record(position) if position >= 0 else Hole(position, "")
     if not isinstance(found, Hole) and VISIBLE_KINDS[found[KIND_AT]]:

@@ -1,11 +1,11 @@
-"""Read messages by queue offset: a unit of a consume queue leads to the record of its message, or
-to a hole.
+"""Read messages by queue offset, through the units of consume queues.
 
 A unit is only a pointer: it must lead to a message of this topic and queue that bears this offset,
-else the message is not served.  A unit that does not pass its check, but leads to its message, is
-written again.  Where units lead nowhere the log between their sound neighbours is searched, once,
-since it may have the messages: queue offsets ascend with log positions.  Units of found messages
-are written back, tags code and all.  Both kinds are counted as repaired.
+else the message is not served, and the offset is a hole.  A unit that does not pass its check, but
+leads to its message, is written again. Where units lead nowhere the log between their sound
+neighbours is searched, once, since it may have the messages: queue offsets ascend with log
+positions.  Units of found messages are written back, tags code and all.  Both kinds are counted as
+repaired.
 
 Every hole is reported once, however many groups read it; adjacent holes of one step share a
 sentence.
@@ -67,9 +67,7 @@ class QueuedMessages:
         self.repairs: list[Repair] = []  # units rebuilt; the reader of this list clears it
 
     def units(self, topic: Topic, queue: int, offset: int, count: int) -> npt.NDArray[Any]:
-        """Read units as `ConsumeQueue.read` does; report once if the queue's own files cannot be
-        read (DAMAGED).
-        """
+        """Read units as `ConsumeQueue.read` does; report a failure (DAMAGED) once."""
         try:
             found = topic.queues[queue].read(offset, count)
         except HorologError as error:
@@ -81,15 +79,14 @@ class QueuedMessages:
         return found
 
     def record_at(self, topic: Topic, queue: int, offset: int) -> bytes | None:
-        """Read the record of the message at a queue offset; return None for a hole; raise DAMAGED
-        as `units` does.
-        """
+        """Read the record at a queue offset; None for a hole; raise DAMAGED as `units` does."""
         position, size, _ = self.units(topic, queue, offset, 1)[0].tolist()
         return self.record(topic, queue, offset, position, size)
 
     def epoch_at(self, topic: Topic, queue: int, offset: int) -> int | None:
-        """Return the epoch in which a queue offset was assigned; None for a hole; raise DAMAGED as
-        `units` does.
+        """Return the epoch in which a queue offset was assigned; None for a hole.
+
+        Raise DAMAGED as `units` does.
         """
         position = int(self.units(topic, queue, offset, 1)["position"][0])
         frame = self._log.frame(position)
@@ -143,8 +140,9 @@ class QueuedMessages:
         self._frames[place] = run.base - HEADER_BYTES
 
     def following(self, topic: Topic, queue: int, offset: int, most: int) -> list[bytes]:
-        """Return records from a queue offset on that are known without units; if none, read the
-        first unit.
+        """Return records from a queue offset on that are known without units.
+
+        If there are none, the first unit has to be read.
         """
         found = self.run_at((topic.id, queue), offset)
         return [] if found is None else found[0].records(found[1], most)
@@ -167,8 +165,9 @@ class QueuedMessages:
     # --- units that lead nowhere ------------------------------------------------------------------
 
     def _searched(self, topic: Topic, queue: int, offset: int) -> bytes | None:
-        """Return the message at an offset whose unit leads nowhere, if the log has it between the
-        neighbours.
+        """Return the message at an offset whose unit leads nowhere.
+
+        It must be in the log between the sound neighbours; if not, return None.
         """
         place = topic.id, queue, offset
         if place not in self._found:
@@ -178,8 +177,9 @@ class QueuedMessages:
         return None if isinstance(found, Hole) else found
 
     def _search(self, topic: Topic, queue: int, offset: int) -> None:
-        """Search the log for all messages around an offset whose units lead nowhere, up to the next
-        sound units.
+        """Search the log for messages around an offset whose units lead nowhere.
+
+        The search covers all offsets up to the next sound units on both sides.
         """
         units = topic.queues[queue]
         if len(self._found) > HOLES_REPORTED_MAX:
@@ -226,8 +226,9 @@ class QueuedMessages:
     # --- units that do not pass their check -------------------------------------------------------
 
     def _repair(self, topic: Topic, queue: int) -> None:
-        """Write damaged units again that lead to their messages; readers of the others search the
-        log.
+        """Write damaged units again that lead to their messages.
+
+        Readers of the other damaged units search the log.
         """
         units, repaired = topic.queues[queue], 0
         rotten, units.rotten = sorted(units.rotten), set()
@@ -245,7 +246,7 @@ class QueuedMessages:
             text = f"topic {topic.name}: {repaired} units of queue {queue} from offset {rotten[0]} on: written again"
             self.repairs.append(Repair(text, repaired))
 
-    # --- what is said -----------------------------------------------------------------------------
+    # --- problems ------------------------------------------------------------------------------
 
     def _hole(self, topic: Topic, lost: _Lost) -> None:
         if self._is_new((topic.id, lost.queue, lost.offset)):

@@ -70,8 +70,7 @@ class Receives:
     # --- receive --------------------------------------------------------------------------------
 
     def receive(self, token: object, command: Receive, now: Now) -> Reply | None:
-        """Lease messages; return None if there are none yet and the poll was parked for `serve` to
-        answer.
+        """Lease messages; return None if there are none yet and the poll was parked.
 
         Raise TOPIC_NOT_FOUND, and the refusals of topic, group and filter; then nothing is parked.
         """
@@ -103,8 +102,10 @@ class Receives:
         return None
 
     def _found(self, token: object, group: int, command: Receive, leased: _Leased) -> Reply:
-        """Return the reply; in order it waits for its leases, so that no start leases the messages
-        to another client.
+        """Return the reply to a receive that has leased messages.
+
+        In order the reply waits for its leases, so that no start leases the messages to another
+        client.
         """
         found = Received(leased.messages)
         if command.counts_rest:
@@ -128,7 +129,7 @@ class Receives:
         in_order = self._in_order(group, command)
         leased = _Leased([], [])
         left = RECEIVE_SCAN_MAX
-        room = min(command.bytes_max, max(1, self._bytes_left))  # for one message at least
+        room = min(command.bytes_max, max(1, self._bytes_left))  # at least one message
         weigh = size_for_5x if command.inflates else len
         for queue_id in ready.given_first(group, topic.id, queues, in_order):
             queue = topic.queues[queue_id]
@@ -172,8 +173,7 @@ class Receives:
         return _receive_of(command) if command.attempt_id else 0
 
     def _bury(self, topic: Topic, group: int, queue_id: int, chosen: Chosen, now: Now) -> bool:
-        """Move messages leased as often as the group allows to its dead letters, and take them out
-        of `chosen`.
+        """Move messages leased as often as allowed to the dead letters, and out of `chosen`.
 
         A message that the dead letters cannot take is leased once more.
         """
@@ -251,7 +251,7 @@ class Receives:
     # --- waiting polls --------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        """Begin a turn with full budgets of units to compare, polls to answer and bytes to lease."""
+        """Begin a turn with full budgets of units, answers and bytes."""
         self._scan_left = TURN_SCAN_MAX
         self._answers_left = TURN_SERVED_MAX
         self._bytes_left = TURN_LEASED_BYTES
@@ -294,9 +294,7 @@ class Receives:
         return replies, left
 
     def _through(self, waiters: list[Waiter]) -> list[Reply]:
-        """Answer the polls that waited only for the scan to end, with no messages; all units were
-        compared.
-        """
+        """Answer, with no messages, the polls that waited only for the scan to end."""
         replies = []
         for waiter in waiters:
             if waiter.command.poll_ms <= 0:
@@ -309,11 +307,10 @@ class Receives:
         return self._nothing(self._shard.topics.by_id[waiter.topic], waiter.group)
 
     def _nothing(self, topic: Topic, group: int) -> Received | HorologError:
-        """Return the answer to a receive that gets no message: TOO_MANY_REQUESTS if there are some
-        it may not lease.
+        """Return the answer to a receive that gets no message.
 
-        It is given at the end of a poll, not at its beginning, because a client tries again at
-        once.
+        It is TOO_MANY_REQUESTS if there are messages that may not be leased.  That is said at the
+        end of a poll, not at its beginning, because a client tries again at once.
         """
         ready = self._shard.ready
         if not ready.lacks_room(group, topic.id, topic.queues):

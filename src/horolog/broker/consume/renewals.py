@@ -64,8 +64,9 @@ class Renewals:
         self._resumed: list[Held] = []  # leases taken up by `resume`, until the first turn
 
     def resume(self, mono_ms: int) -> None:
-        """Take up at start the leases that clients hold by the log, except those that the last
-        process has let end.
+        """Take up at start the leases that clients hold by the log.
+
+        Leases that the last process has let end are left out.
         """
         newest_ms = self._shard.store_ms
         not_seen = mono_ms - CLIENT_EXPIRY_MS - 1
@@ -148,8 +149,9 @@ class Renewals:
             self.release(held)
 
     def _go_on(self, now: Now) -> None:
-        """Give all clients time to connect again, in the first turn; logged as well, for the next
-        start.
+        """Give all clients time to connect again, in the first turn.
+
+        The new ends of leases are logged, for the next start.
         """
         resumed, self._resumed = self._resumed, []
         self._extend(resumed, CLIENT_EXPIRY_MS, now, kept=True)
@@ -157,9 +159,7 @@ class Renewals:
             self._looks.set(held, now.mono_ms + CLIENT_EXPIRY_MS - RENEW_AHEAD_MS)
 
     def next_at(self) -> int | None:
-        """Return the monotonic ms when a lease must be renewed or its client checked; None if there
-        is none.
-        """
+        """Return the monotonic ms when a lease must be renewed or its client checked."""
         return self._looks.first()
 
     def _lease(self, held: Held, now: Now) -> Lease | None:
@@ -175,9 +175,7 @@ class Renewals:
         return now.mono_ms - seen_at <= CLIENT_EXPIRY_MS
 
     def _extend(self, every: list[Held], duration: int, now: Now, *, kept: bool) -> None:
-        """Give leases a new end; with `kept` they stay with their clients, else they are held for
-        no client.
-        """
+        """Give leases a new end; with `kept` they stay with their clients."""
         together: dict[tuple[GroupQueue, Holder], list[int]] = {}
         for group, topic, queue, offset in every:
             place = group, topic, queue
@@ -198,9 +196,7 @@ class Renewals:
             self._shard.ready.watch(*place)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError if a lease to renew would be forgotten, or a client without leases
-        is kept.
-        """
+        """Raise AssertionError if a lease is forgotten, or a client without leases is kept."""
         for client_id, client in self._clients.items():
             assert client.held, f"client {client_id} holds nothing"
             assert all(self._holders[held] == client_id for held in client.held), client_id

@@ -43,12 +43,13 @@ class Waiting:
         return replies
 
     def time_out(self, now: Now) -> list[Reply]:
-        """Answer parked polls whose time is over: empty, or with the reason why there is nothing."""
+        """Answer parked polls whose time is over: empty, or with the reason for no messages."""
         return [self._ended(waiter) for waiter in self._shard.ready.polls.timed_out(now.mono_ms)]
 
     def cancel(self, token: object, *, answer: bool) -> Reply | None:
-        """Remove the poll of a caller that has gone, if parked; with `answer` return its reply, as
-        if its time were over.
+        """Remove the parked poll of a caller that has gone, if there is one.
+
+        With `answer`, return its reply, as if its time were over.
         """
         waiter = self._shard.ready.polls.cancel(token)
         return self._ended(waiter) if waiter is not None and answer else None

@@ -42,13 +42,14 @@ from horolog.units import counted
 
 
 def given_up_before(shard: Shard, reader: SegmentReader) -> list[Problem]:
-    """Return what salvages gave up below a checkpoint, where no replay reads, if the bytes are
-    still kept.
+    """Return what salvages gave up below a checkpoint, where no replay reads.
+
+    Only stretches whose bytes are still kept are returned.
     """
     found = []
     for first in kept_places(shard.storage, shard.directory):
         if not shard.storage.is_file(reader.path(first)):
-            # Retention has dropped it.
+            # Retention has dropped the kept copy.
             continue
         header = parse(reader.bytes_around(first, HEADER_BYTES))
         if header is not None and header.base == first and header.salvaged:
@@ -66,9 +67,7 @@ def _given_up(shard: Shard, header: FrameHeader) -> Problem:
 
 
 class AfterSalvage:
-    """Prepares a shard for records that follow what a salvage gave up, before a replay applies
-    them.
-    """
+    """Prepares a shard for records that follow what a salvage gave up, during a replay."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -111,9 +110,7 @@ class AfterSalvage:
             self._make_queues(topic_id, int(of_queue[rows].max()) + 1, stored)
 
     def _make_queues(self, topic_id: int, queues: int, stored: bytes) -> None:
-        """Make sure that a topic has `queues` queues; `stored` is the layout of a message of that
-        topic.
-        """
+        """Make sure that a topic has `queues` queues; `stored` is the layout of one message."""
         topics = self._shard.topics
         known = topics.by_id.get(topic_id)
         if known is None:
@@ -152,8 +149,9 @@ class AfterSalvage:
         return True
 
     def _take_name(self, name: str, topic_id: int) -> None:
-        """Free a name for a topic: another topic with that name was deleted, and the record of that
-        was given up.
+        """Free a name for a topic.
+
+        Another topic with that name was deleted, and the record of that was given up.
         """
         other = self._shard.topics.by_name.get(name)
         if other is not None and other.id != topic_id:

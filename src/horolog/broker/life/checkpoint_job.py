@@ -1,5 +1,4 @@
-"""The slow part of a checkpoint, for a thread: sync and write what it names, remove what no
-checkpoint names.
+"""The slow part of a checkpoint, for a thread: sync, write, and remove unnamed files.
 
 log sync → hours and queues → their directories → state files → checkpoint → deletions
 """
@@ -47,8 +46,9 @@ class CheckpointJob:
     kept_states: dict[str, set[str]] = field(default_factory=dict)
 
     def carry_out(self, storage: Storage, *, keep: bool = False) -> None:
-        """Make the checkpoint durable; files it names are written already, and `sync` begins with
-        the log.
+        """Make the checkpoint durable; the files that it names are written already.
+
+        `sync` begins with the log.
 
         keep  remove nothing, because a backup copies files of an earlier checkpoint; later jobs
               will remove them

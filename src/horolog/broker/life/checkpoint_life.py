@@ -1,5 +1,4 @@
-"""The life of a checkpoint: from the step that decides its position until it is durable, or is
-given up.
+"""The life of a checkpoint: from the decision of its position to its end.
 
     decided     its position is chosen, and the decided state copied; what lies below has still to be applied
     captured    the derived state is added: a job outside of the core writes it

@@ -37,9 +37,7 @@ class Checkpoints:
         self._job: CheckpointJob | None = None
 
     def check_invariants(self) -> None:
-        """Check that the parts of a checkpoint agree with its state, and that its position is
-        within the log.
-        """
+        """Check that checkpoint and state agree, and that the position is within the log."""
         assert (self._waiting is not None) == (self._life is Life.DECIDED), self._life
         assert (self._job is not None) == (self._life is Life.CAPTURED), self._life
         made = self._waiting if self._job is None else self._job.checkpoint
@@ -49,9 +47,7 @@ class Checkpoints:
 
     @property
     def is_decided(self) -> bool:
-        """Whether a checkpoint has its position, and waits for all frames before that to be
-        applied.
-        """
+        """Whether a checkpoint is decided, and waits for all frames before it to be applied."""
         return self._waiting is not None
 
     def _happened(self, event: Event) -> None:
@@ -80,9 +76,7 @@ class Checkpoints:
         self._shard.close_idle()
 
     def capture(self, now: Now, effects: Effects) -> None:
-        """Make the job of the decided checkpoint, once exactly the frames before its position are
-        applied.
-        """
+        """Make the job of the decided checkpoint, once exactly the frames before are applied."""
         waiting = self._waiting
         shard = self._shard
         if waiting is None or not self._may_capture():
@@ -104,9 +98,7 @@ class Checkpoints:
         self._happened(Event.CAPTURE)
 
     def _may_capture(self) -> bool:
-        """Return whether a decided checkpoint needs only the next turn, which applies the frames
-        before it.
-        """
+        """Return whether a decided checkpoint needs only the next turn to be captured."""
         waiting, shard = self._waiting, self._shard
         if waiting is None or shard.delay.stalled:
             return False
@@ -117,9 +109,7 @@ class Checkpoints:
         self._written_at = mono_ms
 
     def mark(self, now: Now) -> None:
-        """Append a mark that states the durable position, if the log is idle and does not state it
-        yet.
-        """
+        """Append a mark that states the durable position, if the log is idle and lacks one."""
         log = self._shard.log
         is_idle = now.mono_ms - self._written_at >= MARK_IDLE_MS and not self.hurries
         if is_idle and log.stated_durable < log.durable_position == log.end:
@@ -144,15 +134,15 @@ class Checkpoints:
             self._queues_ahead.end()
             return
         if not self.hurries and self._queues_ahead.write():
-            return  # the next turn goes on
+            return  # the next turn writes more queues
         self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
         self._happened(Event.DECIDE)
         if not tail_bytes:
-            self._append_mark(now)  # a checkpoint has a position of its own
+            self._append_mark(now)  # each checkpoint needs a position of its own
         self._waiting = snapshot.decide(shard, now.wall_ms)
 
     def wake_in(self, now: Now) -> list[int]:
-        """Return the ms until the next mark and the next checkpoint, for those that are expected."""
+        """Return the ms until the next mark and the next checkpoint, if they are expected."""
         log = self._shard.log
         waits: list[int] = []
         if self._may_capture():

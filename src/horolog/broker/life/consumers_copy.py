@@ -1,5 +1,6 @@
-"""A copy of all consumer progress and leases for a checkpoint: taken in its turn, made into columns
-in a thread.
+"""A copy of all consumer progress and leases, for a checkpoint.
+
+It is taken in the turn that decides the checkpoint, and made into columns in a thread.
 
 There may be a million leases, and as many runs of acknowledged offsets between them.  A turn only
 takes references to what holds them: parts of leases, which are copied when they change
@@ -82,8 +83,9 @@ class ConsumersCopy(NamedTuple):
                         yield group, topic, queue, offset, lease.client_id, lease.renewable_ms
 
     def _leases(self) -> npt.NDArray[Any]:
-        """Build the lease column, some thousand rows at a time, so that this thread never keeps the
-        interpreter for long.
+        """Build the lease column, some thousand rows at a time.
+
+        So this thread never keeps the interpreter for long.
         """
         counts = np.array(self.leased, np.uint32).reshape(-1, 4)
         places = counts[:, :3].repeat(counts[:, 3], axis=0)

@@ -1,5 +1,6 @@
-"""The facts of a start: checkpoints, segments, and whether they fit together.  Nothing is changed
-here.
+"""The facts of a start: checkpoints, segments, and whether they fit together.
+
+Gathering them changes nothing.
 """
 
 from __future__ import annotations
@@ -121,12 +122,11 @@ def why_not_reached(
 
 
 def _reaches(checkpoint: Checkpoint, reader: SegmentReader, log_id: int) -> bool:
-    """Return whether the last frame that a checkpoint covers was written, even if it is damaged by
-    now.
+    """Return whether the last frame that a checkpoint covers was written.
 
-    Damage below a checkpoint costs only what it hits, so one flipped bit must not look like a
-    segment that was cut, or exchanged for an older one: then nothing of the frame is there, nor of
-    any after it.  A frame that a salvage has given up was there.
+    It may be damaged by now.  Damage below a checkpoint costs only what it hits, so one flipped bit
+    must not look like a segment that was cut, or exchanged for an older one: then nothing of the
+    frame is there, nor of any after it.  A frame that a salvage has given up was there.
     """
     at = checkpoint.last_frame
     raw = reader.bytes_around(at, HEADER_BYTES)

@@ -59,7 +59,7 @@ def _agrees(file: _StateFile, content: bytes) -> bool:
     try:
         return file.agrees(content)
     except HorologError:
-        return False  # a newer horolog wrote it
+        return False  # written by a newer horolog
 
 
 def _named(directory: str, registry: dict[str, Any], tier: Tier) -> Iterator[_StateFile]:

@@ -13,8 +13,9 @@ _PIECE = 1 << 20
 def cut_log(
     storage: Storage, directory: str, segment_bytes: int, end: int, bases: Iterable[int]
 ) -> None:
-    """Cut the segments that begin at these positions, so that the log ends at `end`; their space
-    stays allocated.
+    """Cut the segments that begin at these positions, so that the log ends at `end`.
+
+    Their space stays allocated.
     """
     for base in bases:
         if base + segment_bytes <= end:

@@ -107,9 +107,7 @@ def _keys(storage: Storage, place: str, captured: dict[str, int]) -> list[NamedF
 
 
 def _entries(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFile]:
-    """Return log, index and key runs of an hour or of a far buffer, at the lengths that a registry
-    names.
-    """
+    """Return log, index and key runs of an hour or far buffer, as long as a registry says."""
     keys = []
     for name in storage.list(place):
         first, rows = parse_key_run_name(name) if name.startswith("keys.") else (0, 0)
@@ -123,8 +121,9 @@ def _entries(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFil
 
 
 def _hour(storage: Storage, place: str, row: dict[str, Any]) -> list[NamedFile]:
-    """Return the files of an hour, its state last: an hour that was rebuilt meanwhile lacks that
-    version.
+    """Return the files of an hour, with its state last.
+
+    An hour that was rebuilt meanwhile does not have that version.
     """
     state = NamedFile(f"{place}/{state_name(row['version'])}", None)
     return [*_entries(storage, place, row), state]

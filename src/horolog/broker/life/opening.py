@@ -78,7 +78,7 @@ def open_shard(
     for part in ("log", "queues", "hours", "runs", "keys", "checkpoint", "staging"):
         storage.make_dir(f"{directory}/{part}")
     storage.sync_dir(directory)
-    storage.sync_dir("")  # the shard's own name
+    storage.sync_dir("")  # the entry of the shard's directory
     opening = _Opening(storage, directory, meta, settings, wall_ms, mono_ms)
     return opening.run()
 
@@ -234,7 +234,7 @@ class _Opening:
         return self._judged(chosen._replace(damaged=[]), facts)
 
     def _prepare(self, row: Row, chosen: _Chosen) -> Shard:
-        """Return a shard in the state of the used checkpoint, its files cut to that and repaired."""
+        """Return a shard in the state of the used checkpoint, its files cut and repaired."""
         shard, used = chosen.shard, chosen.checkpoint
         if row.action is Action.REBUILD:
             self._report.append(f"derived files are rebuilt from the commit log: {row.reason}")

@@ -1,5 +1,6 @@
-"""Quarantine: damaged parts that cannot be rebuilt are set aside, never removed, and reported until
-removed by hand.
+"""Quarantine: damaged parts that cannot be rebuilt are set aside, and reported.
+
+They are never removed; the report ends when their directory is removed by hand.
 
 A damaged hour, buffer or run is moved into `hours/quarantined-<name>/` or
 `runs/quarantined-<name>/`, and a note is written beside it:
@@ -58,8 +59,9 @@ class Note(NamedTuple):
         return self.place.split("/")[-2]
 
     def covers(self, position: int) -> bool:
-        """Return whether a checkpoint at that position names the part set aside, not a new life of
-        its name.
+        """Return whether a checkpoint at that position names the part that was set aside.
+
+        A newer checkpoint names a new life of the same name.
         """
         return position <= self.position
 
@@ -147,9 +149,7 @@ def write_note(storage: Storage, note: Note) -> None:
 
 
 def _free_place(storage: Storage, parent: str, label: str) -> str:
-    """Return a directory that has no note yet: a new one, or one that a killed process has not
-    finished.
-    """
+    """Return a directory without a note: a new one, or one left unfinished."""
     number = 1
     while True:
         place = f"{parent}/{ASIDE}{label}" + (f"-{number}" if number > 1 else "")

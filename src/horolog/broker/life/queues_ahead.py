@@ -1,9 +1,8 @@
-"""Write consume queues before a checkpoint is decided, some in each turn, so that its own turn has
-few left.
+"""Write consume queues before a checkpoint is decided, some in each turn.
 
-Each queue has a file of its own, and most of thousands are not open: to write all that have news in
-one turn would take a second.  Units that come meanwhile are left for another round, and for the
-checkpoint once a round gains little.
+So the turn of the checkpoint has few left.  Each queue has a file of its own, and most of thousands
+are not open: to write all that have news in one turn would take a second.  Units that come
+meanwhile are left for another round, and for the checkpoint once a round gains little.
 """
 
 from __future__ import annotations

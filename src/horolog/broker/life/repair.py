@@ -36,8 +36,9 @@ from horolog.log.segment import segment_name
 
 
 class Rebuilding:
-    """Applies frames below the checkpoint to the damaged parts of a shard that was restored without
-    them.
+    """Applies frames below the checkpoint to the damaged parts of a shard.
+
+    The shard was restored without these parts.
 
     hours   damaged hours
     far     whether a buffer or a run is damaged
@@ -165,8 +166,9 @@ class Rebuilding:
 def repair(
     shard: Shard, damaged: list[Damaged], notes: list[Note], used: Checkpoint, scan: SalvageScan
 ) -> tuple[list[Note], list[str]]:
-    """Repair the damaged parts; return the notes, now with the count of lost messages, and
-    sentences for the operator.
+    """Repair the damaged parts from the frames of a scan.
+
+    Return the notes, now with the count of lost messages, and sentences for the operator.
     """
     hours = {bad.first_hour for bad in damaged if bad.part == "hours"}
     far = [bad for bad in damaged if bad.part == "runs"]
@@ -199,8 +201,9 @@ def repair(
 
 
 def _last_segment(shard: Shard, scan: SalvageScan) -> str:
-    """Return the newest segment with damage, to whose life the reported losses are tied; "" if
-    there is none.
+    """Return the path of the newest segment with damage, "" if there is none.
+
+    The losses are reported until that segment is dropped.
     """
     if not scan.gaps:
         return ""

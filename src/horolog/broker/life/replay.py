@@ -87,8 +87,9 @@ class Replay:
         assert self._by_kind.keys() == CONTROL_KINDS
 
     def apply(self, header: FrameHeader, body: bytes) -> None:
-        """Apply one valid frame, in log order; raise DISK_FULL if there is no space to rebuild the
-        delay store.
+        """Apply one valid frame, in log order.
+
+        Raise DISK_FULL if there is no space to rebuild the delay store.
         """
         shard = self._shard
         shard.store_ms = max(shard.store_ms, header.append_ms)
@@ -125,7 +126,7 @@ class Replay:
         self._make_runs()
 
     def _make_runs(self) -> None:
-        """Carry out flushes at once: a long replay must not gather one far buffer after the other."""
+        """Carry out flushes at once: a replay must not gather one far buffer after the other."""
         shard = self._shard
         while (job := shard.delay.far.compaction.start_flush()) is not None:
             try:

@@ -27,11 +27,10 @@ def restore(
     aside: Collection[str] = (),
     tolerant: bool = False,
 ) -> list[Damaged]:
-    """Put a fresh shard into the state of a checkpoint; return the damaged parts, which are left
-    out.
+    """Put a fresh shard into the state of a checkpoint, without its damaged parts.
 
-    Changes no file, unless it is tolerant; the caller calls `shard.delay.cut()` to continue with
-    this shard.
+    Return the damaged parts.  Changes no file, unless it is tolerant; the caller calls
+    `shard.delay.cut()` to continue with this shard.
 
     aside     names in `hours` that are in quarantine: damaged, whatever is in their place now
     tolerant  damage that can be repaired, or passed over entry by entry, is
@@ -64,7 +63,7 @@ def restore(
 
 
 def _restore_queues(shard: Shard, checkpoint: Checkpoint) -> list[Damaged]:
-    """Restore consume queues, and the next offset of each; return those whose files cannot be used."""
+    """Restore consume queues with their next offsets; return those with unusable files."""
     damaged = []
     firsts = retention.firsts_of(checkpoint)
     # Most of many queues may be empty: a queue without a directory is not looked up one by one.
@@ -94,8 +93,9 @@ def _restore_queue(queue: ConsumeQueue, first: int, length: int, *, has_director
 
 
 def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
-    """Restore topics, groups, schedules and adoptions; fields that an older horolog did not write
-    are missing.
+    """Restore topics, groups, schedules and adoptions.
+
+    Fields that an older horolog did not write are missing.
     """
     for row in registry["topics"]:
         shard.topics.put_row(row)

@@ -61,7 +61,7 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
 
 
 def _see_full(shard: Shard, mono_ms: int) -> None:
-    """Note the time when each full segment was first seen; nothing is appended to these any more."""
+    """Note when each full segment was first seen; nothing is appended to it any more."""
     log, seen = shard.log, shard.full_since_ms
     for base in range(next(reversed(seen), log.start), log.last_frame, log.segment_bytes):
         if base + log.segment_bytes <= log.last_frame:
@@ -69,8 +69,9 @@ def _see_full(shard: Shard, mono_ms: int) -> None:
 
 
 def _age_ms(shard: Shard, base: int, wall_ms: int, mono_ms: int) -> int:
-    """Return the minimum age of the newest frame of a full segment; a step of the wall clock cannot
-    lower it.
+    """Return the minimum age of the newest frame of a full segment.
+
+    A step of the wall clock cannot lower it.
     """
     seen_ms = shard.full_since_ms.get(base, mono_ms)
     return max(wall_ms - shard.log.newest_ms[base], mono_ms - seen_ms)
@@ -87,8 +88,9 @@ def _check_unneeded(shard: Shard, start: int) -> None:
 
 
 def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
-    """Return the ms until the oldest segment may go by its age; None if a checkpoint comes anyway,
-    or none may go.
+    """Return the ms until the oldest segment may go by its age.
+
+    None if a checkpoint comes anyway, or no segment may go.
     """
     log = shard.log
     if log.end > shard.checkpoint_position:
@@ -157,8 +159,9 @@ def start_of(checkpoint: Checkpoint | None) -> int | None:
 
 
 def restore(shard: Shard, checkpoint: Checkpoint) -> None:
-    """Restore the start of the log and the ages of its segments; groups begin where their queues
-    do.
+    """Restore the start of the log and the ages of its segments.
+
+    Groups begin where their queues do.
     """
     log = shard.log
     row: dict[str, Any] = checkpoint.registry.get("log", {})
@@ -181,9 +184,7 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
 
 
 def queue_files(shard: Shard) -> list[str]:
-    """Return files of consume queues that neither the last durable checkpoint nor a later one
-    needs.
-    """
+    """Return files of consume queues that no durable or later checkpoint needs."""
     found = []
     for (topic, queue_id), first in shard.named.firsts.items():
         if topic in shard.topics.by_id:
@@ -192,8 +193,7 @@ def queue_files(shard: Shard) -> list[str]:
 
 
 def dropped_queues(shard: Shard) -> list[str]:
-    """Return directories of deleted topics' queues that neither the last durable checkpoint nor a
-    later one needs.
+    """Return directories of deleted topics' queues that no durable or later checkpoint needs.
 
     Forget a deleted topic when the log has no message of it any more.
     """
@@ -211,8 +211,9 @@ def dropped_queues(shard: Shard) -> list[str]:
 
 
 def is_durable(shard: Shard, named: Named, *, removed: bool) -> None:
-    """Note that the checkpoint of `named` is durable; with `removed`, files its predecessor did not
-    need are gone.
+    """Note that the checkpoint of `named` is durable.
+
+    With `removed`, the files that its predecessor did not need are gone.
     """
     if removed:
         for (topic, queue_id), first in shard.named.firsts.items():
@@ -224,8 +225,9 @@ def is_durable(shard: Shard, named: Named, *, removed: bool) -> None:
 
 
 def remove_segments(storage: Storage, directory: str, start: int) -> None:
-    """Remove the segments below `start`; a crash in between leaves no hole, since each name is
-    synced.
+    """Remove the segments below `start`, oldest first.
+
+    A crash in between leaves no hole, since each name is synced.
     """
     for base in bases_on_disk(storage, directory):
         if base >= start:

@@ -1,6 +1,4 @@
-"""Salvage of a stopped shard: from its checkpoints, find what of its log must be given up
-(`log.salvage`).
-"""
+"""Salvage of a stopped shard: find what of its log must be given up (`log.salvage`)."""
 
 from __future__ import annotations
 
@@ -70,8 +68,9 @@ def bytes_of(storage: Storage, directory: str, meta: ShardMeta, lost: Lost, leng
 
 
 def write_meta(storage: Storage, directory: str, meta: Meta) -> None:
-    """Write a `meta` where it is damaged or missing; a damaged one is kept.  Both are durable on
-    return.
+    """Write a `meta` where it is damaged or missing, and keep a damaged one.
+
+    Both are durable on return.
     """
     if storage.exists("meta"):
         kept = f"{directory}/{KEPT}"

@@ -1,9 +1,9 @@
-"""What `meta` must say, derived from the log and the checkpoints of a stopped shard, to repair or
-salvage it.
+"""What `meta` must say, derived from the log and the checkpoints of a stopped shard.
 
-Nothing else in a data directory says these things alone, so damage to `meta` refuses every start.
-All of its fields follow from the rest: each frame and checkpoint has the log id, segments are as
-long as they are allocated, and only a simulated clock leaves a file `clock`.
+It is used to repair or salvage `meta`.  Nothing else in a data directory says these things alone,
+so damage to `meta` refuses every start.  All of its fields follow from the rest: each frame and
+checkpoint has the log id, segments are as long as they are allocated, and only a simulated clock
+leaves a file `clock`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ _LOOK_BYTES = 4 << 20  # that are searched at the beginning of each segment
 
 
 def meta_said_by(storage: Storage, directory: str) -> Meta | None:
-    """Derive `meta` from the files of a shard; None if they do not say it, or contradict each
-    other.
-    """
+    """Derive `meta` from the files of a shard; None if incomplete or contradictory."""
     place = f"{directory}/log"
     bases = bases_on_disk(storage, place)
     if not bases:
@@ -39,7 +37,7 @@ def meta_said_by(storage: Storage, directory: str) -> Meta | None:
             ids |= _first_id(read_around(file, 0, min(_LOOK_BYTES, sizes[-1])), base)
         finally:
             file.close()
-    # One segment alone may be shorter than it should be: the disk was full.
+    # A single segment may be too short, because the disk was full.
     segment_bytes = min((b - a for a, b in pairwise(bases)), default=SEGMENT_BYTES)
     is_size = max(sizes) == segment_bytes and not any(base % segment_bytes for base in bases)
     if len(ids) != 1 or not is_size:
@@ -57,9 +55,7 @@ def _ids_of_checkpoints(storage: Storage, directory: str) -> Iterator[int]:
 
 
 def _first_id(content: bytes, base: int) -> set[int]:
-    """Return the log id of the first intact frame in a segment's content, in its place; empty if
-    there is none.
-    """
+    """Return the log id of the first intact frame in its place in a segment, if any."""
     at = content.find(MAGIC)
     while at >= 0:
         header = parse(content, at)
@@ -72,9 +68,7 @@ def _first_id(content: bytes, base: int) -> set[int]:
 
 
 def repair_meta(storage: Storage, directory: str) -> bool:
-    """Write `meta` again if one bit of it differs from the log and its checkpoints; return whether
-    it did.
-    """
+    """Write `meta` again if one bit differs from log and checkpoints; return whether it did."""
     said = meta_said_by(storage, directory)
     if said is None:
         return False

@@ -42,8 +42,9 @@ class Decided(NamedTuple):
 
 
 def decide(shard: Shard, wall_ms: int) -> Decided:
-    """Copy the decided state at the log end of this step; `capture` completes it when all below is
-    applied.
+    """Copy the decided state at the log end of this step.
+
+    `capture` completes it when everything below that position is applied.
     """
     registry: dict[str, Any] = {
         "topics": shard.topics.registry(),
@@ -153,8 +154,9 @@ def _capture_lanes(shard: Shard, job: CheckpointJob) -> None:
 
 
 def _may_go(shard: Shard, name: str) -> bool:
-    """Return whether an unnamed file may be removed: an adopted run may be one whose adoption is
-    under way.
+    """Return whether an unnamed file may be removed.
+
+    An adopted run may be one whose adoption is under way.
     """
     if not is_adopted_name(name):
         return True

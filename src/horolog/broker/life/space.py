@@ -71,12 +71,10 @@ class DiskPressure:
         self._free = self._allocated = self._room = 0  # at the last look-up
         self._needs = Needs(0, 0, 0, 0, 0)
         self._taken = 0  # since the last look-up, in all copies
-        self._turn = 0  # sent in this turn, and not appended yet
+        self._turn = 0  # bytes sent in this turn, not appended yet
 
     def check_invariants(self) -> None:
-        """Check that the bytes sent in a turn are counted in all copies, and that nothing is
-        negative.
-        """
+        """Check that bytes sent in a turn are counted in all copies, and none is negative."""
         assert self._turn >= 0, self._turn
         assert self._taken >= COPIES * self._turn, (self._taken, self._turn)
         assert min(self._needs) >= 0, self._needs
@@ -86,7 +84,7 @@ class DiskPressure:
 
     @property
     def headroom(self) -> int:
-        """Bytes of new messages, in all copies, before sends are refused; as of the last look-up."""
+        """Bytes of new messages, in all copies, before sends are refused; by the last look-up."""
         return max(0, self._room - self._taken - self._needs.total)
 
     @property
@@ -111,8 +109,9 @@ class DiskPressure:
         self._taken += COPIES * size
 
     def check_copies(self, mono_ms: int, wall_ms: int, done: int) -> None:
-        """Check the space before a piece of a bulk move; raise DISK_FULL, naming the `done`
-        messages moved before.
+        """Check the space before a piece of a bulk move.
+
+        Raise DISK_FULL, as before a send; it names the `done` messages moved before.
         """
         try:
             self.check(mono_ms, wall_ms, 0)
@@ -131,9 +130,9 @@ class DiskPressure:
         self._taken += COPIES * size
 
     def check_ends(self, done: int) -> None:
-        """Check the space before a piece of a bulk recall; raise DISK_FULL, naming `done`, if acks
-        need what is left.
+        """Check the space before a piece of a bulk recall.
 
+        Raise DISK_FULL, naming the `done` messages cancelled before, if acks need what is left.
         The space is looked up for every piece: thousands of pieces may come between two look-ups.
         """
         reserve = self._shard.settings.reserve_bytes // 2
@@ -142,7 +141,7 @@ class DiskPressure:
         except HorologError as error:
             if error.code not in _CANNOT_LOOK:
                 raise
-            return  # the next piece can
+            return  # the next piece looks again
         if room < reserve:
             raise refused(
                 "disk",
@@ -153,8 +152,9 @@ class DiskPressure:
             )
 
     def look(self, mono_ms: int, wall_ms: int) -> None:
-        """Look up the free space and recompute the refusal, if they are too old or too much was
-        sent since.
+        """Look up the free space, if the figures are too old; recompute the refusal.
+
+        They are too old after a second, or when much was sent since.
         """
         shard = self._shard
         enough = max(shard.settings.reserve_bytes // 8, 1)
@@ -191,8 +191,9 @@ class DiskPressure:
         shard.delay.far.compaction.room = max(0, left - needs.total)
 
     def _log_space(self) -> int:
-        """Return how many bytes after the log end are allocated; negative if the log is not written
-        so far.
+        """Return how many bytes after the log end are allocated.
+
+        Negative if the log is not written so far.
         """
         log, storage = self._shard.log, self._shard.storage
         base = log.end - log.end % log.segment_bytes
@@ -221,8 +222,9 @@ class DiskPressure:
         )
 
     def _confined_refusal(self) -> HorologError:
-        """Return the refusal where bytes are free but the log gets no segment: allocated space is
-        for control records.
+        """Return the refusal where bytes are free but the log gets no segment.
+
+        The allocated space is kept for acks, recalls and hand-over.
         """
         needed = self._needs.total
         return refused(
@@ -235,8 +237,9 @@ class DiskPressure:
         )
 
     def _unfiled_refusal(self) -> HorologError:
-        """Return the refusal where bytes are free but no file takes messages: new ones would wait
-        in memory, and be late.
+        """Return the refusal where bytes are free but no file takes messages.
+
+        New messages would wait in memory, and be late.
         """
         waiting = sum(len(unfiled.heads) for unfiled in self._shard.delay.stalled)
         return refused(

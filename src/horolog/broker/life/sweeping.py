@@ -1,8 +1,7 @@
-"""Remove files of a shard that nothing names, while it is opened: derived files and skipped
-checkpoints.
+"""Remove files of a shard that nothing names, while it is opened.
 
-Their messages are in the log, and are filed again.  Adopted runs stay: the log does not have their
-messages.
+These are derived files and skipped checkpoints.  Their messages are in the log, and are filed
+again.  Adopted runs stay: the log does not have their messages.
 """
 
 from __future__ import annotations
@@ -34,8 +33,9 @@ def discard_derived(storage: Storage, directory: str) -> None:
 
 
 def remove_newer(storage: Storage, directory: str, used: Checkpoint) -> None:
-    """Remove newer checkpoints that were skipped: files that they name are cut and filed again, and
-    not synced.
+    """Remove newer checkpoints that were skipped.
+
+    The files that they name are cut and filed again, and not synced.
     """
     place = f"{directory}/checkpoint"
     kept = checkpoint_name(used.position)

@@ -1,7 +1,6 @@
-"""Recall: find messages by id or key wherever they are, cancel or reschedule one or many, and tell
-their history.
+"""Recall: find messages wherever they are, cancel or reschedule them, tell their history.
 
-recall_decisions  map the commands to what decides them, and let them wait for what is not filed yet
+recall_decisions  map the commands to handlers, which wait for messages that are not filed yet
 recalls           recall one message, or all with a key: decide the answer, and make its RECALL
                   record
 reschedules       reschedule one message, in a frame with its copy

@@ -68,7 +68,7 @@ def move(
     entries: npt.NDArray[Any],
     wall_ms: int,
 ) -> Moved:
-    """Move pending messages, the earliest first; unreadable ones are quarantined, and not counted."""
+    """Move pending messages, the earliest first; quarantine unreadable ones, uncounted."""
     order = np.lexsort((entries["row"], entries["origin"], entries["due_ms"]))
     refs, entries, records = shard.delay.verified(refs[order], entries.take(order))
     lanes = lanes_of(records)

@@ -60,7 +60,7 @@ class _Task:
     bytes: int = 0  # of matched messages
     begun: bool = False
     at: dict[int, int] = field(default_factory=dict)  # source id → next row, −1: done
-    stops: dict[int, int] = field(default_factory=dict)  # rows of hours and buffers when it began
+    stops: dict[int, int] = field(default_factory=dict)  # source id → rows when the task began
 
     @property
     def result(self) -> RecalledMany | MovedMany:
@@ -121,14 +121,12 @@ class BulkRecalls:
 
     @property
     def under_way(self) -> bool:
-        """Whether a bulk command has arrived and is not done: its messages must not leave for the
-        tier.
-        """
+        """Whether a bulk command is not done: its messages must not leave for the tier."""
         return bool(self._tasks)
 
     @property
     def is_uncommitted(self) -> bool:
-        """Whether a piece is uncommitted: the disk sets the pace, and replies wait for one at most."""
+        """Whether a piece is uncommitted: the disk sets the pace, replies wait for one at most."""
         return self._piece_at >= self._shard.log.commit_position
 
     def views(self) -> list[BulkView]:
@@ -137,9 +135,7 @@ class BulkRecalls:
 
     @property
     def begins_at(self) -> int | None:
-        """Log position below which all must be applied before the first command begins; None:
-        nothing waits to begin.
-        """
+        """Log position below which all must be applied before the first one begins; None: no wait."""
         return self._tasks[0].bound if self._tasks and not self._tasks[0].begun else None
 
     @property
@@ -181,9 +177,7 @@ class BulkRecalls:
         return piece
 
     def _begin(self, task: _Task) -> None:
-        """Record the lengths of the sources, now that all messages are filed that were appended
-        before the command.
-        """
+        """Record the lengths of the sources, now that everything before the command is filed."""
         shard = self._shard
         if task.begun:
             return
@@ -244,14 +238,12 @@ class BulkRecalls:
         return left > 0 and not postponed
 
     def _repair(self, source: _Source, rows: Rows) -> None:
-        """Repair damaged entries, which do not say whether their messages match: their records have
-        the same fields.
-        """
+        """Repair damaged entries, which do not say whether they match, from their records."""
         if len(rows):
             self._shard.delay.repair_entries(refs_of(source.source_id, rows))
 
     def _matching(self, task: _Task, source: _Source, rows: Rows) -> tuple[_Match, int]:
-        """Find the matching rows among these; return also how many records had to be read for that."""
+        """Find the matching rows among these; return also how many records were read."""
         entries = source.entries(rows)
         meant = (entries["topic"] == task.topic) & (entries["origin"] < task.bound)
         meant &= is_readable(entries)  # an entry that cannot be repaired is reported when it is due
@@ -330,9 +322,7 @@ class _Room:
         return self.rows <= 0 or self.bytes <= 0
 
     def take(self, match: _Match) -> tuple[_Match, int]:
-        """Take the matches that have room, at least one; return them and the row to go on with, −1:
-        all have room.
-        """
+        """Take the matches that have room, at least one, and the next row, −1: all have room."""
         ends = np.cumsum(match.entries["size"].astype(np.int64))
         fits = min(self.rows, int(np.searchsorted(ends, self.bytes, side="right")))
         fits = min(max(1, fits), len(ends))

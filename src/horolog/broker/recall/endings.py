@@ -31,7 +31,7 @@ class _Task:
 
 
 class Endings:
-    """Look-ups that search the log for the ending of their messages, by the token of the command."""
+    """Look-ups that search the log for the endings of their messages, by command token."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
@@ -45,8 +45,9 @@ class Endings:
     def is_looked_for(
         self, token: object, command: FindMessages, adopted: Sequence[Recall]
     ) -> bool:
-        """Return whether the log is being searched; begin the search if one is needed.  Refuses as
-        `find_messages` does.
+        """Return whether the log is being searched; begin the search if one is needed.
+
+        Refuses as `find_messages` does.
         """
         task = self._tasks.get(token)
         if task is None:

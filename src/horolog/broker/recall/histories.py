@@ -1,5 +1,4 @@
-"""The history of a message: everything that the log and the present state can truthfully tell, in
-log order.
+"""The history of a message: everything that log and present state can tell, in log order.
 
     the key index     names the records of the message, its attempts and its dead letters: when it was accepted, moved and
                       handed over, sent back, given up
@@ -55,7 +54,10 @@ class Histories:
         return any(trail.is_looked_for for trail in self._trails.values())
 
     def is_looked_for(self, token: object, command: ShowMessage) -> bool:
-        """Return whether the log is still being searched; begin the search; raise TOPIC_NOT_FOUND."""
+        """Return whether the log is still being searched; begin the search at first.
+
+        Raise TOPIC_NOT_FOUND.
+        """
         trail = self._trails.get(token)
         if trail is None:
             trail = self._trails[token] = self._begin(command)
@@ -164,8 +166,9 @@ class Histories:
         trail.add(copy.position, event, at_ms, **more, **detail)
 
     def _appended_ms(self, position: int, store_ms: int) -> int:
-        """Return the wall clock when a record was appended; store time stays ahead after a step of
-        the clock back.
+        """Return the wall clock when a record was appended.
+
+        Store time stays ahead after a step of the clock back.
         """
         frame = self._shard.log.frame(position)
         return store_ms if isinstance(frame, Hole) else min(store_ms, frame.append_ms)
@@ -173,8 +176,9 @@ class Histories:
     def _how_it_came(
         self, trail: Trail, topic: Topic, position: int
     ) -> tuple[MessageEvent, dict[str, Any]]:
-        """Return the event that made a message record, by its topic and the control records before
-        it in the frame.
+        """Return the event that made a message record.
+
+        It follows from the topic and the control records before the message in its frame.
         """
         if topic is not trail.topic:
             if topic.name.startswith(retry.RETRY_PREFIX):
@@ -226,8 +230,9 @@ class Histories:
     # --- the present ------------------------------------------------------------------------------
 
     def _present(self, trail: Trail, found: list[FoundMessage]) -> list[GroupView]:
-        """Return the state in each group, and add events that the log did not tell, without an
-        instant.
+        """Return the state in each group, and add the events that the log did not tell.
+
+        Such events have no instant.
         """
         events = {
             MessageState.RECALLED: MessageEvent.RECALLED,
@@ -278,7 +283,7 @@ class Histories:
     def _tell_unlogged(
         self, trail: Trail, topic: Topic, place: QueuePlace, group: GroupView
     ) -> None:
-        """Add events of a group that no record told, because the log was too long or begins later."""
+        """Add events of a group that no record told: the log was too long or begins later."""
         key = group.group, place
         detail = trail.detail(topic, group.group)
         if group.state is GroupState.CONSUMED and key not in trail.consumed:
@@ -291,9 +296,7 @@ class Histories:
 
 
 def _as_it_ended(view: FoundMessage, trail: Trail) -> FoundMessage:
-    """Correct the state of an expired message: the delay store forgets how messages ended, the log
-    does not.
-    """
+    """Correct the state of an expired message, which the delay store has forgotten."""
     if view.state is MessageState.RECALLED and trail.ended.get(view.origin) is MessageEvent.EXPIRED:
         return view._replace(state=MessageState.EXPIRED)
     return view

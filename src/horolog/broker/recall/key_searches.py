@@ -1,7 +1,6 @@
-"""Search adopted messages by user key: no index has their keys, so a recall or look-up reads all
-pending ones.
+"""Search adopted messages by user key: no index has their keys, so pending ones are read.
 
-It does so in pieces of some thousand rows in every turn, so other commands do not wait for a
+That is done in pieces of some thousand rows in every turn, so other commands do not wait for a
 search; a million rows take ten seconds.  Messages adopted after a search began are not searched:
 the command came before them.
 """
@@ -53,8 +52,7 @@ class KeySearches:
         return any(not search.done for search in self._searches.values())
 
     def found(self, token: object, command: RecallByKey | FindMessages) -> list[Recall] | None:
-        """Return recalls of pending adopted messages that have the key; None while they are
-        searched for.
+        """Return recalls of pending adopted messages that have the key; None while searching.
 
         Raise TOPIC_NOT_FOUND or ILLEGAL_KEY.  Call `end` when the command was answered.
         """
@@ -118,7 +116,7 @@ class KeySearches:
             try:
                 decoded = properties.decode(layout.properties_of(record[HEAD_BYTES:]))
             except (IndexError, ValueError):
-                continue  # damaged: it is quarantined when it is due
+                continue  # damaged: quarantined when due
             if search.command.key in decoded.get(properties.KEYS, "").split():
                 name = decoded.get(properties.UNIQ_KEY, "")
                 search.found[Recall(search.command.topic, name, due_ms)] = None

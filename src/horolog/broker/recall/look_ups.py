@@ -42,11 +42,10 @@ _Origin = tuple[int, int]  # log position and row
 def find_messages(
     shard: Shard, query: FindMessages, adopted: Sequence[Recall] = ()
 ) -> list[FoundMessage]:
-    """Return all messages of a topic with an id or a key, by origin; `adopted` names adopted ones
-    with the key.
+    """Return all messages of a topic with an id or a key, by origin.
 
-    Raise TOPIC_NOT_FOUND; BAD_REQUEST unless the query has either an id or a key, or if more
-    records match than are read.
+    `adopted` names adopted messages with the key.  Raise TOPIC_NOT_FOUND; BAD_REQUEST unless the
+    query has either an id or a key, or if more records match than are read.
     """
     topic = shard.topics.get(query.topic)
     if bool(query.message_id) == bool(query.key):
@@ -131,8 +130,7 @@ def _view(shard: Shard, topic: Topic, record: past.Copy) -> tuple[_Origin, Found
 
 
 def _came_back(shard: Shard, topic: Topic, found: Mapping[_Origin, FoundMessage]) -> set[_Origin]:
-    """Return origins of messages that went to a tier and came back, and so are there under another
-    origin.
+    """Return origins of messages that went to a tier and came back under another origin.
 
     The store has forgotten these origins, like those of messages recalled in the tier.
     """
@@ -171,7 +169,7 @@ def _origin_of(shard: Shard, position: int) -> _Origin:
 
 
 def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
-    """Return what became of a scheduled message, as long as the log has no record of its hand-over."""
+    """Return what became of a scheduled message of which the log has no hand-over."""
     refs = _refs_of(shard, topic, record.message_id, record.due_ms, record.position)
     if len(refs):
         return _settled(shard, refs[:1])
@@ -187,7 +185,7 @@ def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
 
 
 def _refs_of(shard: Shard, topic: Topic, message_id: str, due_ms: int, position: int) -> Any:
-    """Return references to the message with that log position; empty if the store no longer has it."""
+    """Return references to the message with that log position; empty if there is none."""
     refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.id, due_ms)
     entries = shard.delay.entries(refs)
     return refs[np.flatnonzero((entries["origin"] == position) & (entries["row"] == 0))]
@@ -201,8 +199,9 @@ def _settled(shard: Shard, ref: Any) -> MessageState:
 def _waiting_only(
     shard: Shard, topic: Topic, message_id: str, due_ms: int | None
 ) -> Iterable[tuple[_Origin, FoundMessage]]:
-    """Yield messages as the delay store has them (due at that time), for those that the log has no
-    record of.
+    """Yield messages (due at that time) as the delay store has them.
+
+    They serve for messages of which the log has no record.
     """
     refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.id, due_ms)
     entries = shard.delay.entries(refs)

@@ -60,8 +60,9 @@ def with_id(
 def with_key(
     shard: Shard, topic: Topic, key: str, check: Callable[[int], None] | None = None
 ) -> list[Copy]:
-    """Return readable records of the messages with that user key, in log order; `check` as in
-    `with_id`.
+    """Return readable records of the messages with that user key, in log order.
+
+    check  is called with the count of records that will be read, and may refuse
     """
     found = _at(shard, user_key_hash(topic.name, key), topic, check)
     return [copy for copy in found if key in copy.keys]
@@ -91,10 +92,9 @@ def was_delivered(found: Iterable[Copy], due_ms: int) -> bool:
 
 
 def moved_to(shard: Shard, found: Iterable[Copy], due_ms: int) -> int | None:
-    """Follow the reschedules of a message that was due at `due_ms`; return its present due time,
-    None if not moved.
+    """Follow the reschedules of a message from `due_ms` to its present due time.
 
-    All copies are of one message.
+    None if it was not moved.  All copies are of one message.
     """
     now_due_ms = due_ms
     for copy in found:
@@ -104,8 +104,7 @@ def moved_to(shard: Shard, found: Iterable[Copy], due_ms: int) -> int | None:
 
 
 def moved_from(shard: Shard, position: int) -> int | None:
-    """Return the due time before a move, if a RECALL with the flag *moved* belongs to this message;
-    else None.
+    """Return the due time before a move, if a RECALL with the flag *moved* names this message.
 
     A frame of moves begins with such a record.
     """
@@ -119,8 +118,9 @@ def moved_from(shard: Shard, position: int) -> int | None:
 
 
 def is_promoted(shard: Shard, position: int) -> bool:
-    """Return whether a message came back from a tier: its origin follows, or is, an adoption that
-    promotes.
+    """Return whether a message came back from a tier.
+
+    Its origin then follows, or is, an adoption that promotes.
     """
     frame = shard.log.frame(position)
     if isinstance(frame, Hole):

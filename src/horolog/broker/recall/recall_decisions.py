@@ -1,5 +1,6 @@
-"""Decide recalls, reschedules and look-ups by key, here and in the tier, once nothing relevant is
-unfiled.
+"""Decide recalls, reschedules and look-ups by key, here and in the tier.
+
+They wait until messages are filed that may concern them.
 """
 
 from __future__ import annotations

@@ -105,9 +105,7 @@ def _in_log(shard: Shard, copies: Copies) -> list[past.Copy]:
 
 
 class Decided(NamedTuple):
-    """A decided recall: its result, and if messages are cancelled the RECALL record and the
-    messages it settles.
-    """
+    """A decided recall: its result, and for cancelled messages the record and what it settles."""
 
     result: Recalled
     record: bytes | None = None
@@ -158,12 +156,12 @@ def cancelled(command: Recall) -> Recalled:
 
 
 def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[Recall]:
-    """Return the recalls that a recall by key stands for, oldest first: one for each message id and
-    due time.
+    """Return the recalls that a recall by key stands for, oldest first.
+
+    There is one for each message id and due time.  Raise TOPIC_NOT_FOUND; BAD_REQUEST if more than
+    `KEY_RECALL_MAX` records have the key.
 
     adopted  recalls of adopted messages, which the index does not know
-
-    Raise TOPIC_NOT_FOUND; BAD_REQUEST if more than `KEY_RECALL_MAX` records have the key.
     """
 
     def check(records: int) -> None:
@@ -181,7 +179,7 @@ def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[
 
 
 def applied(end: int, settled: list[Settled]) -> Applied:
-    """Return the change that recalls make, in frames that end at `end`, when these are committed."""
+    """Return the change that recalls make when the frames that end at `end` are committed."""
     refs = np.concatenate([each.refs for each in settled])
     lanes = np.concatenate([each.lanes for each in settled])
     return Applied(end, [], None, [Settled(refs, EntryState.RECALLED, lanes)])

@@ -1,5 +1,4 @@
-"""Reschedule: one frame holds a RECALL with the flag *moved* and the whole message with its new due
-time.
+"""Reschedule: one frame holds a RECALL with the flag *moved* and the moved message.
 
 If copies are pending in the tier an OFFLOAD record between the two recalls them there.
 
@@ -39,8 +38,9 @@ from horolog.units import instant
 
 
 def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
-    """Decide a reschedule and append its frame; raise ILLEGAL_DELIVERY_TIME if the new time is too
-    far ahead.
+    """Decide a reschedule and append its frame.
+
+    Raise ILLEGAL_DELIVERY_TIME if the new time is too far ahead.
     """
     new_due_ms = wall_ms if command.now else command.new_due_ms
     there = shard.tier.claim(shard.topics.get(command.topic).id, command)
@@ -112,9 +112,7 @@ def _move_bytes(move: _Move) -> int:
 
 
 def _check_fits(shard: Shard, copies: Copies, together: Sequence[_Move]) -> None:
-    """Raise IN_TIER if messages of one id that the tier has are too long for the one frame that
-    they need.
-    """
+    """Raise IN_TIER if messages of one id in the tier are too long for their one frame."""
     size, most = sum(map(_move_bytes, together)), shard.log.segment_bytes // 4
     if size > most:
         raise refused(
@@ -129,8 +127,7 @@ def _check_fits(shard: Shard, copies: Copies, together: Sequence[_Move]) -> None
 def _by_body(
     here: Sequence[memoryview], there: Sequence[bytes]
 ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bytes]]:
-    """Group copies by message: its rows here, its rows in the tier, and the record of the first
-    one.
+    """Group copies by message: rows here, rows in the tier, and the first record.
 
     Copies of one body are a send and its retries.  Copies of different bodies are different
     messages, of producers that make the same ids (`send.repeats`): each is moved.
@@ -145,7 +142,7 @@ def _by_body(
 
 
 def _present_ms(shard: Shard, copies: Copies, there: int) -> int | None:
-    """Return the present due time of the message; None if no copy is pending, and it was not moved."""
+    """Return the present due time of the message; None if neither pending nor moved."""
     if there or bool(copies.waiting.any()):
         return copies.due_ms
     if was_delivered(shard, copies):
@@ -163,8 +160,9 @@ def _changed(copies: Copies, present_ms: int) -> Rescheduled:
 def _in_tier(
     shard: Shard, command: Reschedule, copies: Copies, there: npt.NDArray[Any]
 ) -> list[bytes]:
-    """Return the records in the tier of these pending rows; raise IN_TIER if one is of another
-    message.
+    """Return the records in the tier of these pending rows.
+
+    Raise IN_TIER if one of them is not of that message any more.
     """
     if command.elsewhere is None or not len(there):
         return []
@@ -175,9 +173,7 @@ def _in_tier(
 
 
 def _verified(shard: Shard, copies: Copies, record: bytes) -> bytes:
-    """Return a record from the tier if it is of that message; else raise IN_TIER, for its content
-    has changed.
-    """
+    """Return a record from the tier if it is of that message; else raise IN_TIER."""
     key = int(np.frombuffer(record, HEAD, 1)["key"][0]) if len(record) > HEAD_BYTES else 0
     if key != copies.key or not properties.holds(
         layout.properties_of(memoryview(record)[HEAD_BYTES:]),

@@ -1,6 +1,4 @@
-"""The trail of the messages with one id: their events so far, gathered from one log record after
-another.
-"""
+"""The trail of the messages with one id: their events, gathered record by record."""
 
 from __future__ import annotations
 
@@ -103,9 +101,7 @@ class Trail:
     def _add_change(
         self, position: int, event: MessageEvent, at_ms: int, detail: dict[str, Any]
     ) -> None:
-        """Add a lease event; repeated renewals by a living client become one event, with their
-        count.
-        """
+        """Add a lease event; merge repeated renewals into one event with their count."""
         last = self.events[-1].event if self.events else None
         if event is MessageEvent.LEASE_CHANGED and last is not None and last.event is event:
             same = all(last.detail.get(name) == detail.get(name) for name in ("group", "attempt"))
@@ -164,8 +160,6 @@ class Trail:
         return self.groups.names.get(group_id, f"group {group_id}, deleted")
 
     def detail(self, topic: Topic, group: str) -> dict[str, Any]:
-        """Return the details of a group's event, with the topic if that is not the one of the
-        message.
-        """
+        """Return the details of a group's event, with its topic if that is another one."""
         named = {"group": group} if group else {}
         return named if topic is self.topic else {**named, "topic": topic.name}

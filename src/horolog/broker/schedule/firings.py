@@ -1,6 +1,4 @@
-"""Which firings of a schedule are to be planned, and their messages: pure functions of the schedule
-and the time.
-"""
+"""Pure functions of a schedule and the time: the firings to plan, and their messages."""
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ def plan(
             wake_ms = ready_ms
             break
         if len(fresh) + len(ahead) >= PLANNED_MAX:
-            wake_ms = max(wall_ms, (*ahead, *fresh)[0].due_ms)  # there is room then
+            wake_ms = max(wall_ms, (*ahead, *fresh)[0].due_ms)  # one firing is due by then
             break
         fired, cursor = fired + 1, found
         sequence = schedule.sequence + len(fresh) + 1
@@ -108,8 +106,9 @@ def still_ahead(
 
 
 def is_beyond(cursor: Cursor, wall_ms: int) -> bool:
-    """Return whether a cursor is further ahead than planning goes: the clock was days ahead, and
-    has stepped back.
+    """Return whether a cursor is further ahead than planning goes.
+
+    The clock was ahead by days when it was set, and has stepped back.
     """
     return cursor.at_ms > wall_ms + 2 * PLAN_AHEAD_MS
 
@@ -121,7 +120,7 @@ def last_until(calendar: Calendar, rule: Rule, cursor: Cursor, wall_ms: int) -> 
     a year.
     """
     found = cursor
-    low, high = cursor.at_ms, wall_ms  # after(low) is not after now; after(high) is
+    low, high = cursor.at_ms, wall_ms  # `after(low)` is at most now; `after(high)` is later
     while low < high:
         at_ms = (low + high) // 2
         later = calendar.after(rule, Cursor(at_ms) if at_ms > cursor.at_ms else cursor)
@@ -134,16 +133,12 @@ def last_until(calendar: Calendar, rule: Rule, cursor: Cursor, wall_ms: int) -> 
 
 
 def message_id_of(log_id: int, schedule_id: int, sequence: int) -> str:
-    """Make a message id of 34 characters like those of 5.x clients, unique among the messages of a
-    log.
-    """
+    """Make a message id of 34 characters, like those of 5.x clients, unique in a log."""
     return f"01{log_id & 0xFFFF_FFFF_FFFF:012X}{schedule_id & 0xFFFF_FFFF:08X}{sequence & 0xFFFF_FFFF_FFFF:012X}"
 
 
 def messages_of(schedule: Schedule, firings: list[Firing], wall_ms: int) -> list[bytes]:
-    """Build the records of firings, ready to be logged except for topic id, queue and stamped
-    fields.
-    """
+    """Build the records of firings, complete but for topic id, queue and stamped fields."""
     records = []
     for firing in firings:
         record = bytearray(message(schedule.name, schedule.content, firing, wall_ms).record)
@@ -153,9 +148,7 @@ def messages_of(schedule: Schedule, firings: list[Firing], wall_ms: int) -> list
 
 
 def message(name: str, content: Content, firing: Firing, wall_ms: int) -> NewMessage:
-    """Build the message of a firing as a producer would send it; raise HorologError for what no
-    message may contain.
-    """
+    """Build the message of a firing as it would be sent; raise HorologError if invalid."""
     marks = {SCHEDULE: name, FIRING: str(firing.number), FIRING_TIME: str(firing.nominal_ms)}
     is_fifo = content.message_group is not None
     return encode(

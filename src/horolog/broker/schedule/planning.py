@@ -64,9 +64,7 @@ class Planner:
         self._wakes: dict[int, int] = {}  # id → when; other entries of the heap are stale
 
     def wake_in(self, wall_ms: int) -> int | None:
-        """Return the ms, by the wall clock, until a schedule has to be looked at; 0: now, None:
-        never.
-        """
+        """Return the ms of wall time until a schedule has to be looked at; None: never."""
         if self._shard.schedules.changed:
             return 0
         while self._heap and self._wakes.get(self._heap[0].schedule_id) != self._heap[0].at_ms:
@@ -123,8 +121,9 @@ class Planner:
         heapq.heappush(self._heap, _Wake(at_ms, schedule_id))
 
     def _plan(self, schedule: Schedule, now: Now) -> Planned:
-        """Plan one schedule, with the records of its firings; refused as a send would be, and
-        nothing is changed.
+        """Plan one schedule, with the records of its firings.
+
+        Refused as a send would be; then nothing is changed.
         """
         shard = self._shard
         topic = shard.topics.get(schedule.content.topic)

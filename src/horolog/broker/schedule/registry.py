@@ -1,4 +1,4 @@
-"""The schedules of a shard: decided state, changed as their records are appended, and by a replay."""
+"""The schedules of a shard: decided state, changed by appended records and by a replay."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Schedules:
         return [schedule.row for schedule in self.by_id.values()]
 
     def keys_planned(self, name: str) -> Iterator[int]:
-        """Yield key hashes of the messages that a schedule has planned; none if it does not exist."""
+        """Yield key hashes of the messages that a schedule has planned, if it exists."""
         schedule = self.by_name.get(name)
         if schedule is not None:
             for firing in schedule.planned:

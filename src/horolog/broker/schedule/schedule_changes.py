@@ -56,8 +56,9 @@ from horolog.units import TIME_MAX_MS, counted, format_time_ms
 
 
 class ScheduleChanges:
-    """The schedule handlers of `broker.decisions`; the planner plans firings at the end of the
-    turn.
+    """The schedule handlers of `broker.decisions`.
+
+    The planner plans firings at the end of the turn.
     """
 
     def __init__(self, shard: Shard, disk: DiskPressure) -> None:
@@ -194,10 +195,10 @@ class ScheduleChanges:
     def _take_back(
         self, schedule: Schedule, now: Now, *, dry_run: bool = False
     ) -> tuple[list[bytes], list[Settled], rows.Progress]:
-        """Recall planned messages that are pending; return the RECALL records, what they settle,
-        and the progress then.
+        """Recall planned messages that are pending.
 
-        A dry run returns the same and marks nothing: its records must not be appended.
+        Return the RECALL records, what they settle, and the progress then.  A dry run returns the
+        same and marks nothing: its records must not be appended.
         """
         shard = self._shard
         before, ahead = still_ahead(schedule.before, schedule.planned, now.wall_ms)
@@ -243,7 +244,7 @@ class ScheduleChanges:
         shard.uncommitted.append(Applied(shard.log.end, [], None, settled))
 
     def _check_content(self, made: Schedule, size_before: int) -> None:
-        """Refuse a content that could never be sent, as the send of its messages would be refused."""
+        """Refuse a content that could never be sent, as the send of its messages would be."""
         topic = self._shard.topics.get(made.content.topic)
         topic.check_writable()
         is_fifo = made.content.message_group is not None
@@ -289,9 +290,7 @@ def _never_again(made: Schedule, fired: int) -> HorologError:
 
 
 def _check_is_the_same(known: Schedule, command: CreateSchedule) -> None:
-    """Raise SCHEDULE_EXISTS, naming the first difference, if the schedule exists and is another
-    one.
-    """
+    """Raise SCHEDULE_EXISTS, naming the first difference, unless the schedule is that one."""
     for there, wanted in ((known.rule, command.rule), (known.content, command.content)):
         for field, value in there._asdict().items():
             other = getattr(wanted, field)

@@ -119,8 +119,9 @@ class DeadLetters:
         return self._shard.topics.by_name.get(retry.dead_letter_topic(group))
 
     def _known(self, group: str) -> Topic | None:
-        """Return the topic of a group's dead letters; None if there is none; raise GROUP_NOT_FOUND
-        for an unknown group.
+        """Return the topic of a group's dead letters; None if there is none.
+
+        Raise GROUP_NOT_FOUND for an unknown group.
         """
         topic = self._topic(group)
         if topic is None and not group.startswith(LATE_PREFIX):
@@ -151,8 +152,9 @@ class DeadLetters:
             yield from (LetterPlace(queue_id, n) for n in range(at, queue.length))
 
     def _read(self, topic: Topic, place: LetterPlace) -> bytes | None:
-        """Read the record of a dead letter; return None for a hole; raise DAMAGED if the queue
-        cannot be read there.
+        """Read the record of a dead letter; return None for a hole in the queue.
+
+        Raise DAMAGED if the queue cannot be read there.
         """
         return self._shard.queued.record_at(topic, place.queue, place.offset)
 
@@ -180,9 +182,7 @@ class DeadLetters:
         self._waiting.append((token, command))
 
     def flush(self, wall_ms: int) -> list[Reply]:
-        """Append the queued re-drives; return the replies, to be held until the frames are
-        committed.
-        """
+        """Append the queued re-drives; return the replies, to hold until the commit."""
         waiting, self._waiting = self._waiting, []
         return [Reply(token, self._answer(command, wall_ms)) for token, command in waiting]
 
@@ -245,9 +245,7 @@ class DeadLetters:
     def _make(
         self, command: Redrive, place: LetterPlace, stored: bytes, due_ms: int, wall_ms: int
     ) -> _Made:
-        """Make a new message of a dead letter; raise HorologError if its topic does not take the
-        message.
-        """
+        """Make a new message of a dead letter; raise HorologError if its topic refuses it."""
         letter = retry.letter_of(stored)
         to = command.to or letter.topic
         if not to:
@@ -269,9 +267,7 @@ class DeadLetters:
         return _Made(answer, topic, retry.redriven(stored, to, due_ms))
 
     def _append(self, topic: Topic, made: list[_Made], wall_ms: int) -> None:
-        """Append one frame in which REDRIVING consumes the letters and their new messages are
-        stored.
-        """
+        """Append one frame: REDRIVING consumes the letters, and the new messages follow."""
         group = self._shard.ready.groups.ids[REDRIVING]
         controls = []
         for queue_id, places in _by_queue(made).items():
@@ -301,7 +297,7 @@ def _by_queue(made: list[_Made]) -> dict[int, list[int]]:
 
 
 def _checked(limit: int) -> int:
-    """Return the limit; raise BAD_REQUEST unless it is a count of letters that one turn may read."""
+    """Return the limit; raise BAD_REQUEST unless one turn may read so many letters."""
     if not 1 <= limit <= TURN_READ_MAX:
         raise refused(
             "limit", f"{limit}; 1 to {TURN_READ_MAX} are allowed", f"1 to {TURN_READ_MAX}"

@@ -1,9 +1,8 @@
-"""Choose the queue of a message: round-robin, or by its message group with a jump consistent hash,
-as in RocketMQ.
+"""Choose the queue of a message: round-robin, or by its message group.
 
-The same group and the same count of queues give the same queue, in every process and version.  With
-one queue more, of n + 1, one group in n + 1 moves, all of them to the new queue; no other group
-changes its queue.
+The queue of a group is a jump consistent hash of its code, as in RocketMQ.  The same group and the
+same count of queues give the same queue, in every process and version.  With one queue more, of n +
+1, one group in n + 1 moves, all of them to the new queue; no other group changes its queue.
 
 J. Lamping, E. Veach: A Fast, Minimal Memory, Consistent Hash Algorithm (2014).
 """
@@ -27,8 +26,9 @@ _SCALE = float(1 << 31)
 def queues_of_groups(
     codes: npt.NDArray[Any], queue_counts: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Map u32 codes of message groups (`group_code`) to queues below each count, in a few rounds
-    for all together.
+    """Map u32 codes of message groups (`group_code`) to queues below each count.
+
+    A few rounds serve all codes together.
     """
     assert bool((queue_counts > 0).all()), "topics without a queue"
     state = codes.astype(np.uint32).view(np.int32).astype(np.int64).view(np.uint64)
@@ -45,9 +45,7 @@ def queues_of_groups(
 
 
 def draw_queues(topics: Sequence[Topic], codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Choose a queue for each message: by the code of its message group, or the next one of its
-    topic.
-    """
+    """Choose a queue for each message: by its message group's code, or round-robin."""
     queues = np.array([topic.draw() for topic in topics], np.int64)
     in_group = codes != NO_GROUP
     if bool(in_group.any()):

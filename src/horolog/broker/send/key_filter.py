@@ -1,5 +1,4 @@
-"""A Bloom filter of the keys seen lately: bit tables that answer "no" for certain and "perhaps"
-otherwise.
+"""A Bloom filter of recent keys: it answers "no" for certain, and "perhaps" otherwise.
 
 A turn that looks into the key index pays some 200 µs, and nearly every message that is sent is new.
 So every key sets six bits, three of each of two adjacent 64-bit words; a key that lacks one of its

@@ -1,9 +1,8 @@
-"""Flag the messages of a turn that have a late policy of their own, so that hand-over need not
-search for one.
+"""Flag the messages of a turn that have a late policy of their own.
 
-Only turns with messages that are due later are searched, with one pass over the bytes of all their
-records.  A body that holds the name of the property costs its record one parse of the properties,
-however often the name occurs.
+So hand-over need not search for one.  Only turns with messages that are due later are searched,
+with one pass over the bytes of all their records.  A body that holds the name of the property costs
+its record one parse of the properties, however often the name occurs.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ _NEEDLE = f"{PROPERTY}\x01".encode()
 def mark(
     records: bytes, at: npt.NDArray[np.int64], heads: npt.NDArray[Any]
 ) -> dict[int, HorologError]:
-    """Flag the heads of messages with a late policy; return the rows whose policy cannot be read,
-    with the error.
+    """Flag the heads of messages with a late policy; return the unreadable ones by row.
 
     records  of a turn, back to back
     at       offset at which each record begins
@@ -45,8 +43,9 @@ def mark(
 
 
 def check_policy(stored: bytes) -> bool:
-    """Return whether a stored message has a late policy of its own; raise BAD_REQUEST if that
-    cannot be read.
+    """Return whether a stored message has a late policy of its own.
+
+    Raise BAD_REQUEST if the policy cannot be read.
     """
     if _NEEDLE not in stored:
         return False

@@ -52,14 +52,12 @@ class LogTimes:
             self._spans.popleft()
 
     def since(self, mono_ms: int) -> int | None:
-        """Return the log position from which on all appends of the window are; None if there were
-        none.
-        """
+        """Return the log position from which on all appends of the window are, if any."""
         self._forget(mono_ms)
         return self._spans[0].position if self._spans else None
 
     def needs_below(self, position: int, mono_ms: int) -> int | None:
-        """Return the ms until no append of the window is below that log position; None if none is."""
+        """Return the ms until no append of the window is below that position; None if none is."""
         self._forget(mono_ms)
         lasts = [span.mono_ms for span in self._spans if span.position < position]
         if not lasts:
@@ -69,15 +67,14 @@ class LogTimes:
     # --- over a restart -------------------------------------------------------------------------
 
     def captured(self, position: int) -> list[tuple[int, int]]:
-        """Return (wall clock ms, log position) of the spans that begin below `position`, for a
-        checkpoint.
+        """Return (wall clock ms, log position) of the spans that begin below `position`.
+
+        They are kept in a checkpoint.
         """
         return [(span.wall_ms, span.position) for span in self._spans if span.position < position]
 
     def remember(self, wall_ms: int, position: int, now_wall_ms: int, now_mono_ms: int) -> None:
-        """Restore at start a span of a former process, by wall time and log position; called in log
-        order.
-        """
+        """Restore at start a span of a former process; called in log order."""
         mono_ms = now_mono_ms - max(0, now_wall_ms - wall_ms)
         if self._spans:
             mono_ms = max(mono_ms, self._spans[-1].mono_ms)  # the wall clock was stepped

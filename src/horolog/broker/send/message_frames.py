@@ -114,8 +114,9 @@ def append_body(
 def unfiled_of(
     heads: np.ndarray, at: np.ndarray, base: int, body: bytes | bytearray, append_ms: int
 ) -> Unfiled | None:
-    """Collect the scheduled messages of a frame body, to file when the frame is committed; None if
-    there are none.
+    """Collect the scheduled messages of a frame body; None if there are none.
+
+    They are filed when the frame is committed.
     """
     rows = (heads["kind"] == _SCHEDULED).nonzero()[0]
     if not len(rows):

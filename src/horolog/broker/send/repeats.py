@@ -139,8 +139,7 @@ class Repeats:
         reused: Reused = Reused(),
         refused: Collection[int] = (),
     ) -> dict[int, First | int]:
-        """Return the rows that repeat an earlier send, with its result, or its row if both are of
-        this turn.
+        """Return the rows that repeat an earlier send: its result, or its row in this turn.
 
         record   returns the record of a row
         heads    of all rows
@@ -264,8 +263,9 @@ class Repeats:
         )
 
     def _record(self, position: int, *, is_stored: bool) -> bytes | None:
-        """Return the record at a log position; None if the log has lost it, which reads for
-        consumers report.
+        """Return the record at a log position; None if the log has lost it.
+
+        The loss is reported when the record is read for a consumer.
         """
         if is_stored:
             found = self._shard.log.message(position)
@@ -280,8 +280,9 @@ class Repeats:
 def is_repeat(
     record: bytes, earlier: bytes, *, reuses_ids: bool, answered: bool, age_ms: int
 ) -> bool:
-    """Return whether a record repeats an earlier one; arguments as in `SendMessages` and
-    `_Same.is_wanted_beside`.
+    """Return whether a record repeats an earlier one.
+
+    Arguments are as in `SendMessages` and `_Same.is_wanted_beside`.
     """
     same, before = _same(record), _same(earlier)
     if not same.means(before):
@@ -306,9 +307,7 @@ def _same(record: bytes) -> _Same:
 
 
 def _first(position: int, record: bytes, topic: int, same: _Same) -> First | None:
-    """Return the result of the send that appended a record; None for another message, or a
-    hand-over.
-    """
+    """Return the result of the send that appended a record; None if that does not match."""
     head = np.frombuffer(record, HEAD, 1)[0]
     if int(head["kind"]) not in _SENT or int(head["topic"]) != topic:
         return None

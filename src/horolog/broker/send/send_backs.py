@@ -44,9 +44,7 @@ class LeasedPlace(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The record of a copy, and its topic with a count of queues, which is made if it does not
-    exist.
-    """
+    """The record of a copy, and its topic, which is made if it does not exist."""
 
     topic: str
     queues: int
@@ -69,7 +67,7 @@ class SendBacks:
         self._topics = topics
         self._sends = sends
         self._disk = disk
-        self._buried: list[bytes] = []  # control records that are appended after the turn's sends
+        self._buried: list[bytes] = []  # control records to append after the turn's sends
 
     def add(self, token: object, command: SendBack | SendRetry, now: Now) -> bool:
         """Send the requested copy; return False if none is to be sent.
@@ -84,8 +82,7 @@ class SendBacks:
     def bury(
         self, token: object, group: int, place: LeasedPlace, record: bytes, leases: int, now: Now
     ) -> None:
-        """Copy a message that was leased `leases` times to the dead letters of its group, and
-        consume it.
+        """Copy a message leased `leases` times to its group's dead letters, and consume it.
 
         Raises the refusals of a send; then the message stays as it is.
         """
@@ -97,7 +94,7 @@ class SendBacks:
         self._buried.append(encode_ack(group, *place[:2], [place.offset]))
 
     def take_buried(self) -> list[bytes]:
-        """Return the control records of this turn that must follow its sends, and clear the list."""
+        """Take the control records of this turn that must follow its sends."""
         taken = self._buried.copy()
         self._buried.clear()
         return taken
@@ -113,7 +110,7 @@ class SendBacks:
             self._shard.counters.retries += 1
 
     def plan(self, command: SendBack | SendRetry) -> Planned | None:
-        """Plan the copy to send; return None if there is none, because the group keeps no retries."""
+        """Plan the copy to send; None if there is none, because the group keeps no retries."""
         group_id = self._groups.known(command.group)
         settings = self._shard.ready.groups.settings_of(group_id)
         retry_max = settings.retry_max if command.retry_max < 0 else command.retry_max

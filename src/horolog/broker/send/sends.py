@@ -33,7 +33,7 @@ _Column = npt.NDArray[np.int64]
 _MESSAGE, _SCHEDULED = np.uint8(Kind.MESSAGE), np.uint8(Kind.SCHEDULED)
 _FIFO, _DELAY = int(MessageType.FIFO), int(MessageType.DELAY)
 _TYPE_ROWS = {type: row for row, type in enumerate(TopicType)}
-_TAKES = np.zeros((len(_TYPE_ROWS), 256), np.bool_)  # [row of a topic's type, type of a message]
+_TAKES = np.zeros((len(_TYPE_ROWS), 256), np.bool_)  # [row of topic type, message type]
 for _type, _kinds in ACCEPTED.items():
     _TAKES[_TYPE_ROWS[_type], list(_kinds)] = True
 _TAKES[:, MessageType.TRANSACTION] = False  # sent as half messages (`transactions.halves`)
@@ -118,9 +118,7 @@ class Sends:
         return self._keyed
 
     def _look(self) -> None:
-        """Collect the keys of requests added since the last call: only turns with recalls pay for
-        that.
-        """
+        """Collect the keys of requests added since the last call; only for turns with recalls."""
         for request, records in zip(
             self._requests[self._looked :], self._records[self._looked :], strict=True
         ):
@@ -134,9 +132,7 @@ class Sends:
         self._looked = len(self._requests)
 
     def flush(self, wall_ms: int, mono_ms: int) -> list[Reply]:
-        """Append all collected sends; return the replies, to be held until the frames are
-        committed.
-        """
+        """Append all collected sends; return the replies, to hold until the commit."""
         # Sends committed in the last turn were answered in it, before any send of this turn
         # arrived.
         answered, self._committed = self._committed, self._shard.log.commit_position
@@ -155,9 +151,7 @@ class Sends:
         return _replies(requests, *(column.tolist() for column in columns))
 
     def _decide(self, wall_ms: int) -> tuple[list[_Request], _Turn, dict[int, HorologError]]:
-        """Decide the collected sends as they will be logged, and which are refused; start to
-        collect again.
-        """
+        """Decide the collected sends, and which are refused; start to collect again."""
         requests, records = self._requests, b"".join(self._records)
         sizes = np.array(self._sizes, np.int64)
         self._requests, self._records, self._sizes = [], [], []
@@ -238,9 +232,7 @@ class Sends:
         refused: dict[int, HorologError],
         wall_ms: int,
     ) -> list[Reply]:
-        """Append all messages but refused ones and repeats; a repeat gets the result of the send
-        that it repeats.
-        """
+        """Append all messages but refused ones and repeats, which get the first one's result."""
         count = len(turn.heads)
         new = np.array(
             [row for row in range(count) if row not in repeats and row not in refused], np.int64
@@ -274,7 +266,7 @@ class Sends:
         return replies
 
     def _append(self, turn: _Turn, wall_ms: int) -> tuple[_Column, _Column]:
-        """Append messages in frames; return their queue offsets (−1: scheduled) and log positions."""
+        """Append messages in frames; return queue offsets (−1: scheduled) and log positions."""
         sizes = turn.heads["size"].astype(np.int64)
         limit = self._shard.log.frame_bytes_max
         if len(turn.records) <= limit:

@@ -56,9 +56,7 @@ class Checks:
         self._records = records
 
     def look(self, now: Now, effects: Effects) -> None:
-        """Report transactions whose producers are to be asked; give up those whose outcome stays
-        unknown.
-        """
+        """Report transactions whose producers are to be asked; give up hopeless ones."""
         halves = self._shard.halves
         given_up = 0
         for half in halves.take_due(now.wall_ms, TURN_CHECKS_MAX):
@@ -66,7 +64,7 @@ class Checks:
                 halves.look_at(half, now.wall_ms + 1)  # not committed yet
             elif self._is_hopeless(half, now):
                 if given_up >= TURN_GIVEN_UP_MAX or self._ends.is_full or self._shard.is_log_full:
-                    halves.look_at(half, now.wall_ms)  # in the next turn, as all others
+                    halves.look_at(half, now.wall_ms)  # and the others, in the next turn
                     break
                 given_up += 1
                 self._give_up(half, effects)
@@ -122,8 +120,9 @@ class Checks:
         return found
 
     def _tell_again(self, positions: Iterable[int], now: Now) -> None:
-        """Report transactions again in the next turn: their producer is there, but this turn has no
-        room.
+        """Report transactions again in the next turn, since this one has no room.
+
+        A producer for them is there.
         """
         halves = self._shard.halves
         for position in positions:

@@ -58,8 +58,10 @@ class Ends:
         return self._bytes > self._shard.settings.turn_bytes
 
     def end(self, command: EndTransaction, now: Now) -> None:
-        """End a transaction as a producer says; raise INVALID_TRANSACTION_ID, with the reason, if
-        it is not its own.
+        """End a transaction as a producer says.
+
+        Raise INVALID_TRANSACTION_ID, with the reason, if the transaction is not known, not the
+        producer's, or ended otherwise.
         """
         halves = self._shard.halves
         half = halves.open.get(command.position)
@@ -84,9 +86,7 @@ class Ends:
             raise _unknown(f"this transaction has ended already: it was {was}")
 
     def _is_of(self, key: int, command: EndTransaction) -> bool:
-        """Return whether a transaction is of the message that the command names, as far as it names
-        one.
-        """
+        """Return whether a transaction is of the message that the command names, if any."""
         if command.topic is None or command.message_id is None:
             return True
         return key == key_hash(command.topic, command.message_id)
@@ -139,8 +139,9 @@ class Ends:
         return head.tobytes() + layout.committed(record[HEAD_BYTES:], half.position)
 
     def give_up(self, half: Half) -> None:
-        """Give up a transaction: its message goes to GIVEN_UP_TOPIC, which must exist, for
-        operators to see.
+        """Give up a transaction: its message goes to GIVEN_UP_TOPIC, for operators to see.
+
+        That topic must exist.
         """
         found = self.record(half)
         if isinstance(found, Hole):

@@ -166,9 +166,7 @@ class Halves:
     # --- appending --------------------------------------------------------------------------------
 
     def flush(self, now: Now) -> list[Reply]:
-        """Append the queued half messages; return the replies, to be held until the frames are
-        committed.
-        """
+        """Append the queued half messages; return the replies, to hold until the commit."""
         committed = self._shard.log.commit_position
         self._committed = committed
         self._fresh = {at: record for at, record in self._fresh.items() if at >= committed}
@@ -201,7 +199,7 @@ class Halves:
             store_ms=shard.stamp_ms(now.wall_ms),
             store_host=shard.settings.store_host,
         )
-        shard.log_times.note(now.mono_ms, now.wall_ms, shard.log.end)  # kept for repeats
+        shard.log_times.note(now.mono_ms, now.wall_ms, shard.log.end)  # keeps the log for repeats
         shard.log.append(body, len(batch), now.wall_ms)
         shard.counters.halves_begun += len(batch)
         for new, start, length in zip(batch, at.tolist(), sizes.tolist(), strict=True):

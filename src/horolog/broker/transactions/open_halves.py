@@ -76,7 +76,7 @@ class OpenHalves:
         self.over: dict[int, Over] = {}  # the last ones, oldest first
         self.last_number = -1
         self.bytes = 0  # of the messages of all open ones
-        self.under_way: Counter[int] = Counter()  # topic → decided in this turn, and not appended
+        self.under_way: Counter[int] = Counter()  # topic → count decided, not appended
         self._ending: set[int] = set()  # keys of messages that go on in this turn
         self._ends_keyed = False  # whether one of these has user keys
         self._by_key: dict[int, int] = {}  # key → position of the newest, open or over
@@ -128,8 +128,9 @@ class OpenHalves:
         self._forget_old_looks()
 
     def _forget_old_looks(self) -> None:
-        """Drop heap entries of ended transactions, which would otherwise stay until their time
-        comes.
+        """Drop heap entries of ended transactions, once there are many.
+
+        Otherwise they would stay until their time comes.
         """
         if len(self._looks) > 2 * len(self.open) + _OLD_LOOKS:
             self._looks = [look for look in set(self._looks) if self._is_true(look)]
@@ -147,9 +148,7 @@ class OpenHalves:
         return half
 
     def goes_on(self, key: int, *, keyed: bool) -> None:
-        """Note the keys of a message that is appended later in this turn, because its transaction
-        was committed.
-        """
+        """Note the keys of a committed message that is appended later in this turn."""
         self._ending.add(key)
         self._ends_keyed |= keyed
 
@@ -160,9 +159,7 @@ class OpenHalves:
         self.under_way.clear()
 
     def is_ending(self, key: int) -> bool:
-        """Return whether a message with that key (of the key index) may be appended later in this
-        turn.
-        """
+        """Return whether a message with that index key may be appended later in this turn."""
         return self._ends_keyed or key in self._ending
 
     def _keep(self, position: int, over: Over) -> None:
@@ -176,9 +173,7 @@ class OpenHalves:
     # --- questions --------------------------------------------------------------------------------
 
     def with_key(self, key: int) -> int | None:
-        """Return the position of the newest transaction whose message has that key hash, open or
-        over.
-        """
+        """Return the position of the newest transaction with that key hash, open or over."""
         return self._by_key.get(key)
 
     def is_open(self, key: int) -> bool:
@@ -202,9 +197,7 @@ class OpenHalves:
         return looks[0][0] if looks else None
 
     def take_due(self, wall_ms: int, limit: int) -> Iterator[Half]:
-        """Yield transactions whose time has come; the caller must set the next time of each, or end
-        it.
-        """
+        """Yield due transactions; the caller must set the next time of each, or end it."""
         for _ in range(limit):
             at = self.next_ms()
             if at is None or at > wall_ms:
@@ -264,9 +257,7 @@ class OpenHalves:
     # --- invariants -------------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """Check that counts agree with the transactions, and that each open one will be looked
-        after.
-        """
+        """Check that counts are right, and that each open transaction will be looked after."""
         assert len(self.open) <= TRANSACTIONS_OPEN_MAX, len(self.open)
         assert len(self.over) <= TRANSACTIONS_OVER_KEPT, len(self.over)
         assert not self.open.keys() & self.over.keys()

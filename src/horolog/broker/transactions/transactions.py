@@ -1,5 +1,6 @@
-"""The transactions of a shard, as the rest of the core uses them: command handlers, and two parts
-of a turn.
+"""The transactions of a shard, as the rest of the core uses them.
+
+They have command handlers, and two parts of a turn.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from horolog.protocol.transaction_commands import (
 
 
 class Transactions:
-    """Decides commands about transactions; `look` and `flush` are called once a turn, in this
-    order.
+    """Decides commands about transactions.
+
+    `look` and `flush` are called once a turn, in this order.
     """
 
     def __init__(
