@@ -115,9 +115,9 @@ class Counters:
         self.tier_steps = 0
         self.refused_for_space = 0
         self._appended: deque[_Appended] = deque()
-        self._seen: list[_Seen] = []  # to be counted by the next `fold`, like the next two
+        self._seen: list[_Seen] = []  # counted by the next `fold`, as are the next two
         self._scheduled: list[npt.NDArray[Any]] = []  # topic ids
-        self._leased: list[_Leased] = []  # to be counted, too
+        self._leased: list[_Leased] = []  # of messages and times
         self._unfolded = 0
         self.know(topics)
 

@@ -77,7 +77,7 @@ from horolog.protocol.tier_commands import (
 
 
 class Decisions:
-    """The parts that decide commands, and the decision of a turn's commands in order."""
+    """Decides the commands of a turn in order, with the parts of the shard."""
 
     def __init__(
         self, shard: Shard, disk: DiskPressure, checkpoints: Checkpoints, mono_ms: int

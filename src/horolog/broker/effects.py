@@ -3,9 +3,9 @@
 1. `prompt` answers go out at once: they promise nothing that is not committed.
 2. `writes` go to the log, followed by a sync as the flush policy says.  Later steps may run
    meanwhile.
-3. When the commit position has reached `end`, the loop passes it to the core (`begin(..., commit,
-   durable)`) and then releases `replies`: nothing above the commit position is visible to any
-   client.
+3. When the commit position has reached `end`, the loop passes it to the core
+   (`begin(..., commit, durable)`) and then releases `replies`: nothing above the commit position is
+   visible to any client.
 4. `checkpoint` is carried out in a thread (`broker.life.checkpoint_job.CheckpointJob`), and the
    loop reports its end. So is `job`, which makes runs of far messages.  `checks` are for the doors,
    which know the connected producers.

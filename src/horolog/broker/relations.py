@@ -60,7 +60,7 @@ def check_positions(shard: Shard) -> None:
 def check_queues(shard: Shard) -> None:
     """Check that every assigned queue offset is in its queue or in flight.
 
-    And that no group is ahead of a queue.
+    No group may be ahead of a queue.
     """
     under_way: Counter[tuple[int, int]] = Counter()
     for change in shard.uncommitted:

@@ -155,8 +155,7 @@ class Shard:
         """Whether half a segment is appended but not committed, so that a hand-over must wait."""
         return self.log.end - self.log.commit_position > self.log.segment_bytes // 2
 
-    # --- what the tier asks of the shard (`delay.tier.TierHost`)
-    # -----------------------------------
+    # --- what the tier asks of the shard (`delay.tier.TierHost`) ----------------------------------
 
     @property
     def tier_moves(self) -> bool:
@@ -250,7 +249,10 @@ class Shard:
         self.counters.drop(topic_id)
 
     def is_in_flight(self, key: int) -> bool:
-        """Return whether a message with that index key is appended, but not applied or filed."""
+        """Return whether a message with that index key is appended, but not applied or filed.
+
+        DISK_FULL if a full disk keeps the message from being filed: waiting is of no use.
+        """
         if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.delay.stalled):
             raise HorologError(
                 ErrorCode.DISK_FULL,

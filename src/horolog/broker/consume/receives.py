@@ -72,7 +72,8 @@ class Receives:
     def receive(self, token: object, command: Receive, now: Now) -> Reply | None:
         """Lease messages; return None if there are none yet and the poll was parked.
 
-        Raise TOPIC_NOT_FOUND, and the refusals of topic, group and filter; then nothing is parked.
+        `serve` answers parked polls.  Raise TOPIC_NOT_FOUND, and the refusals of topic, group and
+        filter; then nothing is parked.
         """
         topic = self._shard.topics.get(command.topic)
         topic.check_readable()

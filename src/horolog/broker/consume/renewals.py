@@ -175,7 +175,10 @@ class Renewals:
         return now.mono_ms - seen_at <= CLIENT_EXPIRY_MS
 
     def _extend(self, every: list[Held], duration: int, now: Now, *, kept: bool) -> None:
-        """Give leases a new end; with `kept` they stay with their clients."""
+        """Give leases a new end.
+
+        With `kept` they stay with their clients, otherwise they are held for no client.
+        """
         together: dict[tuple[GroupQueue, Holder], list[int]] = {}
         for group, topic, queue, offset in every:
             place = group, topic, queue

@@ -135,8 +135,7 @@ class AfterSalvage:
             topic.tails[queue_id] = max(topic.tails[queue_id], queue.length)
             self._shard.visible.add((topic_id, queue_id))
 
-    # --- control records: False if what they are about does not exist
-    # -------------------------------------
+    # --- control records: False if their subject does not exist -----------------------------------
 
     def _topic(self, control: Control) -> bool:
         row = control.content

@@ -1,8 +1,8 @@
 """The files that belong to a checkpoint, and how much of each.
 
 A checkpoint describes the shard at one log position.  The log up to there, and the derived files at
-the lengths that its registry names, are a complete shard: a backup copies these, and `horolog
-verify` reads them.
+the lengths that its registry names, are a complete shard: a backup copies these, and
+`horolog verify` reads them.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def restore(
     `shard.delay.cut()` to continue with this shard.
 
     aside     names in `hours` that are in quarantine: damaged, whatever is in their place now
-    tolerant  damage that can be repaired, or passed over entry by entry, is
+    tolerant  accept damage that can be repaired, or passed over entry by entry
     """
     registry = checkpoint.registry
     _restore_names(shard, registry)

@@ -184,7 +184,7 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
 
 
 def queue_files(shard: Shard) -> list[str]:
-    """Return files of consume queues that no durable or later checkpoint needs."""
+    """Return files of queues that the last durable and later checkpoints do not need."""
     found = []
     for (topic, queue_id), first in shard.named.firsts.items():
         if topic in shard.topics.by_id:

@@ -193,7 +193,7 @@ class DiskPressure:
     def _log_space(self) -> int:
         """Return how many bytes after the log end are allocated.
 
-        Negative if the log is not written so far.
+        Less than 0 if the log is not written so far.
         """
         log, storage = self._shard.log, self._shard.storage
         base = log.end - log.end % log.segment_bytes

@@ -64,7 +64,7 @@ class _Task:
 
     @property
     def result(self) -> RecalledMany | MovedMany:
-        """The reply."""
+        """The result for the reply to the command."""
         if isinstance(self.command, MoveMany):
             return MovedMany(self.matched, self.done, self.bytes, self.left)
         return RecalledMany(self.matched, self.done, self.bytes)

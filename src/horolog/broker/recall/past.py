@@ -104,7 +104,7 @@ def moved_to(shard: Shard, found: Iterable[Copy], due_ms: int) -> int | None:
 
 
 def moved_from(shard: Shard, position: int) -> int | None:
-    """Return the due time before a move, if a RECALL with the flag *moved* names this message.
+    """Return the due time before a move, if a RECALL with the flag *moved* precedes it.
 
     A frame of moves begins with such a record.
     """

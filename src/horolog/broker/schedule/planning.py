@@ -64,7 +64,10 @@ class Planner:
         self._wakes: dict[int, int] = {}  # id → when; other entries of the heap are stale
 
     def wake_in(self, wall_ms: int) -> int | None:
-        """Return the ms of wall time until a schedule has to be looked at; None: never."""
+        """Return the ms of wall time until a schedule has to be looked at.
+
+        0: now; None: never.
+        """
         if self._shard.schedules.changed:
             return 0
         while self._heap and self._wakes.get(self._heap[0].schedule_id) != self._heap[0].at_ms:

@@ -290,7 +290,7 @@ def _never_again(made: Schedule, fired: int) -> HorologError:
 
 
 def _check_is_the_same(known: Schedule, command: CreateSchedule) -> None:
-    """Raise SCHEDULE_EXISTS, naming the first difference, unless the schedule is that one."""
+    """Raise SCHEDULE_EXISTS, naming the first difference, if the schedule is another one."""
     for there, wanted in ((known.rule, command.rule), (known.content, command.content)):
         for field, value in there._asdict().items():
             other = getattr(wanted, field)

@@ -122,7 +122,7 @@ class Checks:
     def _tell_again(self, positions: Iterable[int], now: Now) -> None:
         """Report transactions again in the next turn, since this one has no room.
 
-        A producer for them is there.
+        A producer of these transactions is connected.
         """
         halves = self._shard.halves
         for position in positions:

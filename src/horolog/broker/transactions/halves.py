@@ -138,7 +138,7 @@ class Halves:
         return None
 
     def _is_known(self, new: _New, now: Now, *, reuses_ids: bool) -> bool:
-        """Return whether it repeats one of an earlier turn; if so, fill in that one's result."""
+        """Return whether it repeats one of an earlier turn; if so, fill in that result."""
         shard = self._shard
         position = shard.halves.with_key(new.key)
         if position is None:

@@ -77,7 +77,7 @@ class OpenHalves:
         self.last_number = -1
         self.bytes = 0  # of the messages of all open ones
         self.under_way: Counter[int] = Counter()  # topic → count decided, not appended
-        self._ending: set[int] = set()  # keys of messages that go on in this turn
+        self._ending: set[int] = set()  # keys of messages appended later in this turn
         self._ends_keyed = False  # whether one of these has user keys
         self._by_key: dict[int, int] = {}  # key → position of the newest, open or over
         self._of_topic: Counter[int] = Counter()
