@@ -38,7 +38,7 @@ def check_shard(shard: Shard) -> None:
 
 
 def check_rows(shard: Shard) -> None:
-    """Check what must hold for each pending or in-flight message; for small shards."""
+    """Check what must hold for each pending or in-flight message; for small shards or rarely."""
     check_marks(shard)
     check_window(shard)
 
@@ -120,7 +120,7 @@ def check_tier(shard: Shard) -> None:
 
 
 def check_marks(shard: Shard) -> None:
-    """Check that the entries marked as in flight are those of unapplied records."""
+    """Check that the entries marked as in flight are exactly those of unapplied records."""
     marked: dict[int, int] = {}
     for refs, states in _states(shard):
         at = np.flatnonzero(states & _IN_FLIGHT)

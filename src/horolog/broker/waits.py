@@ -50,7 +50,7 @@ from horolog.protocol.tier_commands import (
 class Wait(StrEnum):
     """The conditions that a command or a part of a turn may have to wait for."""
 
-    LOG = "log"  # half a segment is appended and not durable
+    LOG = "log"  # half a segment is appended and not committed
     TIER_STEP = "tier step"  # a step of the tier is appended and not applied
     EARLIER = "earlier"  # records appended before a bulk recall arrived are not applied
     BULK_PIECE = "bulk piece"  # the one before is not committed; replies to others wait for it too

@@ -64,7 +64,7 @@ class Checks:
                 halves.look_at(half, now.wall_ms + 1)  # not committed yet
             elif self._is_hopeless(half, now):
                 if given_up >= TURN_GIVEN_UP_MAX or self._ends.is_full or self._shard.is_log_full:
-                    halves.look_at(half, now.wall_ms)  # and the others, in the next turn
+                    halves.look_at(half, now.wall_ms)  # with the others, in the next turn
                     break
                 given_up += 1
                 self._give_up(half, effects)

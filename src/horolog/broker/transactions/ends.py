@@ -61,7 +61,8 @@ class Ends:
         """End a transaction as a producer says.
 
         Raise INVALID_TRANSACTION_ID, with the reason, if the transaction is not known, not the
-        producer's, or ended otherwise.
+        producer's, or ended otherwise; DAMAGED if it is committed and its message cannot be read
+        any more.
         """
         halves = self._shard.halves
         half = halves.open.get(command.position)
