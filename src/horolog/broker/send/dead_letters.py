@@ -192,7 +192,7 @@ class DeadLetters:
         except HorologError as error:
             if error.fatal:
                 raise
-            return error
+            return error.kept()
 
     def _redrive(self, command: Redrive, wall_ms: int) -> Redriven:
         done = Redriven()
