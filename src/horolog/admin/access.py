@@ -1,9 +1,10 @@
-"""Who may call the admin API: by key and secret, or by token, of an identity of the access file.
+"""Access control of the admin API: by key and secret, or by token, of the access file's identities.
 
-Administrators may do everything.  Others may open the page, and ask what is declared for users (`endpoints.Access`),
-with the rights that the function there asks for; all else is refused here.  Health is told to everybody, for what
-watches a process has no key.  A process that the broker itself starts to fetch what is late has a token of its own,
-which only they know (`OWN_TOKEN`).
+Administrators may do everything.  Other identities may open the page and call the endpoints that
+are declared for users (`endpoints.Access`), as far as they have the rights that the endpoint asks
+for; all other requests are refused here. Health is open to everyone, because a process supervisor
+has no key.  The broker calls its own admin API to bring back messages that are due soon; it has a
+token of its own for that, which nobody else knows (`OWN_TOKEN`).
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, HorologError
 
 OWN_TOKEN = secrets.token_urlsafe(32)
-"""Of this process; in the environment of those that it starts."""
+"""The token of this process, for the broker's calls to its own admin API."""
 
 
 class AccessCheck:
-    """ASGI middleware: UNAUTHORIZED for who is nobody, FORBIDDEN for who may not ask at all.
+    """ASGI middleware: answer UNAUTHORIZED to unknown callers, FORBIDDEN to those without the
+    right.
 
-    What is let pass has `request.state.identity`, unless it is of the broker itself.
+    A request that passes has `request.state.identity`, unless it carries the broker's own token.
     """
 
     def __init__(self, app: ASGIApp, guard: Guard, endpoints: Sequence[Endpoint]) -> None:
@@ -41,7 +43,7 @@ class AccessCheck:
         self._guard = guard
         self._open = frozenset(each.path for each in endpoints if each.access is Access.OPEN)
         of_users = [each.route() for each in endpoints if each.access is Access.USERS]
-        self._of_users = [*page.ROUTES, *of_users]  # of the page's files nothing is secret
+        self._of_users = [*page.ROUTES, *of_users]  # the page's own files hold no secrets
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -52,7 +54,7 @@ class AccessCheck:
                 headers = {}
                 if refusal.code is ErrorCode.UNAUTHORIZED:
                     headers["www-authenticate"] = 'Basic realm="horolog", charset="UTF-8"'
-                headers["connection"] = "close"  # its body is not read
+                headers["connection"] = "close"  # the body of the request is not read
                 await _answer(scope["path"], refusal, headers)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
@@ -70,7 +72,7 @@ class AccessCheck:
 
 
 def _answer(path: str, refusal: HorologError, headers: dict[str, str]) -> Response:
-    """Words for whoever opens the page in a browser, the error shape for all others."""
+    """Return a readable page if the refused request is for `/`, the error shape for other paths."""
     if path == "/":
         return page.refusal_page(refusal, http_status(refusal), headers)
     body = orjson.dumps(error_body(refusal))

@@ -1,4 +1,4 @@
-"""What the admin API answers of messages that come and go as whole files: adoptions and offloads."""
+"""Types of the results of adoptions and offloads, which move whole files of messages in and out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing_extensions import TypedDict
 
 
 class AdoptedVersion(TypedDict):
-    """The highest committed version of an app; −1: none."""
+    """The highest committed version of an app; −1 if there is none."""
 
     app: str
     version: int
     fingerprint: str
 
 
-# A field of it has a name that code does not use.
+# In the functional form, since tests forbid `topic_number` as a name in code.
 BegunAdoption = TypedDict(  # noqa: UP013
     "BegunAdoption",
     {
@@ -32,7 +32,7 @@ BegunAdoption = TypedDict(  # noqa: UP013
         "born_host": str,
     },
 )
-"""Where to stage files, and what must stand in them."""
+"""A begun adoption: where to stage its files, and the values that they must contain."""
 
 
 class StagedBytes(TypedDict):
@@ -42,7 +42,7 @@ class StagedBytes(TypedDict):
 
 
 class CommittedAdoption(TypedDict):
-    """What was adopted."""
+    """The result of a commit; `already`: it was committed before."""
 
     already: bool
     rows: int
@@ -51,13 +51,13 @@ class CommittedAdoption(TypedDict):
 
 
 class AbortedAdoption(TypedDict):
-    """Whether it was committed before."""
+    """The result of an abort; `committed`: the adoption was committed before, and stays."""
 
     committed: bool
 
 
 class Offload(TypedDict):
-    """An offload, and its frozen runs."""
+    """An offload and its frozen runs."""
 
     number: int
     app: str
@@ -71,13 +71,13 @@ class Offload(TypedDict):
 
 
 class CommittedOffload(Offload):
-    """`already`: it was committed before."""
+    """A committed offload; `already`: it was committed before."""
 
     already: bool
 
 
 class Offloads(TypedDict):
-    """All of them, and what waits there by hour."""
+    """All offloads, and the messages that wait in the lake, by hour."""
 
     waiting: int
     offloads: list[Offload]
@@ -85,13 +85,13 @@ class Offloads(TypedDict):
 
 
 class AbortedOffload(TypedDict):
-    """Whether there was something to abort."""
+    """The result of an abort; `aborted`: there was an offload to abort."""
 
     aborted: bool
 
 
 class RecalledRows(TypedDict):
-    """Origins (position, row) that were recalled."""
+    """Origins (position, row) of an offload that were recalled."""
 
     number: int
     recalled: list[tuple[int, int]]

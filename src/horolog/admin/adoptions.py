@@ -1,4 +1,7 @@
-"""Adoptions over HTTP: begin a transaction, send its files if there is no shared directory, commit, abort."""
+"""Adoptions over HTTP: begin a transaction, upload its files if need be, commit, abort.
+
+Files are uploaded where writer and broker share no directory.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _REFUSED = (ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_IMPLEM
 
 @endpoint("GET", "/v1/adoptions", query=(text("app", required=True),), answer=AdoptedVersion)
 async def describe_adoption(request: Request) -> Response:
-    """GET /v1/adoptions?app=A → the highest committed version of an app; −1: none."""
+    """GET /v1/adoptions?app=A: show the highest committed version of an app; −1 if there is none."""
     app = query(request, "app").get("app", "")
     if not app:
         raise refused("app", "which app is meant?")
@@ -42,7 +45,9 @@ async def describe_adoption(request: Request) -> Response:
 
 @endpoint("POST", "/v1/adoptions/begin", body=AdoptionBody, answer=BegunAdoption, codes=_REFUSED)
 async def begin_adoption(request: Request) -> Response:
-    """POST /v1/adoptions/begin → where to stage files, and what must stand in them."""
+    """POST /v1/adoptions/begin: begin an adoption; return where to stage files, and what they must
+    hold.
+    """
     wanted = await read_body(request, AdoptionBody)
     topic = check_topic(wanted.topic)
     begun = await _adoptions(request).begin(
@@ -60,7 +65,7 @@ async def begin_adoption(request: Request) -> Response:
     codes=_REFUSED,
 )
 async def put_file(request: Request) -> Response:
-    """PUT /v1/adoptions/{token}/files/{name}?offset=N with a piece of a staged file."""
+    """PUT /v1/adoptions/{token}/files/{name}?offset=N: write a piece of a staged file."""
     offset = query_int(query(request, "offset"), "offset", 0, 0, (1 << 63) - 1)
     content = await read_bytes(request, limits.ADOPTION_PIECE_MAX)
     token, name = request.path_params["token"], request.path_params["name"]
@@ -69,7 +74,7 @@ async def put_file(request: Request) -> Response:
 
 @endpoint("POST", "/v1/adoptions/commit", body=CommitBody, answer=CommittedAdoption, codes=_REFUSED)
 async def commit_adoption(request: Request) -> Response:
-    """POST /v1/adoptions/commit → all rows of the transaction are scheduled, once."""
+    """POST /v1/adoptions/commit: schedule all rows of the transaction, once."""
     wanted = await read_body(request, CommitBody)
     claims = [FileRow(**file.model_dump()) for file in wanted.files]
     topic = check_topic(wanted.topic)
@@ -87,7 +92,7 @@ async def commit_adoption(request: Request) -> Response:
 
 @endpoint("POST", "/v1/adoptions/abort", body=AbortBody, answer=AbortedAdoption, codes=_REFUSED)
 async def abort_adoption(request: Request) -> Response:
-    """POST /v1/adoptions/abort → what was staged is removed, unless it is committed."""
+    """POST /v1/adoptions/abort: remove the staged files, unless the transaction is committed."""
     wanted = await read_body(request, AbortBody)
     done = await _adoptions(request).abort(wanted.app, wanted.version, wanted.token)
     return answer({"committed": done})

@@ -1,4 +1,6 @@
-"""The one success shape, {"result": {…}}, and what every endpoint finds in the app's state."""
+"""The one success shape, {"result": {…}}, and the rights and the app's state that every endpoint
+needs.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,15 @@ JSON = "application/json"
 
 
 def answer(result: Mapping[str, Any], status: int = 200) -> Response:
-    """{"result": result} as JSON."""
+    """Return {"result": result} as JSON."""
     return Response(orjson.dumps({"result": result}), status, media_type=JSON)
 
 
 def allow(request: Request, *needs: Need) -> None:
-    """FORBIDDEN unless who asks has these rights; without a name of what they are for, only for administrators.
+    """Raise FORBIDDEN unless the caller has all `needs`.
 
-    Call it before anything is read or changed: who is no administrator gets no engine before (`engine_of`).
+    Without needs, or if one of them has an empty name, only administrators pass.  Call it before
+    anything is read or changed: without it `engine_of` refuses callers that are no administrators.
     """
     identity = identity_of(request)
     if identity is not None:
@@ -32,41 +35,41 @@ def allow(request: Request, *needs: Need) -> None:
 
 
 def let_in(request: Request) -> None:
-    """Let in who is known, whatever its rights: of what it is told about, the function asks `may`."""
+    """Let in any known caller; the endpoint then checks each item of its answer with `may`."""
     if identity_of(request) is not None:
         request.state.allowed = True
 
 
 def is_admin(request: Request) -> bool:
-    """Whether who asks may do everything."""
+    """Return whether the caller may do everything."""
     identity = identity_of(request)
     return identity is None or identity.is_admin
 
 
 def may(request: Request, need: Need) -> bool:
-    """Whether who asks has a right; everybody has all where nobody has to say who it is."""
+    """Return whether the caller has a right; without access control every caller has all rights."""
     identity = identity_of(request)
     return identity is None or identity.has((need,))
 
 
 def identity_of(request: Request) -> Identity | None:
-    """Who asks; None where nobody has to say so."""
+    """Return the identity of the caller; None without access control."""
     return cast("Identity | None", getattr(request.state, "identity", None))
 
 
 def check_allowed(request: Request) -> None:
-    """FORBIDDEN for who is no administrator, unless `allow` has let it in."""
+    """Raise FORBIDDEN for a caller that is no administrator and was not let in before."""
     identity = identity_of(request)
     if identity is not None and not getattr(request.state, "allowed", False):
         identity.check(ADMIN)
 
 
 def engine_of(request: Request) -> RunningEngine:
-    """The engine this app was made for."""
+    """Return the engine that this app serves; FORBIDDEN as `check_allowed`."""
     check_allowed(request)
     return cast("RunningEngine", request.app.state.engine)
 
 
 def broker_name(request: Request) -> str:
-    """The broker's name, as in routes and recall handles."""
+    """Return the broker's name, as in routes and recall handles."""
     return str(request.app.state.broker_name)

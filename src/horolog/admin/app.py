@@ -1,7 +1,7 @@
-"""The admin API as a starlette app; docs/reference/http.md says what each path does.
+"""The admin API as a Starlette app; docs/reference/http.md describes each path.
 
-Answers are {"result": {…}} or {"error": {code, message, field, limit, retriable}}, whatever
-happens.
+Every answer is {"result": {…}} or {"error": {code, message, field, limit, retriable}}, also after
+unexpected errors.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ MODULES = (
     offloads,
     documents,
 )
-"""Whose functions answer requests, each below its declaration (`endpoints`)."""
+"""Modules with the functions that answer requests, each below its declaration (`endpoints`)."""
 ENDPOINTS = endpoints_of(MODULES)
 ROUTES = (*page.ROUTES, *(each.route() for each in ENDPOINTS))
 
@@ -89,17 +89,17 @@ def make_app(
     doors: Sequence[KnowsClients] = (),
     exposition: Exposition | None = None,
 ) -> Starlette:
-    """An app that serves `engine`; `broker_name` goes into recall handles.
+    """Build the app that serves `engine`; `broker_name` goes into recall handles.
 
-    hosts  under which it may be asked, besides the address that it is served on and those of this machine
+    hosts  names to allow in `Host`, besides the address that is served and those of this machine
 
-    guard  who may ask; None: everybody
+    guard  checks who may ask; None: everybody may
 
-    doors  whose clients are told of
+    doors  doors whose connected clients are shown
 
-    exposition  of metrics; None: there are none
+    exposition  the metrics; None: there are none
 
-    Setting `app.state.closing` ends parked polls, before the server that runs it stops.
+    Set `app.state.closing` before the server that runs the app stops: this ends parked polls.
     """
     app = Starlette(
         routes=list(ROUTES),
@@ -148,7 +148,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _hung_up(request: Request, error: Exception) -> Response:
-    """The client went away while its body was read; nobody gets this."""
+    """Answer a request whose client went away while its body was read; nobody reads this answer."""
     del error
     log.info("client hung up path=%s", request.url.path)
     return Response(status_code=400)
@@ -173,7 +173,7 @@ async def _not_routed(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(request: Request) -> list[str]:
-    """What may be asked of this path."""
+    """Return the HTTP methods that this path accepts."""
     found: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
@@ -182,7 +182,10 @@ def _methods_of(request: Request) -> list[str]:
 
 
 async def _no_file(request: Request, error: Exception) -> Response:
-    """A file of the data directory that is gone, or cannot be read: of the world, not of us."""
+    """Answer DISK_FAILED for a file of the data directory that is gone or cannot be read.
+
+    That is a failure of the environment, not a bug.
+    """
     assert isinstance(error, OSError)
     where = f"{error.filename}: " if error.filename else ""
     failed = HorologError(ErrorCode.DISK_FAILED, f"{where}{error.strerror or first_line(error)}")

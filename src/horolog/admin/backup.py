@@ -1,4 +1,4 @@
-"""Backups over HTTP: start one, and ask how far it is."""
+"""Backups over HTTP: start one, and ask for its progress."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from horolog.server.running import BackupMaker
     codes=(ErrorCode.NOT_IMPLEMENTED,),
 )
 async def begin_backup(request: Request) -> Response:
-    """POST /v1/backup → 202 when it has begun; GET says how far it is."""
+    """POST /v1/backup: start a backup and return 202; GET /v1/backup shows its progress."""
     wanted = await read_body(request, BackupBody)
     return answer(
         backup_view(await _backups(request).begin(wanted.directory, full=wanted.full)), 202
@@ -33,7 +33,7 @@ async def begin_backup(request: Request) -> Response:
 
 @endpoint("GET", "/v1/backup", answer=Backup, codes=(ErrorCode.NOT_IMPLEMENTED,))
 async def describe_backup(request: Request) -> Response:
-    """GET /v1/backup."""
+    """GET /v1/backup: show the newest backup, running or ended."""
     query(request)
     return answer(backup_view(_backups(request).view()))
 

@@ -1,7 +1,7 @@
-"""Bodies of requests on their way in: none takes for ever, and all together take a bounded memory.
+"""Request bodies while they arrive: each has a time limit, and all together use bounded memory.
 
-A body that comes slowly costs its connection and what has come of it.  Small ones always have room, which bounds them
-by the number of connections; what is larger shares a sum with the other large ones.
+A body that arrives too slowly loses its connection and the bytes received so far.  Small bodies
+always have room, so the number of connections bounds them; larger ones share one limit of bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from horolog.limits import ADMIN_BODIES_BYTES, ADMIN_BODY_S, ADMIN_SMALL_BODY
 class Bodies:
     """The bodies that one app reads.
 
-    wait_s     how long one may take to come
-    bytes_max  of all that have come in part
+    wait_s     how long one body may take to arrive
+    bytes_max  of all large bodies that have arrived in part
     """
 
     def __init__(
@@ -29,9 +29,10 @@ class Bodies:
         self._large = 0  # bytes of bodies that are not small
 
     async def read(self, request: Request, limit: int) -> bytearray:
-        """The whole body; BODY_TOO_LARGE above the limit, TOO_MANY_REQUESTS when there is no room, BAD_REQUEST late.
+        """Return the whole body of a request.
 
-        After a refusal the connection is closed: the rest of the body is not read.
+        BODY_TOO_LARGE above `limit`, TOO_MANY_REQUESTS without room, BAD_REQUEST when late.  After
+        a refusal the connection is closed: the rest of the body is not read.
         """
         received = bytearray()
         counted = 0

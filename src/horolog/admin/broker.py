@@ -1,4 +1,4 @@
-"""The broker itself over HTTP: health, figures, clock."""
+"""The broker itself over HTTP: health, status, identity, clock."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from horolog.protocol.commands import BrokerView, DescribeBroker
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.server.running import RunningEngine
 
-HEALTH_TIMEOUT_S = 2.0  # a core that does not answer within this is not well, whatever it does
+HEALTH_TIMEOUT_S = 2.0  # a core that does not answer within this is reported as failing
 
 
 @endpoint("GET", "/healthz", answer=Health, status=(200, 503), access=Access.OPEN)
 async def health(request: Request) -> Response:
-    """GET /healthz: 200 when every named check is ok, else 503; the same body either way."""
+    """GET /healthz: check the broker; 200 when every check is ok, else 503, with the same body."""
     checks = await _checks(engine_of(request))
     healthy = all(check["ok"] for check in checks)
     return answer({"healthy": healthy, "checks": checks}, 200 if healthy else 503)
@@ -41,7 +41,7 @@ async def health(request: Request) -> Response:
 
 @endpoint("GET", "/livez", answer=Status, status=(200, 503), access=Access.OPEN)
 async def show_alive(request: Request) -> Response:
-    """GET /livez: 200 while a restart would not help: the log takes writes; else 503."""
+    """GET /livez: check that the log takes writes; 503 when only a restart can help."""
     query(request)
     engine = engine_of(request)
     return _status([_check("log", _why_failed(engine))])
@@ -49,7 +49,10 @@ async def show_alive(request: Request) -> Response:
 
 @endpoint("GET", "/readyz", answer=Status, status=(200, 503), access=Access.OPEN)
 async def show_ready(request: Request) -> Response:
-    """GET /readyz: 200 when clients can be served: the log takes writes, the core answers, the doors are open."""
+    """GET /readyz: check that clients can be served.
+
+    Three checks: the log takes writes, the core answers, the doors are open.
+    """
     query(request)
     log_and_core = (await _checks(engine_of(request)))[:2]
     stopping = "stopping" if request.app.state.closing.is_set() else ""
@@ -67,7 +70,12 @@ def _why_failed(engine: RunningEngine) -> str:
 
 
 async def _checks(engine: RunningEngine) -> list[Check]:
-    """log: the disk takes writes · core: it answers · store: no damage and space left."""
+    """Check the broker.
+
+    log    the disk takes writes
+    core   the core answers
+    store  no damage, and space left
+    """
     if engine.failed.done():
         return [
             _check("log", _why_failed(engine)),
@@ -95,7 +103,7 @@ def _check(name: str, problem: str = "") -> Check:
 
 @endpoint("GET", "/v1/broker", answer=(BrokerName, BrokerView))
 async def describe_broker(request: Request) -> Response:
-    """GET /v1/broker."""
+    """GET /v1/broker: show the state of the broker."""
     query(request)
     view: BrokerView = await engine_of(request).submit(DescribeBroker())
     return answer(broker_view(view, __version__, broker_name(request)))
@@ -103,7 +111,7 @@ async def describe_broker(request: Request) -> Response:
 
 @endpoint("GET", "/v1/identity", query=(text("topic"),), answer=Identity, access=Access.USERS)
 async def show_identity(request: Request) -> Response:
-    """GET /v1/identity?topic=: who asks, and what that may do with a topic."""
+    """GET /v1/identity?topic=: show who the caller is, and its rights to a topic."""
     topic = query(request, "topic").get("topic", "")
     identity = identity_of(request)
     rights = [
@@ -123,7 +131,7 @@ async def show_identity(request: Request) -> Response:
 
 @endpoint("GET", "/v1/clock", answer=Clock, access=Access.USERS)
 async def show_clock(request: Request) -> Response:
-    """GET /v1/clock."""
+    """GET /v1/clock: show the broker's clock."""
     query(request)
     let_in(request)
     return answer(clock_view(engine_of(request).clock))
@@ -131,9 +139,9 @@ async def show_clock(request: Request) -> Response:
 
 @endpoint("POST", "/v1/clock/advance", body=AdvanceBody, answer=Clock)
 async def advance_clock(request: Request) -> Response:
-    """POST /v1/clock/advance.
+    """POST /v1/clock/advance: move the simulated clock forward.
 
-    What became due is handed over and committed when the answer comes.
+    When the answer arrives, all messages that became due are handed over and committed.
     """
     wanted = await read_body(request, AdvanceBody)
     engine = engine_of(request)

@@ -1,14 +1,16 @@
 """A client of the admin API on the standard library alone.
 
-The CLI and `horolog.testing` speak through it.
+The CLI and `horolog.testing` use it.
 
     admin = AdminClient("http://127.0.0.1:8090")
     admin.post("/v1/topics", {"name": "orders", "type": "delay"})
 
-Where the broker has an access file, requests say who sends them: the URL as http://KEY:SECRET@host:port, else
-HOROLOG_ACCESS_KEY and HOROLOG_SECRET_KEY of the environment.  A URL with a secret is never told in a sentence.
+Where the broker has an access file, requests carry a key and a secret: those of the URL,
+http://KEY:SECRET@host:port, else HOROLOG_ACCESS_KEY and HOROLOG_SECRET_KEY of the environment.
+Messages to the user never show a URL with its secret.
 
-Blocking; one connection per call, so a broker that is restarted is found again without further ado.
+Calls block, with one connection per call, so the client needs no reconnect after the broker was
+restarted.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from horolog.protocol.rocketmq.names import check_group_name, check_schedule, ch
 
 DEFAULT_URL = "http://127.0.0.1:8090"
 TIMEOUT_S = 30.0
-_SHOWN = 100  # characters of an answer that nobody understands
-ADVANCE_TIMEOUT_S = 600.0  # advancing returns when all that became due is handed over
-# By the part of a path before them: what the broker asks of a name, too.
+_SHOWN = 100  # characters shown of an answer that is not a broker's
+ADVANCE_TIMEOUT_S = 600.0  # advancing returns when all messages that became due are handed over
+# Checks of names by the path segment before them; the broker makes the same checks.
 _CHECKS: Mapping[str, Callable[[str], str]] = {
     "topics": check_topic,
     "groups": check_group_name,
@@ -39,7 +41,7 @@ _CHECKS: Mapping[str, Callable[[str], str]] = {
 
 
 def _authorization(parts: SplitResult) -> str:
-    """The header that says who asks; "": nobody is named.  A secret without a key is a token."""
+    """Return the Authorization header; "" without a secret.  A secret without a key is a token."""
     access_key, secret = unquote(parts.username or ""), unquote(parts.password or "")
     if not secret:
         access_key = os.environ.get("HOROLOG_ACCESS_KEY", "")
@@ -52,23 +54,23 @@ def _authorization(parts: SplitResult) -> str:
 
 
 def _address(parts: SplitResult) -> tuple[str, int]:
-    """Host and port to connect to; ValueError for what is not http://host:port, or no host that could be looked up."""
+    """Return host and port to connect to; ValueError unless it is http://host:port of a valid host."""
     host, port = parts.hostname or "", parts.port
     if parts.scheme != "http" or not host or port == 0 or parts.path not in ("", "/"):
         raise ValueError(parts.netloc)
     if not host.isprintable() or " " in host:
         raise ValueError(host)
-    host.encode("idna")  # a UnicodeError is a ValueError: of an empty label, or a long one
+    host.encode("idna")  # an empty or too long label raises UnicodeError, which is a ValueError
     return host, port or 80
 
 
 class AdminClient:
-    """Calls to one broker.  Refusals raise HorologError, silence raises `UnreachableError`.
+    """A client of one broker.  Refusals raise HorologError, a missing answer `UnreachableError`.
 
-    url           for sentences: without key and secret
+    url           for messages: without key and secret
     url_as_given  for another client of the same broker
-    host, port    where it connects to
-    headers       what every request says of who asks; empty: nobody is named
+    host, port    to connect to
+    headers       the Authorization header of every request; empty without key and secret
     """
 
     def __init__(self, url: str = DEFAULT_URL, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -88,43 +90,43 @@ class AdminClient:
         self._timeout_s = timeout_s
 
     def without_key(self) -> AdminClient:
-        """A client of the same broker that does not say who asks."""
+        """Return a client of the same broker that sends no key."""
         stranger = AdminClient(self.url, timeout_s=self._timeout_s)
         stranger.headers = {}
         return stranger
 
     def get(self, path: str, parameters: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """The result of GET; parameters that are None or "" are left out."""
+        """Return the result of a GET; parameters that are None or "" are left out."""
         return self._call("GET", _with(path, parameters), None)
 
     def post(
         self, path: str, body: Mapping[str, object], *, timeout_s: float | None = None
     ) -> dict[str, Any]:
-        """The result of POST; fields that are None are left out."""
+        """Return the result of a POST; fields that are None are left out."""
         given = {name: setting for name, setting in body.items() if setting is not None}
         return self._call("POST", path, json.dumps(given).encode(), timeout_s)
 
     def patch(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """The result of PATCH."""
+        """Return the result of a PATCH."""
         return self._call("PATCH", path, json.dumps(body).encode())
 
     def put(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
-        """The result of PUT; fields that are None are left out."""
+        """Return the result of a PUT; fields that are None are left out."""
         given = {name: setting for name, setting in body.items() if setting is not None}
         return self._call("PUT", path, json.dumps(given).encode())
 
     def delete(self, path: str) -> dict[str, Any]:
-        """The result of DELETE."""
+        """Return the result of a DELETE."""
         return self._call("DELETE", path, None)
 
     def put_bytes(
         self, path: str, content: bytes, parameters: Mapping[str, object] | None = None
     ) -> dict[str, Any]:
-        """The result of PUT of raw bytes; parameters as for `get`."""
+        """Return the result of a PUT of raw bytes; parameters as for `get`."""
         return self._call("PUT", _with(path, parameters), content, kind="application/octet-stream")
 
     def advance(self, by_ms: int) -> dict[str, Any]:
-        """Move the simulated clock; returns the clock when everything due is handed over."""
+        """Move the simulated clock; return the clock when everything due is handed over."""
         return self.post("/v1/clock/advance", {"by_ms": by_ms}, timeout_s=ADVANCE_TIMEOUT_S)
 
     def _call(
@@ -146,7 +148,7 @@ class AdminClient:
             text = response.read()
         except (OSError, http.client.HTTPException) as error:
             if not isinstance(error, (OSError, http.client.IncompleteRead)):
-                # Something answers, in a language that is not ours; what it said may be anything.
+                # A server that does not speak HTTP answered; its text may be anything.
                 raise self._stranger(str(error) or type(error).__name__) from None
             raise no_answer(self.url, error) from None
         finally:
@@ -166,20 +168,24 @@ class AdminClient:
         raise self._stranger(f"HTTP {status}, {text[:_SHOWN].decode(errors='replace')}")
 
     def _stranger(self, said: str) -> UnreachableError:
-        """The error for an answer that no broker gives: of a proxy, of another server, or of half a broker."""
+        """Build the error for an answer that is not a broker's: of a proxy, of another server, or a
+        broken one.
+        """
         shown = "".join(c if c.isprintable() else "·" for c in said[:_SHOWN])
         return UnreachableError(self.url, shown, Silence.STRANGER)
 
 
 def no_answer(url: str, error: Exception) -> UnreachableError:
-    """The error for a call that ends without an answer, in the words of the system."""
+    """Build the error for a call that ended without an answer, in the words of the operating
+    system.
+    """
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     silence = Silence.HANGS if isinstance(error, TimeoutError) else Silence.NOBODY
     return UnreachableError(url, why, silence)
 
 
 def _with(path: str, parameters: Mapping[str, object] | None) -> str:
-    """A path and its query."""
+    """Return a path with its query."""
     given = {
         name: str(setting)
         for name, setting in (parameters or {}).items()
@@ -189,9 +195,10 @@ def _with(path: str, parameters: Mapping[str, object] | None) -> str:
 
 
 def path_of(*parts: str) -> str:
-    """A path under /v1 with its parts escaped (topic names may hold % and |).
+    """Return a path under /v1 with its parts escaped (topic names may hold % and |).
 
-    What no topic, group or schedule may be called is refused as the broker refuses it: a / in it would be another path.
+    A name that no topic, group or schedule may have is refused as the broker would: a / in it would
+    lead to another path.
     """
     for kind, name in pairwise(parts):
         if (check := _CHECKS.get(kind)) is not None:

@@ -1,4 +1,4 @@
-"""Connected clients over HTTP: of all doors, by client id."""
+"""Connected clients of all doors over HTTP, by client id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from horolog.admin.views import iso
 from horolog.limits import ADMIN_LIST_MAX
 from horolog.server.connected import ConnectedClient, KnowsClients
 
-_AT_ONCE = 1_024  # clients that are looked at before others get their turn: about 2 ms
+_AT_ONCE = 1_024  # clients to look at before other tasks of the loop run: about 2 ms
 
 
 @endpoint(
@@ -27,7 +27,9 @@ _AT_ONCE = 1_024  # clients that are looked at before others get their turn: abo
     answer=Clients,
 )
 async def list_clients(request: Request) -> Response:
-    """GET /v1/clients: all, or `limit` of those after `after`, or those in one group."""
+    """GET /v1/clients: list connected clients, at most `limit` after `after`; with `group` its
+    members only.
+    """
     parameters = query(request, "limit", "after", "group")
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
     after, group = parameters.get("after", ""), parameters.get("group", "")
@@ -54,24 +56,24 @@ def _members(doors: Sequence[KnowsClients], group: str) -> Iterator[ConnectedCli
 
 
 def _place(client: ConnectedClient) -> str:
-    """Where it stands in the list; several connections may have one client id."""
+    """Return the sort key of a client in the list; several connections may have one client id."""
     return f"{client.client_id}|{client.address}"
 
 
 def doors_of(request: Request) -> Sequence[KnowsClients]:
-    """The doors of this broker."""
+    """Return the doors of this broker."""
     check_allowed(request)
     doors: Sequence[KnowsClients] = request.app.state.doors
     return doors
 
 
 def members_of(request: Request, group: str) -> list[ConnectedClient]:
-    """Clients in a consumer group, by id."""
+    """Return the connected clients of a consumer group, by client id."""
     return sorted(_members(doors_of(request), group))
 
 
 def client_view(client: ConnectedClient) -> Client:
-    """A connected client."""
+    """Return a connected client as JSON fields."""
     return {
         "client_id": client.client_id,
         "door": client.door,

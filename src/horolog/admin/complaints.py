@@ -1,6 +1,7 @@
-"""What uvicorn warns of, such as requests that are no HTTP: once a second, and how often since then.
+"""Rate limit of uvicorn's warnings, such as those for requests that are not HTTP: one a second,
+then a count.
 
-Whoever reaches the port could fill the log otherwise.
+Without it, anyone who reaches the port could fill the log.
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ import logging
 UVICORN = logging.getLogger("uvicorn.error")
 _log = logging.getLogger("horolog.admin")
 _EVERY_S = 1.0
-_TEXTS_MAX = 16  # uvicorn has fewer; what is none of them is let through
+_TEXTS_MAX = 16  # texts that are counted; uvicorn has fewer, and further ones are always logged
 
 
 class Complaints(logging.Filter):
-    """A filter of `UVICORN`; errors pass, since they are ours.  Used from the loop's thread."""
+    """A filter of `UVICORN`; errors pass, since they are bugs of ours.  Used from the loop's
+    thread.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._loop = loop
-        self._held: dict[str, int] = {}  # text → how often it came since it was told
+        self._held: dict[
+            str, int
+        ] = {}  # text → how often it was held back since it was last logged
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is logged now."""
+        """Return whether a record is logged now."""
         if record.levelno > logging.WARNING:
             return True
         text = record.getMessage()

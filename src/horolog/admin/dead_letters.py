@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: counted, listed, and re-driven."""
+"""Dead letters over HTTP: count, list and re-drive them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DIGITS = 18  # of a queue offset, at most
 
 @endpoint("GET", "/v1/dead-letters", answer=LetterCounts)
 async def count_dead_letters(request: Request) -> Response:
-    """GET /v1/dead-letters: all groups that have some."""
+    """GET /v1/dead-letters: count the dead letters of all groups that have some."""
     query(request)
     counts = await count_letters(engine_of(request))
     return answer({"groups": [_count_view(each) for each in counts]})
@@ -51,7 +51,9 @@ async def count_dead_letters(request: Request) -> Response:
     codes=(ErrorCode.GROUP_NOT_FOUND,),
 )
 async def list_letters(request: Request) -> Response:
-    """GET /v1/groups/{group}/dead-letters: how many, and the oldest of those that wait."""
+    """GET /v1/groups/{group}/dead-letters: count the dead letters of a group, and list the oldest
+    that wait.
+    """
     parameters = query(request, "limit", "from", "all")
     group = check_group(request.path_params["group"])
     every = query_flag(parameters, "all")
@@ -78,7 +80,9 @@ async def list_letters(request: Request) -> Response:
     codes=(ErrorCode.GROUP_NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND),
 )
 async def redrive_letters(request: Request) -> Response:
-    """POST /v1/groups/{group}/dead-letters/redrive → what became of each, when all of them are done."""
+    """POST /v1/groups/{group}/dead-letters/redrive: re-drive dead letters, and return the outcome
+    when all are done.
+    """
     wanted = await read_body(request, RedriveBody)
     group = check_group(request.path_params["group"])
     engine = engine_of(request)
@@ -132,7 +136,7 @@ def _count_view(count: DeadLetterCount) -> LetterCount:
 
 
 def _letter_view(letter: DeadLetter) -> Letter:
-    """A dead letter in a list: all but its payload, which may be large."""
+    """Return a dead letter for a list: all but its payload, which may be large."""
     view = message_view(letter.layout)
     return {
         "place": _place_text(letter.place),

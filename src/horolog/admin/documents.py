@@ -1,4 +1,4 @@
-"""The description of this API as OpenAPI 3.1, over HTTP."""
+"""The OpenAPI 3.1 description of this API over HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horolog.admin.requests import query
 
 @endpoint("GET", "/openapi.json", media=JSON)
 async def show_openapi(request: Request) -> Response:
-    """GET /openapi.json: this description."""
+    """GET /openapi.json: return this description."""
     query(request)
     if not hasattr(request.app.state, "openapi"):
         request.app.state.openapi = orjson.dumps(describe(request.app.state.endpoints))

@@ -1,11 +1,12 @@
-"""How a route of the admin API is declared: once, above the function that answers it.
+"""Declarations of the routes of the admin API, each above the function that answers the route.
 
     @endpoint("GET", "/v1/things/{name}", answer=Thing, codes=(ErrorCode.NOT_FOUND,))
     async def show_thing(request: Request) -> Response:
-        \"\"\"GET /v1/things/{name}: one thing.\"\"\"
+        \"\"\"GET /v1/things/{name}: show one thing.\"\"\"
 
-The app serves what is declared in the modules that `app.MODULES` lists, and `openapi` describes it from the same
-declaration.  What a function reads of a request must be what it declares: `query` and `read_body` assert that.
+The app serves the routes declared in `app.MODULES`, and `openapi` describes them from the same
+declarations.  A function may read only what its declaration names: `query` and `read_body` assert
+that.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ _DECLARED = "_horolog_endpoint"
 
 
 class Access(StrEnum):
-    """Who may ask, where there is an access file."""
+    """Who may call an endpoint where there is an access file."""
 
-    OPEN = "open"  # everybody, also without a key
-    USERS = "users"  # whoever has the rights that the function asks for by `answers.allow`
+    OPEN = "open"  # everyone, also without a key
+    USERS = "users"  # identities with the rights that the function asks for by `answers.allow`
     ADMIN = "admin"  # administrators
 
 
 class Parameter(NamedTuple):
-    """A query parameter: its JSON schema, and what it is for."""
+    """A query parameter: its JSON schema, and its description."""
 
     name: str
     schema: dict[str, Any]
@@ -48,7 +49,7 @@ class Parameter(NamedTuple):
 def text(
     name: str, meaning: str = "", *, required: bool = False, words: Iterable[str] = ()
 ) -> Parameter:
-    """A text, or one of these words."""
+    """Declare a query parameter that is a text, or one of `words`."""
     schema: dict[str, Any] = {"type": "string"}
     if words:
         schema["enum"] = list(words)
@@ -56,7 +57,7 @@ def text(
 
 
 def whole(name: str, low: int, high: int, default: int | None = None) -> Parameter:
-    """A whole number."""
+    """Declare a query parameter that is a whole number from `low` to `high`."""
     schema: dict[str, Any] = {"type": "integer", "minimum": low, "maximum": high}
     if default is not None:
         schema["default"] = default
@@ -64,20 +65,20 @@ def whole(name: str, low: int, high: int, default: int | None = None) -> Paramet
 
 
 def flag(name: str, meaning: str = "") -> Parameter:
-    """true or false, false by default."""
+    """Declare a query parameter that is true or false, false by default."""
     return Parameter(name, {"type": "boolean", "default": False}, meaning)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A route.
+    """A declared route.
 
-    answer   shapes whose fields together are the result; none: the answer is no JSON
-    body     of the request, as JSON; None: it has none
-    content  media type of a request that is no JSON
-    status   of success; several where it depends
-    codes    of refusals that are its own, besides those that every route has
-    tag      what OpenAPI puts it under; "": the name of its module
+    answer   types whose fields together are the result; none: the answer is not JSON
+    body     model of the JSON body of a request; None: requests have none
+    content  media type of a request body that is not JSON
+    status   on success; several where it depends on the outcome
+    codes    error codes of this route, besides those that every route has
+    tag      OpenAPI tag; "": the name of the module
     """
 
     method: str
@@ -94,7 +95,7 @@ class Endpoint:
     tag: str = ""
 
     def route(self) -> Route:
-        """The route that the app serves."""
+        """Return the Starlette route that the app serves."""
         return Route(self.path, self.handler, methods=[self.method])
 
 
@@ -136,12 +137,14 @@ def endpoint(
 
 
 def declared_by(handler: object) -> Endpoint | None:
-    """What stands above a function, if it answers a route."""
+    """Return the declaration of a function that answers a route; None of another object."""
     return getattr(handler, _DECLARED, None)
 
 
 def endpoints_of(modules: Iterable[ModuleType]) -> list[Endpoint]:
-    """All that these modules declare, in their order; fixed paths before those that have a parameter there."""
+    """Return the endpoints that these modules declare, in order; fixed paths before parametric
+    ones.
+    """
     found = [
         declared
         for module in modules

@@ -1,4 +1,4 @@
-"""Consumer groups over HTTP: listed with their lag, shown with their topics and members, and how they consume."""
+"""Consumer groups over HTTP: list, show, change, reset and delete them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from horolog.server.resets import End, QueueOffset, plan_reset, reset
 from horolog.server.running import RunningEngine
 from horolog.units import counted, parse_time_ms
 
-_KINDS_OF = 100  # members whose way to consume is looked at for a list
+_KINDS_OF = 100  # members to look at for the way a group consumes, in a list
 
 
 @endpoint(
@@ -48,9 +48,9 @@ _KINDS_OF = 100  # members whose way to consume is looked at for a list
     access=Access.USERS,
 )
 async def list_groups(request: Request) -> Response:
-    """GET /v1/groups: all, or `limit` of those after `after`, with what waits for each.
+    """GET /v1/groups: list consumer groups with their lag, at most `limit` after `after`.
 
-    Users are told of those that they have a right to.
+    Users see the groups that they have a right to.
     """
     parameters = query(request, "limit", "after")
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
@@ -80,7 +80,7 @@ async def list_groups(request: Request) -> Response:
 
 
 async def _page(request: Request, after: str, limit: int) -> tuple[list[GroupView], str | None]:
-    """The first groups after one that who asks may know of, and where to go on."""
+    """Return the first groups after `after` that the caller may see, and where to continue."""
     engine = engine_of(request)
     groups: list[GroupView] = []
     while True:
@@ -106,7 +106,7 @@ async def _page(request: Request, after: str, limit: int) -> tuple[list[GroupVie
     access=Access.USERS,
 )
 async def show_group(request: Request) -> Response:
-    """GET /v1/groups/{group}: topics and members; 404 for one that does not exist."""
+    """GET /v1/groups/{group}: show the topics and members of a group; 404 if it does not exist."""
     parameters = query(request, "limit", "after")
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
     name = check_group(request.path_params["group"])
@@ -150,7 +150,9 @@ async def _topic_view(
 
 
 async def _oldest_ms(engine: RunningEngine, lag: Lag) -> int:
-    """When the oldest message became visible that the group has not consumed; 0: none can be read."""
+    """Return when the oldest message became visible that the group has not consumed; 0: none is
+    readable.
+    """
     try:
         queues: list[GroupQueueView] = await engine.submit(DescribeGroup(lag.group, lag.topic))
         places = [(q.queue_id, q.ack_floor) for q in queues if q.ack_floor < q.max_offset]
@@ -158,13 +160,13 @@ async def _oldest_ms(engine: RunningEngine, lag: Lag) -> int:
     except HorologError as error:
         if error.code not in (ErrorCode.TOPIC_NOT_FOUND, ErrorCode.GROUP_NOT_FOUND):
             raise
-        return 0  # it has just been deleted
+        return 0  # the topic or group has just been deleted
     return min((time_ms for time_ms in times if time_ms), default=0)
 
 
 @endpoint("PUT", "/v1/groups/{group}", body=GroupBody, answer=SettingsShape)
 async def put_group(request: Request) -> Response:
-    """PUT /v1/groups/{group}: make it, or change what is given; everything else stays as it is."""
+    """PUT /v1/groups/{group}: create a group, or change the settings that are given."""
     group = check_group(request.path_params["group"])
     wanted = await read_body(request, GroupBody)
     engine = engine_of(request)
@@ -186,9 +188,10 @@ async def put_group(request: Request) -> Response:
     codes=(ErrorCode.GROUP_NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND),
 )
 async def reset_group(request: Request) -> Response:
-    """POST /v1/groups/{group}/reset → where the group was in each queue, and where it goes on.
+    """POST /v1/groups/{group}/reset: move a group to another place in a topic.
 
-    Its members may be connected: they go on there too.  A dry run changes nothing.
+    The result has the old and the new offset of each queue.  Members may be connected: they
+    continue at the new place too. A dry run changes nothing.
     """
     group = check_group(request.path_params["group"])
     wanted = await read_body(request, ResetBody)
@@ -230,12 +233,15 @@ def _reset_place(wanted: ResetBody) -> End | QueueOffset | int:
 @endpoint(
     "DELETE",
     "/v1/groups/{group}",
-    query=(flag("force", "also while members are connected"),),
+    query=(flag("force", "delete also while members are connected"),),
     answer=DeletedGroup,
     codes=(ErrorCode.GROUP_NOT_FOUND,),
 )
 async def delete_group(request: Request) -> Response:
-    """DELETE /v1/groups/{group}: it, its settings and its progress; refused while it has members, unless forced."""
+    """DELETE /v1/groups/{group}: delete a group, its settings and its progress.
+
+    Refused while the group has members, unless forced.
+    """
     force = query_flag(query(request, "force"), "force")
     group = check_group(request.path_params["group"])
     engine = engine_of(request)

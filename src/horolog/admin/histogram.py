@@ -1,8 +1,8 @@
-"""GET /v1/pending/histogram: what waits, in even steps from seconds to years, for charts.
+"""GET /v1/pending/histogram: pending messages in even steps from seconds to years, for charts.
 
-Exact as `GET /v1/pending` is.  What lies on disk is counted by UTC hour, so the steps of an hour and more are sums of
-hours, and finer ones are asked for hour by hour, each in a turn of its own: a chart of a day must not hold up what is
-due.
+Counts are exact, as those of `GET /v1/pending` are.  Messages on disk are counted by UTC hour, so a
+step of an hour or more is a sum of hours.  Finer steps are counted hour by hour, each hour in a
+turn of its own: a chart of a day must not delay the messages that are due.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LAST_YEAR = 9_990  # datetime ends with 9999
 
 
 class Step(StrEnum):
-    """How long a row is."""
+    """The length of a row."""
 
     SECOND = "second"
     MINUTE = "minute"
@@ -102,7 +102,7 @@ def _year_ms(year: int) -> int:
     access=Access.USERS,
 )
 async def show_histogram(request: Request) -> Response:
-    """GET /v1/pending/histogram?step=&from=&to=&zone=&topic=."""
+    """GET /v1/pending/histogram?step=&from=&to=&zone=&topic=: count pending messages in even steps."""
     wanted = _wanted(request)
     allow(request, rules.topic(wanted.topic, rules.EITHER))
     engine = engine_of(request)
@@ -147,7 +147,10 @@ async def _count(engine: RunningEngine, wanted: _Wanted) -> bytes:
 async def _by_second(
     engine: RunningEngine, topic: str, hours: PendingCounts, starts: Starts
 ) -> tuple[PendingCounts, int]:
-    """The seconds of those hours that have something, and how many messages only the tier could count so."""
+    """Count by second in hours that have messages; return also how many only the tier could count.
+
+    The tier holds scheduled messages elsewhere (`delay.tier`); its messages are in no row.
+    """
     rows: list[tuple[int, int]] = []
     in_tier = 0
     for start_ms, _ in hours.rows:
@@ -161,7 +164,7 @@ async def _by_second(
 
 
 def _binned(rows: list[tuple[int, int]], starts: Starts) -> list[tuple[int, int]]:
-    """Counts of moments as counts of the steps that these begin; the last start ends the last step."""
+    """Sum counts of instants into the steps that `starts` begin; the last start ends the last step."""
     counts = np.zeros(max(len(starts) - 1, 0), np.int64)
     if rows and len(counts):
         at_ms, n = np.array(rows, np.int64).T
@@ -171,7 +174,10 @@ def _binned(rows: list[tuple[int, int]], starts: Starts) -> list[tuple[int, int]
 
 
 def _starts(wanted: _Wanted, hours: PendingCounts) -> Starts:
-    """Where steps begin, and the end of the last one; nothing if no window was given and nothing waits."""
+    """Return the starts of all steps, and the end of the last.
+
+    Empty if no window was given and no message waits.
+    """
     from_ms, to_ms = wanted.from_ms, wanted.to_ms
     if from_ms is None:
         from_ms = hours.rows[0][0] if hours.rows else to_ms
@@ -188,7 +194,7 @@ def _starts(wanted: _Wanted, hours: PendingCounts) -> Starts:
 
 
 def _local_starts(step: Step, of: ZoneInfo, from_ms: int, to_ms: int) -> Starts:
-    """Midnights of days, months or years of a zone: as many as it takes to cover the window."""
+    """Return midnights of days, months or years of a time zone, as many as cover the window."""
     starts: list[int] = []
     for local in _midnights(step, datetime.fromtimestamp(from_ms // 1000, of)):
         start_ms = int(local.replace(tzinfo=of).timestamp()) * 1000 // HOUR_MS * HOUR_MS
@@ -207,7 +213,7 @@ _NEXT: dict[Step, Callable[[datetime], datetime]] = {
 
 
 def _midnights(step: Step, first: datetime) -> Iterator[datetime]:
-    """Local, without a zone, from the step on that `first` is in."""
+    """Yield local midnights, without a zone, from the step that contains `first`."""
     local = datetime(
         first.year,
         1 if step is Step.YEAR else first.month,

@@ -1,4 +1,4 @@
-"""One message with everything that has happened to it: GET /v1/messages/{id}."""
+"""One message with its history: GET /v1/messages/{id}."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WAITS = (MessageState.PENDING, MessageState.IN_TIER)
     access=Access.USERS,
 )
 async def show(request: Request) -> Response:
-    """GET /v1/messages/{id} → the message whole and its history; 404 if nothing is known of it."""
+    """GET /v1/messages/{id}: show a message whole, with its history; 404 if nothing is known of it."""
     parameters, message_id = query(request, "topic"), request.path_params["id"]
     if "topic" in parameters:
         topic = check_topic(parameters["topic"])
@@ -95,7 +95,7 @@ def _history_view(known: MessageHistory, broker: str) -> dict[str, Any]:
 
 
 def _chosen(found: list[FoundMessage]) -> FoundMessage:
-    """The message that somebody means, of those with one id: the one that waits, else the newest."""
+    """Choose the message to show among those with one id: the one that waits, else the newest."""
     waiting = [each for each in found if each.state in _WAITS]
     return max(waiting or found, key=lambda each: each.origin)
 
@@ -137,7 +137,7 @@ def _event_view(event: HistoryEvent) -> Event:
 
 
 def handle_of(found: FoundMessage, broker: str) -> str:
-    """Its recall handle; "" if it does not wait."""
+    """Return the recall handle of a message; "" if the message does not wait."""
     if found.state not in _WAITS:
         return ""
     return encode_recall_handle(

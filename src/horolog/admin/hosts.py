@@ -1,11 +1,14 @@
-"""Who may call the admin API: the Host and the Origin of a request.
+"""Protection of the admin API against other sites: checks of the Host and the Origin of a request.
 
-The API has no passwords and listens on 127.0.0.1, so whoever can reach it may do everything.  A page in a browser on
-the same machine can reach it too: by a name that its owner lets point to 127.0.0.1 (DNS rebinding), which shows in
-`Host`, or by plain requests across origins, which show in `Origin` and `Sec-Fetch-Site`.  Neither is answered.
-A link that somebody follows to the page itself (`/`) is: it is the same for everybody, does nothing by being opened,
-and cannot be framed or read by the site that links to it.
-Programs send none of the latter two, and in `Host` the address that they were given.
+The API has no passwords by default and listens on 127.0.0.1, so any client that can reach it may do
+everything.  A page in a browser on the same machine can reach it too: by a name that its owner lets
+point to 127.0.0.1 (DNS rebinding), which shows in `Host`, or by plain requests across origins,
+which show in `Origin` and `Sec-Fetch-Site`.  Both are refused.
+
+A link from another site to the page itself (`/`) is allowed: the page is the same for every
+visitor, does nothing when it is opened, and cannot be framed or read by the site that links to it.
+
+Programs send neither `Origin` nor `Sec-Fetch-Site`, and in `Host` the address that they were given.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ _OWN_SITES = ("same-origin", "none")  # none: typed by the user
 
 
 def _split(host: str, default_port: int) -> tuple[str, int]:
-    """Name and port; -1 for what is no port."""
+    """Return name and port of a host; port -1 if it is not a number."""
     name, colon, port = host.lower().rpartition(":")
     if not colon or port.endswith("]"):
         return host.lower(), default_port
@@ -35,7 +38,8 @@ def _split(host: str, default_port: int) -> tuple[str, int]:
 
 
 class HostCheck:
-    """ASGI middleware: FORBIDDEN, with what is allowed, for what another site's page may have sent.
+    """ASGI middleware: answer FORBIDDEN, with the allowed hosts, to requests of another site's
+    page.
 
     names  further hosts: NAME for any port, or NAME:PORT
     """
@@ -68,7 +72,7 @@ class HostCheck:
         return None
 
     def _own(self, scope: Scope) -> list[str]:
-        """All hosts that are allowed; those without a port whatever the port is."""
+        """Return all allowed hosts; one without a port is allowed with any port."""
         address, port = scope.get("server") or ("127.0.0.1", None)
         bound = f"[{address}]" if ":" in address else address
         return [f"{name}:{port or 80}" for name in dict.fromkeys((bound, *LOOPBACK))] + [
@@ -82,7 +86,7 @@ class HostCheck:
 
 
 def _is_link(scope: Scope, headers: Headers) -> bool:
-    """Whether a whole window goes to the page, and nothing else is sent."""
+    """Return whether a browser window follows a link to the page, and nothing else is sent."""
     return (
         scope["path"] == "/"
         and scope["method"] == "GET"

@@ -1,6 +1,6 @@
-"""Messages by id or key over HTTP, and who may see them.
+"""Messages by id or key over HTTP, limited to those that the caller may see.
 
-An id is enough, for it may be all that somebody has; a key is one of a topic.
+A message id alone is enough, because it may be all that a user has; a key belongs to a topic.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from horolog.protocol.commands import FindMessages, FoundMessage
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.server import messages
 
-_OF_OTHERS = "%"  # %RETRY%group and the like have further records of messages of other topics
+_OF_OTHERS = "%"  # %RETRY%group and the like hold further records of other topics' messages
 
 
 async def find_named(request: Request, parameters: Mapping[str, str]) -> list[FoundMessage]:
-    """Messages with the `id` of a query, or the `key`, of its `topic` if it has one; perhaps none."""
+    """Return messages with the query's `id` or `key`, of its `topic` if it names one; may be empty."""
     topic, message_id, key = (parameters.get(name, "") for name in ("topic", "id", "key"))
     if bool(message_id) == bool(key) or (key and not topic):
         allow(request)
@@ -35,7 +35,7 @@ async def find_named(request: Request, parameters: Mapping[str, str]) -> list[Fo
 
 
 async def topic_of(request: Request, message_id: str) -> str:
-    """The topic of the message with that id; NOT_FOUND, or BAD_REQUEST that names them if there are several."""
+    """Return the topic of the message with an id; NOT_FOUND, or BAD_REQUEST that names several."""
     topics = await _topics_with(request, message_id)
     own = [topic for topic in topics if not topic.startswith(_OF_OTHERS)] or topics
     if not own:
@@ -50,7 +50,7 @@ async def topic_of(request: Request, message_id: str) -> str:
 
 
 async def _topics_with(request: Request, message_id: str) -> list[str]:
-    """Topics with messages of that id, of those that who asks may read."""
+    """Return the topics with messages of an id, if the caller may read them."""
     let_in(request)
     known = await messages.topics_with(engine_of(request), message_id)
     return [topic for topic in known if may(request, rules.topic(topic, rules.Right.SUB))]

@@ -1,4 +1,4 @@
-"""What the admin API answers of messages: stored, waiting, leased, recalled, dead letters."""
+"""Types of the results about messages: stored, pending, leased, recalled, dead letters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Problem(TypedDict):
 
 
 class Count(TypedDict):
-    """Scheduled messages of a day, hour or second; or of a topic."""
+    """A count of scheduled messages of a day, hour or second; or of a topic."""
 
     start_ms: NotRequired[int]
     start: NotRequired[str | None]
@@ -50,20 +50,20 @@ class PendingRow(TypedDict):
 
 
 class PendingPage(TypedDict):
-    """In the order of hand-over."""
+    """Scheduled messages in the order of hand-over."""
 
     messages: list[PendingRow]
 
 
 class Payload(TypedDict):
-    """A payload: one of the two, text or base64."""
+    """A payload: either text in `body`, or base64 in `body_base64`."""
 
     body: NotRequired[str]
     body_base64: NotRequired[str]
 
 
 class StoredMessage(Payload):
-    """What a stored message says about itself; `deliver_at_ms` is 0 for one that was never scheduled."""
+    """A stored message; `deliver_at_ms` is 0 if it was never scheduled."""
 
     message_id: str
     topic: str
@@ -87,13 +87,13 @@ class LeasedMessage(StoredMessage):
 
 
 class LeasedMessages(TypedDict):
-    """Those of a receive."""
+    """The messages that a receive has leased."""
 
     messages: list[LeasedMessage]
 
 
 class KnownMessage(StoredMessage):
-    """A message that was looked up: where it is, and its recall handle while it waits."""
+    """A message that was looked up: its state and place, and its recall handle while it waits."""
 
     state: str
     origin: int
@@ -109,7 +109,7 @@ class KnownMessages(TypedDict):
 
 
 class SentMessage(TypedDict):
-    """What a send has stored; `queue_offset` is −1 for what waits."""
+    """A message that a send has stored; `queue_offset` is −1 while it waits."""
 
     message_id: str
     topic: str
@@ -121,7 +121,7 @@ class SentMessage(TypedDict):
 
 
 class Recalled(TypedDict):
-    """The truth about one recall."""
+    """The result of one recall."""
 
     status: str
     detail: str
@@ -131,7 +131,7 @@ class Recalled(TypedDict):
 
 
 class RecalledByKey(TypedDict):
-    """The truth about each message with a key."""
+    """The result of the recall of each message with a key."""
 
     topic: str
     cancelled: int
@@ -139,7 +139,7 @@ class RecalledByKey(TypedDict):
 
 
 class RecalledWindow(TypedDict):
-    """How many messages were meant, and cancelled."""
+    """How many messages the window matched, and how many were cancelled."""
 
     topic: str
     matched: int
@@ -157,7 +157,7 @@ class Rescheduled(SentMessage):
 
 
 class MovedWindow(TypedDict):
-    """How many messages were meant, and moved; of those `left` some have no room for what a new due time needs."""
+    """Counts of messages matched and moved; some of the `left` have no room for a new due time."""
 
     topic: str
     matched: int
@@ -169,7 +169,7 @@ class MovedWindow(TypedDict):
 
 
 class BulkRow(TypedDict):
-    """A recall, reschedule or hand-over of a window that is under way: how many were meant so far, and are done."""
+    """A recall, reschedule or hand-over of a window under way: messages matched so far, and done."""
 
     act: str
     topic: str
@@ -183,27 +183,27 @@ class BulkRow(TypedDict):
 
 
 class BulkUnderWay(TypedDict):
-    """Recalls, reschedules and hand-overs of windows: the first is worked at, the others wait for it."""
+    """Recalls, reschedules and hand-overs of windows: the first runs, the others wait for it."""
 
     under_way: list[BulkRow]
 
 
 class RefusedHandle(TypedDict):
-    """A receipt handle that was not good."""
+    """A receipt handle that was refused."""
 
     receipt_handle: str
     error: Problem
 
 
 class AckedHandles(TypedDict):
-    """How many handles were good, and what was wrong with the others."""
+    """How many receipt handles were acknowledged, and the errors of the others."""
 
     acked: int
     refused: list[RefusedHandle]
 
 
 class LetterCount(TypedDict):
-    """Dead letters of a group."""
+    """Counts of the dead letters of a group."""
 
     group: str
     topic: str
@@ -212,7 +212,7 @@ class LetterCount(TypedDict):
 
 
 class LetterCounts(TypedDict):
-    """Dead letters of all groups that have some."""
+    """Counts of the dead letters of all groups that have some."""
 
     groups: list[LetterCount]
 
@@ -233,7 +233,7 @@ class Letter(TypedDict):
 
 
 class Letters(LetterCount):
-    """The oldest of a group; `next` is null at the end."""
+    """The oldest dead letters of a group; `next` is null at the end."""
 
     messages: list[Letter]
     next: str | None
@@ -248,7 +248,7 @@ class RefusedLetter(TypedDict):
 
 
 class Redriven(TypedDict):
-    """What became of each dead letter."""
+    """The outcome of a re-drive of dead letters."""
 
     group: str
     redriven: int
@@ -302,7 +302,7 @@ class Copy(TypedDict):
 
 
 class GroupState(TypedDict):
-    """What a consumer group has done with a message."""
+    """The state of a message in a consumer group."""
 
     group: str
     state: str
@@ -314,7 +314,7 @@ class GroupState(TypedDict):
 
 
 class Event(TypedDict):
-    """Something that has happened to a message."""
+    """An event in the history of a message."""
 
     at_ms: int | None
     at: str | None
@@ -323,7 +323,7 @@ class Event(TypedDict):
 
 
 class MessageStory(TypedDict):
-    """A message whole, with everything that is known to have happened to it."""
+    """A message whole, with all known events of its history."""
 
     state: str
     message_id: str

@@ -1,4 +1,4 @@
-"""Messages over HTTP: send one, find one, receive and ack.
+"""Messages over HTTP: send, find, receive and ack them.
 
 For people and scripts; programs use a RocketMQ client.
 """
@@ -60,7 +60,7 @@ _IDS = MessageIds()
     access=Access.USERS,
 )
 async def send(request: Request) -> Response:
-    """POST /v1/messages → 201 once the message is durable as `--flush` promises."""
+    """POST /v1/messages: send a message; 201 once it is as durable as `--flush` promises."""
     wanted = await read_body(request, MessageBody)
     allow(request, rules.topic(wanted.topic, rules.Right.PUB))
     engine = engine_of(request)
@@ -123,7 +123,9 @@ def _type_of(wanted: MessageBody, due_ms: int) -> MessageType:
     access=Access.USERS,
 )
 async def find(request: Request) -> Response:
-    """GET /v1/messages/find?id= or ?topic=&key=: what became of a message; 404 if nothing is known of it."""
+    """GET /v1/messages/find?id= or ?topic=&key=: show the state of a message; 404 if nothing is
+    known of it.
+    """
     parameters = query(request, "topic", "id", "key")
     for name in ("topic", "id", "key"):
         if parameters.get(name) == "":
@@ -158,9 +160,9 @@ def _handle(found: FoundMessage, broker: str) -> str:
     access=Access.USERS,
 )
 async def receive(request: Request) -> Response:
-    """POST /v1/receive → leased messages.
+    """POST /v1/receive: lease messages for a consumer group.
 
-    They come again unless they are acked within `invisible_ms`, as often as their group allows.
+    A message comes again unless it is acked within `invisible_ms`, as often as its group allows.
     """
     wanted = await read_body(request, ReceiveBody)
     allow(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
@@ -186,9 +188,10 @@ async def receive(request: Request) -> Response:
 async def _wait_for_messages(
     request: Request, parked: asyncio.Future[Received], command: Receive
 ) -> Received:
-    """The result, or none when the caller has gone or its time is over.
+    """Wait for the result of a receive; empty when the client has gone or its poll time is over.
 
-    That time is real: a simulated clock may stand still.  What was leased for a caller that has gone is given back.
+    Poll time is real time: a simulated clock may stand still.  Messages leased for a client that
+    has gone are given back.
     """
     gone = asyncio.ensure_future(request.receive())
     closing = asyncio.ensure_future(request.app.state.closing.wait())
@@ -223,7 +226,7 @@ async def _wait_for_messages(
     access=Access.USERS,
 )
 async def ack(request: Request) -> Response:
-    """POST /v1/ack → how many handles were good, and what was wrong with the others."""
+    """POST /v1/ack: acknowledge leased messages; return how many, and errors of the other handles."""
     wanted = await read_body(request, AckBody)
     allow(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
     handles = wanted.receipt_handles

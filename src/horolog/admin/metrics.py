@@ -1,4 +1,4 @@
-"""GET /metrics: the numbers of the broker for Prometheus."""
+"""GET /metrics: the metrics of the broker for Prometheus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _exposition_of(request: Request) -> Exposition:
 
 @endpoint("GET", "/metrics", media="text/plain", codes=(ErrorCode.NOT_FOUND,))
 async def show_metrics(request: Request) -> Response:
-    """GET /metrics."""
+    """GET /metrics: return the metrics in the text format of Prometheus, or as OpenMetrics."""
     query(request)
     text, content_type = await _exposition_of(request).text(request.headers.get("accept", ""))
     return Response(text, headers={"content-type": content_type, "cache-control": "no-store"})

@@ -1,4 +1,4 @@
-"""Offloads, and the tier that they go to, over HTTP: freeze, commit, abort, and what waits there."""
+"""Offloads over HTTP, and the tier that they go to: freeze, commit, abort, list what waits there."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _REFUSED = (ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_IMPLEM
     codes=_REFUSED,
 )
 async def show_offloads(request: Request) -> Response:
-    """GET /v1/offloads?to_ms=: all offloads, and what waits in the tier in the hours before."""
+    """GET /v1/offloads?to_ms=: list all offloads, and messages in the tier in hours before `to_ms`."""
     to_ms = query_int(query(request, "to_ms"), "to_ms", 0, 0, TIME_MAX_MS)
     return answer(await _offloads(request).show(to_ms))
 
 
 @endpoint("POST", "/v1/offloads/begin", body=BeginOffloadBody, answer=Offload, codes=_REFUSED)
 async def begin_offload(request: Request) -> Response:
-    """POST /v1/offloads/begin → the number and the frozen runs."""
+    """POST /v1/offloads/begin: freeze runs for an offload, and return its id and these runs."""
     wanted = await read_body(request, BeginOffloadBody)
     return answer(await _offloads(request).begin(wanted.app, wanted.from_ms))
 
@@ -50,7 +50,9 @@ async def begin_offload(request: Request) -> Response:
     "POST", "/v1/offloads/commit", body=CommitOffloadBody, answer=CommittedOffload, codes=_REFUSED
 )
 async def commit_offload(request: Request) -> Response:
-    """POST /v1/offloads/commit → the tier has them, and the broker has not any more."""
+    """POST /v1/offloads/commit: leave an offload's messages to the tier, and drop the broker's
+    copies.
+    """
     wanted = await read_body(request, CommitOffloadBody)
     return answer(
         await _offloads(request).commit(wanted.number, wanted.rows, wanted.checksum, wanted.uri)
@@ -59,7 +61,7 @@ async def commit_offload(request: Request) -> Response:
 
 @endpoint("POST", "/v1/offloads/abort", body=OffloadBody, answer=AbortedOffload, codes=_REFUSED)
 async def abort_offload(request: Request) -> Response:
-    """POST /v1/offloads/abort → whether there was something to abort."""
+    """POST /v1/offloads/abort: abort an offload; return whether there was one to abort."""
     wanted = await read_body(request, OffloadBody)
     return answer({"aborted": await _offloads(request).abort(wanted.number)})
 
@@ -72,7 +74,7 @@ async def abort_offload(request: Request) -> Response:
     codes=_REFUSED,
 )
 async def list_recalled(request: Request) -> Response:
-    """GET /v1/offloads/{number}/recalled?hour=N: origins (position, row) that are left out."""
+    """GET /v1/offloads/{number}/recalled?hour=N: list the origins (position, row) to leave out."""
     text = request.path_params["number"]
     if not text.isdigit():
         raise refused("number", f"{text!r} is not a number")

@@ -1,7 +1,8 @@
-"""The OpenAPI description of the admin API, made from what stands above the functions that answer it (`endpoints`).
+"""The OpenAPI description of the admin API, made from its declared endpoints (`endpoints`).
 
-Results are described by the shapes that the functions are checked against (`shapes`), bodies by the models that read
-them (`requests`).  docs/reference/openapi.json is this, and a test holds it to be.
+Results are described by the types that the endpoints are checked against (`shapes`), bodies by the
+models that read them (`requests`).  docs/reference/openapi.json is this description; a test
+compares the two.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _EVERY = (
     ErrorCode.INTERNAL,
     ErrorCode.DISK_FAILED,
 )
-"""Refusals that any route may answer with."""
+"""Error codes that any route may answer with."""
 _EVERY_WRITE = (ErrorCode.DISK_FULL, ErrorCode.BODY_TOO_LARGE, ErrorCode.PROPERTIES_TOO_LARGE)
 
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole OpenAPI document."""
     shapes = _Shapes()
     paths: dict[str, dict[str, Any]] = {}
     for each in endpoints:
@@ -66,13 +67,16 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 
 
 class _Shapes:
-    """JSON schemas of models and shapes; what has a name is defined once."""
+    """JSON schemas of models and types; each with a name is defined once."""
 
     def __init__(self) -> None:
         self.defined: dict[str, Any] = {}
 
     def of(self, model: Any, *, answered: bool) -> dict[str, Any]:
-        """A reference, or the schema itself; `answered`: in answers, else in requests."""
+        """Return a reference to a named schema, or the schema itself.
+
+        answered  True: as in results; False: as in requests
+        """
         mode = "serialization" if answered else "validation"
         schema = TypeAdapter(model).json_schema(ref_template=_SCHEMAS, mode=mode)  # type: ignore[arg-type]
         for name, inner in schema.pop("$defs", {}).items():
@@ -123,7 +127,7 @@ def _operation(each: Endpoint, shapes: _Shapes) -> dict[str, Any]:
 
 
 def _said(summary: str, each: Endpoint) -> str:
-    """The first sentence without method and path."""
+    """Return the first paragraph of the handler's docstring without method and path."""
     text = " ".join(summary.split())
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         if text.startswith(f"{method} /"):
@@ -159,7 +163,7 @@ def _responses(each: Endpoint, shapes: _Shapes) -> dict[str, Any]:
 
 
 def _refusals(each: Endpoint) -> dict[int, list[ErrorCode]]:
-    """What it may refuse with, by status."""
+    """Return the error codes of an endpoint by HTTP status."""
     found: dict[int, list[ErrorCode]] = {}
     for code in dict.fromkeys(
         (*_EVERY, *each.codes, *(_EVERY_WRITE if each.method != "GET" else ()))
@@ -169,7 +173,7 @@ def _refusals(each: Endpoint) -> dict[int, list[ErrorCode]]:
 
 
 def _error_shape() -> dict[str, Any]:
-    """The one shape of a refusal; every code that there is."""
+    """Return the schema of the one error shape, with all error codes."""
     words = {"type": "string"}
     fields: dict[str, Any] = {
         "code": {"type": "string", "enum": [code.value for code in ErrorCode]},

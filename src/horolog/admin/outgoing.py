@@ -1,7 +1,8 @@
-"""Answers of the admin port on their way out: those that nobody reads take a bounded memory.
+"""Bounded memory for the answers of the admin port that clients have not read.
 
-An answer is made whole, and waits in its connection until it is read.  While too much waits, a large one is refused
-instead, and connections that have read nothing for a while are cut off.
+An answer is made whole, and waits in its connection until the client reads it.  While too many
+bytes wait, large answers are refused instead, and connections that have read nothing for a while
+are cut off.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _TOO_MUCH = refused(
 
 
 class BoundedAnswers:
-    """An app whose large answers are refused while too much of others waits in their connections."""
+    """ASGI wrapper that refuses large answers while too many bytes of others wait to be read."""
 
     def __init__(self, app: ASGIApp, answers: Untaken) -> None:
         self._app = app
         self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serve one request."""
         start: Message | None = None
         over = False
 
@@ -41,7 +42,7 @@ class BoundedAnswers:
             if over:
                 return
             if message["type"] == "http.response.start":
-                start = message  # until it is known how large the answer is
+                start = message  # kept back until the size of the answer is known
                 return
             if start is not None:
                 begun, start = start, None

@@ -1,8 +1,8 @@
-"""One look at the broker for all who watch it: GET /v1/overview.
+"""GET /v1/overview: one look at the broker, shared by all who watch it.
 
-However many pages ask, the broker is looked at once a second at most, and only while somebody asks; whoever comes
-within that second gets the same answer, as bytes.  The numbers are those of the metrics (`horolog.metrics`); what
-costs more than reading them is looked at less often.
+However many pages ask, the broker is looked at once a second at most, and only while a page asks;
+every client that asks within that second gets the same bytes.  The figures are those of the metrics
+(`horolog.metrics`); figures that cost more than reading them are refreshed less often.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from horolog.protocol.commands import (
 )
 from horolog.server.running import RunningEngine
 
-FRESH_S = 1.0  # an answer is given again for so long
-RATED_S = 10.0  # a rate is that of at most so long ago; after a pause there is none
-RECENT_S = 60.0  # of lateness
-HOT_S = 10.0  # hot seconds are counted so seldom
+FRESH_S = 1.0  # how long an answer is shared
+RATED_S = 10.0  # longest span of a rate; after a longer pause there is no rate
+RECENT_S = 60.0  # span of the recent lateness
+HOT_S = 10.0  # how often hot seconds are counted
 RATES = {
     "sent": (Count.SENT,),
     "scheduled": (Count.SCHEDULED,),
@@ -71,7 +71,7 @@ _NOTHING: dict[str, Any] = {
     "certificate_ends_ms": None,
     "waiting": {},
 }
-"""What is told without figures, and to who may not know more."""
+"""Fields of an overview without figures, and for users that may not see them."""
 _Row = dict[str, Any]
 
 
@@ -89,10 +89,9 @@ def _rates(before: Sequence[int], now: Sequence[int], span_s: float) -> dict[str
 
 
 class Overview:
-    """The look that everybody shares.
+    """The look at the broker that all clients share.
 
     figures  of the running broker; None: there are none, and no rates
-
     now_s    a monotonic clock; None: the event loop's
     """
 
@@ -110,17 +109,22 @@ class Overview:
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
         self._shared = Shared(FRESH_S, self._now_s)
         self._before: tuple[float, Present] | None = None
-        self._lateness: list[tuple[float, tuple[int, ...]]] = []  # as it was, of the last minute
+        self._lateness: list[
+            tuple[float, tuple[int, ...]]
+        ] = []  # (time, counts) of the looks of the last minute
         self._hot: tuple[float, list[_Row]] | None = None
-        self._counted_topics: list[_Row] = []  # of the newest look
+        self._counted_topics: list[_Row] = []  # rows of the newest look
 
     async def content(self) -> bytes:
-        """The whole answer, at most `FRESH_S` old; who gives up waiting spoils it for nobody else."""
+        """Return the whole answer, at most `FRESH_S` old; cancelling one caller harms no other."""
         return await self._shared.answer(None, self._look)
 
     async def content_for(self, identity: Identity) -> bytes:
-        """The part that a user may see: its topics and groups, and nothing of the machine or of others."""
-        asked = identity.access_key, identity.topics  # another one after the file was read again
+        """Return the part that a user may see: its own topics, nothing of the machine or of others."""
+        asked = (
+            identity.access_key,
+            identity.topics,
+        )  # the topics change when the access file is read again
         return await self._shared.answer(asked, lambda: self._part(identity))
 
     async def _part(self, identity: Identity) -> bytes:
@@ -208,7 +212,9 @@ class Overview:
         }
 
     def _lateness_view(self, now_s: float, counts: tuple[int, ...]) -> dict[str, Any]:
-        """Lateness of all hand-overs since the start, and of those since the oldest look of the last minute."""
+        """Return lateness of hand-overs since the start, and since the oldest look of the last
+        minute.
+        """
         self._lateness = [seen for seen in self._lateness if now_s - seen[0] <= RECENT_S]
         oldest = self._lateness[0][1] if self._lateness else counts
         self._lateness.append((now_s, counts))
@@ -224,7 +230,7 @@ class Overview:
         }
 
     async def _hot_seconds(self, now_ms: int) -> list[_Row]:
-        """The seconds of this hour and the next for which the most waits."""
+        """Return the seconds of this hour and the next with the most pending messages."""
         if self._hot is not None and self._now_s() - self._hot[0] < HOT_S:
             return [row for row in self._hot[1] if row["at_ms"] > now_ms - 1000]
         hour = now_ms // HOUR_MS
@@ -239,13 +245,15 @@ class Overview:
 
 
 def _within(counts: Sequence[int], part: float) -> float | None:
-    """A bound that so many do not pass; None without any, and for what is later than all bounds."""
+    """Return the bound that a part of the hand-overs did not pass; None if none, or above all
+    bounds.
+    """
     bound = quantile(LATENESS_BOUNDS_MS, counts, part)
     return None if bound is None or bound == float("inf") else bound
 
 
 def _topics(before: Present | None, present: Present, span_s: float) -> list[_Row]:
-    """All that are counted by themselves."""
+    """Return rows of all topics that are counted by themselves."""
     early = {topic.name: topic.counts for topic in before.topics} if before else {}
     rows: list[_Row] = []
     for topic in present.topics:
@@ -258,7 +266,7 @@ def _topics(before: Present | None, present: Present, span_s: float) -> list[_Ro
 
 
 def _largest(rows: list[_Row]) -> list[_Row]:
-    """Those with the most pending, and then with the most to do."""
+    """Return the rows with the most pending messages, then with the highest rates."""
 
     def order(row: _Row) -> tuple[float, float, str]:
         return -row["pending"], -sum((row["rates"] or {}).values()), row["topic"]
@@ -268,7 +276,7 @@ def _largest(rows: list[_Row]) -> list[_Row]:
 
 @endpoint("GET", "/v1/overview", answer=OverviewShape, access=Access.USERS)
 async def show_overview(request: Request) -> Response:
-    """GET /v1/overview; of users the part that is theirs."""
+    """GET /v1/overview: show one look at the broker; users see the part that concerns their topics."""
     query(request)
     let_in(request)
     overview: Overview = request.app.state.overview

@@ -1,8 +1,8 @@
-"""The page's own files at `/` and `/page/…`, read once, and the headers that keep a page what it is.
+"""The files of the page at `/` and `/page/…`, read once, and the headers that protect it.
 
-A page shows what strangers have put into messages and names, so nothing in it may run but its own modules: the policy
-below lets the browser load nothing from elsewhere, run nothing that is inline, parse no text as HTML (trusted types
-without a policy), and lets no other site frame it.
+A page shows text that strangers have put into messages and names, so nothing but its own modules
+may run in it.  The policy below lets the browser load nothing from elsewhere, run no inline script,
+parse no text as HTML (trusted types without a policy), and lets no other site frame the page.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ POLICY = (
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",  # for browsers that know no frame-ancestors
+    "x-frame-options": "DENY",  # for browsers that do not know frame-ancestors
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-cache",  # asked again each time, and answered with 304: an upgrade shows at once
+    "cache-control": "no-cache",  # ask again each time, answered with 304: an upgrade shows at once
 }
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -41,7 +41,7 @@ MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 _INDEX = "index.html"
-_LINKS = b"<!-- links -->"  # in the index: every sheet and module is named there, so that none waits for another
+_LINKS = b"<!-- links -->"  # placeholder in the index for links to all sheets and modules, which then load in parallel
 
 
 class File(NamedTuple):
@@ -54,7 +54,7 @@ class File(NamedTuple):
 
 @cache
 def files() -> Mapping[str, File]:
-    """All files by their path below /page/; a path that is not among them does not exist."""
+    """Return all files by their path below /page/; other paths do not exist."""
     root = Path(horolog.page.__file__).parent
     found = {
         path.relative_to(root).as_posix(): path.read_bytes()
@@ -83,12 +83,12 @@ def _etag(content: bytes) -> str:
 
 
 async def index(request: Request) -> Response:
-    """GET /: the page, the same for every view, whose name comes after the #."""
+    """GET /: serve the page, the same for every view, whose name comes after the #."""
     return _file(request, _INDEX)
 
 
 async def part(request: Request) -> Response:
-    """GET /page/{path}: one of its files."""
+    """GET /page/{path}: serve one file of the page."""
     return _file(request, request.path_params["path"])
 
 
@@ -103,7 +103,7 @@ def _file(request: Request, name: str) -> Response:
 
 
 def _is_known(etag: str, if_none_match: str) -> bool:
-    """Whether the client has it: `*`, or one of its tags is this one, by weak comparison (RFC 9110 §13.1.2)."""
+    """Return whether the client has this version: `*`, or a weakly equal tag (RFC 9110 §13.1.2)."""
     tags = {each.strip().removeprefix("W/") for each in if_none_match.split(",")}
     return etag in tags or tags == {"*"}
 
@@ -119,7 +119,7 @@ _REFUSAL = """<!doctype html>
 
 
 def refusal_page(refusal: HorologError, status: int, headers: Mapping[str, str]) -> Response:
-    """What is shown in place of the page to who is nobody."""
+    """Return the page for a visitor that is not logged in."""
     content = _REFUSAL.format(detail=html.escape(refusal.message))
     return Response(content, status, {**HEADERS, **headers}, media_type=MEDIA_TYPES[".html"])
 

@@ -1,4 +1,4 @@
-"""Shapes of what the page asks for more often than anybody else (`shapes` has the others)."""
+"""Types of the results that mainly the page asks for (`shapes` has the others)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ Histogram = TypedDict(
         "rows": list[tuple[int, int]],
     },
 )
-"""Counts of what waits in even steps: [start_ms, count]; each row ends where the next begins, the last at `to_ms`."""
+"""Counts of pending messages in even steps: [start_ms, count].
+
+A row ends where the next begins, the last at `to_ms`.
+"""
 
 
 class HotSecond(TypedDict):
-    """A second for which much waits."""
+    """A second with many pending messages."""
 
     at_ms: int
     count: int
 
 
 class OverviewTopic(TypedDict):
-    """A topic in the overview; `rates` as there."""
+    """A topic in the overview; `rates` as in the overview itself."""
 
     topic: str
     pending: int
@@ -38,9 +41,11 @@ class OverviewTopic(TypedDict):
 
 
 class Lateness(TypedDict):
-    """How late hand-overs were: counts by bounds, one more than these, since the start and of the last minute.
+    """Lateness of hand-overs: counts by bound, and one above all bounds, since the start and in the
+    last minute.
 
-    A quantile is the bound that it does not pass; null: nothing was handed over, or later than all bounds.
+    A quantile is the bound that it does not pass; null: no message was handed over, or the quantile
+    is above all bounds.
     """
 
     bounds_ms: list[int]
@@ -53,7 +58,7 @@ class Lateness(TypedDict):
 
 
 class OverviewDisk(TypedDict):
-    """Bytes; `used` by the broker's own files, `headroom` until sends are refused."""
+    """Bytes of the disk; `used` by the broker's own files, `headroom` until sends are refused."""
 
     size: int
     free: int

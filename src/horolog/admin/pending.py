@@ -1,7 +1,4 @@
-"""Scheduled messages over HTTP.
-
-Exact counts per hour and second, and a list in hand-over order (P10).
-"""
+"""Scheduled messages over HTTP: exact counts per hour and second, a list in hand-over order (P10)."""
 
 from __future__ import annotations
 
@@ -42,9 +39,9 @@ def _topic(parameters: dict[str, str]) -> str:
     access=Access.USERS,
 )
 async def count_pending(request: Request) -> Response:
-    """GET /v1/pending?by=: per hour, day or topic, or with ?hour= per second of that hour.
+    """GET /v1/pending?by=: count pending messages per hour, day or topic, or per second of an hour.
 
-    By topic users are told of those that they have a right to.
+    The seconds are those of ?hour=.  By topic, users see the topics that they have a right to.
     """
     parameters = query(request, "by", "hour", "topic")
     topic = _topic(parameters)
@@ -82,7 +79,9 @@ def _count_by(text: str | None, hour: int | None) -> CountBy:
     access=Access.USERS,
 )
 async def list_pending(request: Request) -> Response:
-    """GET /v1/pending/messages?from=&to=&topic=&limit=: those due in [from, to)."""
+    """GET /v1/pending/messages?from=&to=&topic=&limit=: list the scheduled messages due in [from,
+    to).
+    """
     parameters = query(request, "from", "to", "topic", "limit")
     topic = _topic(parameters)
     allow(request, rules.topic(topic, rules.EITHER))

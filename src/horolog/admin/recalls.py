@@ -1,4 +1,4 @@
-"""Recall and reschedule over HTTP: one message by handle or id, all with a key, or all of a window."""
+"""Recall, reschedule and hand-over over HTTP: of one message, all with a key, or all of a window."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from horolog.protocol.rocketmq.recall_handle import (
 from horolog.server import messages
 from horolog.server.message_id import MessageIds
 
-_IDS = MessageIds()  # of shifts that nobody has named
+_IDS = MessageIds()  # operation ids of shifts, when the request gives none
 _REFUSALS: dict[str, ErrorCode] = {
     RecallStatus.ALREADY_DELIVERED.value: ErrorCode.ALREADY_DELIVERED,
     RecallStatus.NOT_FOUND.value: ErrorCode.NOT_FOUND,
@@ -72,7 +72,9 @@ _REFUSED = (
 
 @_posted("/v1/recall", body=RecallBody, answer=Recalled, codes=_REFUSED)
 async def recall(request: Request) -> Response:
-    """POST /v1/recall → 200 CANCELLED; 409 already_delivered; 404 not_found."""
+    """POST /v1/recall: cancel a scheduled message; 200 CANCELLED, 409 already_delivered, 404
+    not_found.
+    """
     handle = _message_of(request, await read_body(request, RecallBody))
     command = Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
     found = await messages.recall(engine_of(request), command)
@@ -82,7 +84,9 @@ async def recall(request: Request) -> Response:
 
 @_posted("/v1/recall/key", body=RecallKeyBody, answer=RecalledByKey, codes=_REFUSED)
 async def recall_by_key(request: Request) -> Response:
-    """POST /v1/recall/key → what became of each message with that key; 404 if there is none."""
+    """POST /v1/recall/key: recall all messages with a key, and return each result; 404 if none has
+    it.
+    """
     wanted = await read_body(request, RecallKeyBody)
     allow(request, rules.topic(wanted.topic, rules.Right.PUB))
     command = RecallByKey(check_topic(wanted.topic), wanted.key)
@@ -99,7 +103,10 @@ async def recall_by_key(request: Request) -> Response:
 
 @_posted("/v1/recall/window", body=RecallManyBody, answer=RecalledWindow, codes=_REFUSED)
 async def recall_many(request: Request) -> Response:
-    """POST /v1/recall/window → how many messages were meant and cancelled, when all of it is done."""
+    """POST /v1/recall/window: recall all pending messages of a window.
+
+    The answer comes when all is done, with the counts of messages matched and cancelled.
+    """
     wanted = await read_body(request, RecallManyBody)
     allow(request, rules.topic(wanted.topic, rules.Right.PUB))
     command = RecallMany(
@@ -124,7 +131,10 @@ async def recall_many(request: Request) -> Response:
     codes=(*_REFUSED, ErrorCode.DUE_TIME_CHANGED),
 )
 async def reschedule(request: Request) -> Response:
-    """POST /v1/reschedule → 200 RESCHEDULED with the new handle; else as for a recall."""
+    """POST /v1/reschedule: change the due time of a message.
+
+    200 RESCHEDULED with the new handle; else as for a recall.
+    """
     wanted = await read_body(request, RescheduleBody)
     handle = _message_of(request, wanted)
     due_ms = _new_due_ms(wanted, engine_of(request).clock.wall_ms())
@@ -138,7 +148,10 @@ async def reschedule(request: Request) -> Response:
     codes=(*_REFUSED, ErrorCode.DUE_TIME_CHANGED),
 )
 async def hand_over(request: Request) -> Response:
-    """POST /v1/hand-over → 200 HANDED_OVER, with its place in a queue; else as for a reschedule."""
+    """POST /v1/hand-over: hand over a message now.
+
+    200 HANDED_OVER with its place in a queue; else as for a reschedule.
+    """
     wanted = await read_body(request, HandOverBody)
     handle = _message_of(request, wanted)
     return await _move(request, handle, None, wanted.expected_deliver_at_ms)
@@ -156,7 +169,10 @@ _WINDOW_REFUSED = (
     "/v1/reschedule/window", body=RescheduleManyBody, answer=MovedWindow, codes=_WINDOW_REFUSED
 )
 async def reschedule_many(request: Request) -> Response:
-    """POST /v1/reschedule/window → how many messages were meant and moved, when all of it is done."""
+    """POST /v1/reschedule/window: move all pending messages of a window.
+
+    The answer comes when all is done, with the counts of messages matched and moved.
+    """
     wanted = await read_body(request, RescheduleManyBody)
     allow(request, rules.topic(wanted.topic, rules.Right.PUB))
     if (wanted.new_deliver_at_ms is None) == (wanted.shift_ms is None):
@@ -186,7 +202,10 @@ async def reschedule_many(request: Request) -> Response:
 
 @_posted("/v1/hand-over/window", body=HandOverManyBody, answer=MovedWindow, codes=_WINDOW_REFUSED)
 async def hand_over_many(request: Request) -> Response:
-    """POST /v1/hand-over/window → how many messages were meant and handed over, when all of it is done."""
+    """POST /v1/hand-over/window: hand over all pending messages of a window now.
+
+    The answer comes when all is done, with the counts of messages matched and handed over.
+    """
     wanted = await read_body(request, HandOverManyBody)
     allow(request, rules.topic(wanted.topic, rules.Right.PUB))
     topic = check_topic(wanted.topic)
@@ -198,7 +217,10 @@ async def hand_over_many(request: Request) -> Response:
 
 @endpoint("GET", "/v1/bulk", answer=BulkUnderWay, access=Access.USERS)
 async def bulk_under_way(request: Request) -> Response:
-    """GET /v1/bulk: how far recalls, reschedules and hand-overs of windows are; users are told of their topics."""
+    """GET /v1/bulk: show how far recalls, reschedules and hand-overs of windows are.
+
+    Users see those of the topics that they have a right to.
+    """
     query(request)
     let_in(request)
     found: list[BulkView] = await engine_of(request).submit(DescribeBulk())
@@ -237,7 +259,7 @@ async def _move_many(request: Request, wanted: HandOverManyBody, command: MoveMa
 async def _move(
     request: Request, handle: RecallHandle, due_ms: int | None, expected_due_ms: int | None
 ) -> Response:
-    """Give a message another due time; None: hand it over now."""
+    """Give a message another due time; `due_ms` None: hand it over now."""
     command = Reschedule(
         handle.topic,
         handle.message_id,
@@ -271,21 +293,24 @@ async def _move(
 
 
 def _raise_unless_done(status: str, detail: str) -> None:
-    """A status that is not the wanted one is an error without a field: the truth, not a wrong input."""
+    """Raise the error of a status that says nothing was done.
+
+    The error has no field: the input was right.
+    """
     refusal = _REFUSALS.get(status)
     if refusal is not None:
         raise HorologError(refusal, detail)
 
 
 def _message_of(request: Request, wanted: RecallBody) -> RecallHandle:
-    """The message that is meant, if whoever asks may change it."""
+    """Return the handle of the requested message; FORBIDDEN if the caller may not change it."""
     handle = _handle_of(wanted)
     allow(request, rules.topic(handle.topic, rules.Right.PUB))
     return handle
 
 
 def _handle_of(wanted: RecallBody) -> RecallHandle:
-    """What the handle says, or as if there were one."""
+    """Return the decoded handle, or one made from topic, message id and due time."""
     if wanted.handle is not None:
         if wanted.topic or wanted.message_id or wanted.deliver_at_ms:
             raise refused("handle", "give either a handle or topic, message_id and deliver_at_ms")

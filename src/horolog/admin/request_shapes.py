@@ -1,4 +1,4 @@
-"""What the admin API accepts as bodies, strict: no unknown fields, no conversions; each with its limits."""
+"""Models of JSON request bodies: strict, without unknown fields or conversions, with limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Body(BaseModel):
 
 
 def payload_of(text: str | None, coded: str | None) -> bytes:
-    """The bytes of `body` or `body_base64`; BAD_REQUEST for both or neither."""
+    """Return the bytes of `body` or `body_base64`; BAD_REQUEST for both or neither."""
     if (text is None) == (coded is None):
         raise refused("body", "give either body (text) or body_base64")
     if text is not None:
@@ -46,7 +46,7 @@ class TopicBody(Body):
 
 
 class ChangeTopicBody(Body):
-    """PATCH /v1/topics/{name}: at least one of them."""
+    """PATCH /v1/topics/{name}: at least one of these settings."""
 
     queues: int | None = Field(None, ge=1, le=limits.QUEUES_MAX)
     perm: int | None = None
@@ -59,10 +59,7 @@ class ChangeTopicBody(Body):
 
 
 class MessageBody(Body):
-    """POST /v1/messages: one message.
-
-    Scheduled with `deliver_at_ms` or `in_ms`, at once with neither.
-    """
+    """POST /v1/messages: one message, scheduled with `deliver_at_ms` or `in_ms`, else sent at once."""
 
     topic: str
     body: str | None = None
@@ -75,12 +72,12 @@ class MessageBody(Body):
     properties: dict[str, str] = {}
 
     def payload(self) -> bytes:
-        """The bytes of the message; both or neither of `body` and `body_base64` is BAD_REQUEST."""
+        """Return the bytes of the message; BAD_REQUEST for both or neither of the two bodies."""
         return payload_of(self.body, self.body_base64)
 
 
 class RecallBody(Body):
-    """POST /v1/recall: by handle, or by topic, message id and due time."""
+    """POST /v1/recall: a message, by handle, or by topic, message id and due time."""
 
     handle: str | None = None
     topic: str | None = None
@@ -96,12 +93,12 @@ class RecallKeyBody(Body):
 
 
 class WindowBody(Body):
-    """All messages of a topic that are due in [from_ms, to_ms), or of those the ones with a tag."""
+    """All messages of a topic that are due in [from_ms, to_ms), or only those with a tag."""
 
     topic: str
     from_ms: int = Field(ge=0, le=TIME_MAX_MS)
     to_ms: int = Field(ge=1, le=TIME_MAX_MS)
-    tag: str = Field("", min_length=1)  # a variable that is not set must not mean all of them
+    tag: str = Field("", min_length=1)  # an unset variable of a script must not mean all messages
     dry_run: bool = False
 
 
@@ -110,7 +107,7 @@ class RecallManyBody(WindowBody):
 
 
 class RescheduleBody(RecallBody):
-    """POST /v1/reschedule: a message as for a recall, and its new due time or how long from now."""
+    """POST /v1/reschedule: a message as for a recall, and its new due time, or how long from now."""
 
     new_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
     in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
@@ -128,9 +125,10 @@ class HandOverManyBody(WindowBody):
 
 
 class RescheduleManyBody(HandOverManyBody):
-    """POST /v1/reschedule/window: the same, all of them due at one time, or each so much later or earlier.
+    """POST /v1/reschedule/window: the messages of a window, and when they shall be due.
 
-    `operation_id` names a shift: with the same name no message is shifted twice.
+    Either all are due at one time, or each is so much later or earlier.  `operation_id` names a
+    shift: no message is shifted twice under the same name.
     """
 
     new_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
@@ -139,14 +137,16 @@ class RescheduleManyBody(HandOverManyBody):
 
 
 class GroupBody(Body):
-    """PUT /v1/groups/{group}: what is left out stays as it is."""
+    """PUT /v1/groups/{group}: the settings to change; omitted ones stay as they are."""
 
     orderly: bool | None = None
     retry_max: int | None = Field(None, ge=0, le=(1 << 31) - 1)
 
 
 class ResetBody(Body):
-    """POST /v1/groups/{group}/reset: to `earliest`, `latest` or a time, of all queues or one; or an offset of one."""
+    """POST /v1/groups/{group}/reset: to `earliest`, `latest` or a time, of all queues or one; or an
+    offset of one.
+    """
 
     topic: str
     to: str | None = None
@@ -156,7 +156,7 @@ class ResetBody(Body):
 
 
 class RedriveBody(Body):
-    """POST /v1/groups/{group}/dead-letters/redrive: those with these ids, or all from a place on."""
+    """POST /v1/groups/{group}/dead-letters/redrive: letters with these ids, or all from a place on."""
 
     to: str | None = None
     ids: list[str] | None = Field(None, min_length=1, max_length=limits.ADMIN_LIST_MAX)
@@ -185,7 +185,7 @@ class ReceiveBody(Body):
 
 
 class AckBody(Body):
-    """POST /v1/ack."""
+    """POST /v1/ack: the handles of leased messages."""
 
     topic: str
     group: str
@@ -200,10 +200,10 @@ class BackupBody(Body):
 
 
 class AdoptionBody(Body):
-    """A transaction of adoptions: POST /v1/adoptions/begin.
+    """POST /v1/adoptions/begin: a transaction of adoptions.
 
-    `join`: every such call gives the same token, also after a restart; for writers without a driver.
-    `fingerprint`: of what will be committed; a repeat with another one is refused.
+    `join`: every such call returns the same token, also after a restart; for writers without a
+    driver. `fingerprint`: of the rows to commit; a repeat with another one is refused.
     """
 
     app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
@@ -214,7 +214,7 @@ class AdoptionBody(Body):
 
 
 class StagedBody(Body):
-    """One file of a commit."""
+    """One staged file of a commit."""
 
     name: str
     rows: int = Field(ge=1, le=(1 << 32) - 1)
@@ -225,14 +225,14 @@ class StagedBody(Body):
 
 
 class CommitBody(AdoptionBody):
-    """POST /v1/adoptions/commit."""
+    """POST /v1/adoptions/commit: the files of a transaction."""
 
     token: str
     files: list[StagedBody] = Field(max_length=limits.ADOPTION_FILES_MAX)
 
 
 class AbortBody(Body):
-    """POST /v1/adoptions/abort."""
+    """POST /v1/adoptions/abort: a transaction."""
 
     app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
     version: int = Field(ge=0, le=(1 << 63) - 1)
@@ -240,20 +240,20 @@ class AbortBody(Body):
 
 
 class BeginOffloadBody(Body):
-    """POST /v1/offloads/begin: all that is due at or after `from_ms`, a whole hour."""
+    """POST /v1/offloads/begin: all messages due at or after `from_ms`, which is a whole hour."""
 
     app: str = Field(min_length=1, max_length=limits.ADOPTION_APP_MAX)
     from_ms: int = Field(ge=0, le=TIME_MAX_MS)
 
 
 class OffloadBody(Body):
-    """POST /v1/offloads/abort."""
+    """POST /v1/offloads/abort: an offload."""
 
     number: int = Field(ge=1, le=(1 << 63) - 1)
 
 
 class CommitOffloadBody(OffloadBody):
-    """POST /v1/offloads/commit: what the table has of the offload."""
+    """POST /v1/offloads/commit: what the table holds of the offload."""
 
     rows: int = Field(ge=0, le=(1 << 63) - 1)
     checksum: str = Field(pattern="^[0-9a-f]{16}$")
@@ -261,6 +261,6 @@ class CommitOffloadBody(OffloadBody):
 
 
 class AdvanceBody(Body):
-    """POST /v1/clock/advance."""
+    """POST /v1/clock/advance: how far to move the simulated clock."""
 
     by_ms: int = Field(ge=0, le=DURATION_MAX_MS)

@@ -1,4 +1,4 @@
-"""Requests of the admin API, read: bodies (`request_shapes`) and query parameters, every refusal naming its field."""
+"""Reading of requests: bodies (`request_shapes`) and query parameters; refusals name the field."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ BodyT = TypeVar("BodyT", bound=Body)
 
 
 async def read_bytes(request: Request, limit: int) -> bytearray:
-    """The request's body; BAD_REQUEST if it is compressed, and refusals as `bodies.Bodies.read`."""
+    """Return the body of a request; BAD_REQUEST if compressed, other refusals as
+    `bodies.Bodies.read`.
+    """
     encoding = request.headers.get("content-encoding", "identity").strip()
     if encoding.lower() != "identity":
         raise refused("content-encoding", f"{encoding!r} is not read; send the body as it is")
@@ -30,7 +32,7 @@ async def read_bytes(request: Request, limit: int) -> bytearray:
 
 
 async def read_body(request: Request, model: type[BodyT]) -> BodyT:
-    """The request's JSON as `model`.
+    """Return the JSON body of a request as `model`.
 
     BAD_REQUEST when it is not JSON or a field is wrong, BODY_TOO_LARGE above the limit.
     """
@@ -55,7 +57,7 @@ async def read_body(request: Request, model: type[BodyT]) -> BodyT:
 
 @contextmanager
 def given_as(name: str, field: str) -> Iterator[None]:
-    """Let a refusal of `field` name what this request calls it."""
+    """Let a refusal of `field` name the field as this request calls it."""
     try:
         yield
     except HorologError as error:
@@ -65,7 +67,7 @@ def given_as(name: str, field: str) -> Iterator[None]:
 
 
 def explain(error: ValidationError) -> HorologError:
-    """The first complaint of pydantic in our words: field, reason and limit."""
+    """Return the first error of pydantic in our words: field, reason and limit."""
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "request"
     context: dict[str, Any] = first.get("ctx", {})
@@ -82,13 +84,13 @@ def explain(error: ValidationError) -> HorologError:
 
 
 def _as_duration(bound_ms: int) -> str:
-    """As people type it; "" of a point in time, and of what is as short in milliseconds."""
+    """Return a bound as people type a duration; "" for a point in time, or less than a second."""
     is_long = limits.SECOND_MS <= bound_ms <= DURATION_MAX_MS
     return f" ({format_duration_ms(bound_ms)})" if is_long else ""
 
 
 def query(request: Request, *allowed: str) -> dict[str, str]:
-    """The query parameters, none but `allowed`; unknown or repeated ones are BAD_REQUEST."""
+    """Return the query parameters; BAD_REQUEST for one that is not `allowed`, or is repeated."""
     declared = declared_by(request.scope.get("endpoint"))
     if declared is not None:
         names = {parameter.name for parameter in declared.query}
@@ -103,7 +105,7 @@ def query(request: Request, *allowed: str) -> dict[str, str]:
 
 
 def query_int(parameters: dict[str, str], name: str, default: int, low: int, high: int) -> int:
-    """An integer query parameter within [low, high], or the default."""
+    """Return an integer query parameter within [low, high], or the default."""
     text = parameters.get(name)
     if text is None:
         return default
@@ -113,7 +115,7 @@ def query_int(parameters: dict[str, str], name: str, default: int, low: int, hig
 
 
 def query_flag(parameters: dict[str, str], name: str) -> bool:
-    """`true` or `false`, which is the default."""
+    """Return a query parameter that is `true` or `false`, which is the default."""
     text = parameters.get(name, "false")
     if text not in ("true", "false"):
         raise refused(name, f"{text[:40]!r} is neither true nor false")
@@ -121,7 +123,7 @@ def query_flag(parameters: dict[str, str], name: str) -> bool:
 
 
 def query_word(parameters: dict[str, str], name: str, words: Sequence[str]) -> str:
-    """One of these words; the first is the default."""
+    """Return a query parameter that is one of `words`; the first is the default."""
     text = parameters.get(name, words[0])
     if text not in words:
         raise refused(name, f"{text[:40]!r} is not one of {', '.join(words)}")

@@ -1,6 +1,7 @@
 """Recurring schedules over HTTP.
 
-What a user typed is checked here, with the time zones; what depends on the broker's state is checked by the core.
+The user's input is checked here, with the time zones; the core checks what depends on the broker's
+state.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from horolog.protocol.schedules import (
 )
 from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
 
-_SHOWN = 10  # next firings with every schedule that is created or changed
+_SHOWN = 10  # next firings in the answer when a schedule is created or changed
 _ZONES = Zones()
 
 
@@ -48,7 +49,7 @@ _NO_SCHEDULE = (ErrorCode.NOT_FOUND,)
 
 
 class ScheduleBody(Body):
-    """PUT /v1/schedules/{name}: what a schedule says, all of it."""
+    """PUT /v1/schedules/{name}: the whole definition of a schedule."""
 
     topic: str
     body: str | None = None
@@ -71,7 +72,7 @@ class ScheduleBody(Body):
     dry_run: bool = False
 
     def rule(self, now_ms: int) -> Rule:
-        """When it fires; BAD_REQUEST."""
+        """Return the rule that says when the schedule fires; BAD_REQUEST if it is wrong."""
         wanted = Rule(
             cron=" ".join(self.cron.split()),
             every_ms=self.every_ms,
@@ -90,7 +91,7 @@ class ScheduleBody(Body):
         )
 
     def content(self) -> Content:
-        """What its messages say."""
+        """Return the content of the messages that the schedule sends."""
         return Content(
             check_topic(self.topic),
             payload_of(self.body, self.body_base64),
@@ -102,7 +103,7 @@ class ScheduleBody(Body):
 
 
 class NewScheduleBody(ScheduleBody):
-    """POST /v1/schedules."""
+    """POST /v1/schedules: the whole definition of a schedule, and its name."""
 
     name: str
 
@@ -114,7 +115,7 @@ class NewScheduleBody(ScheduleBody):
     answer=Schedules,
 )
 async def list_schedules(request: Request) -> Response:
-    """GET /v1/schedules: all, or `limit` of those after `after`."""
+    """GET /v1/schedules: list recurring schedules by name, all or at most `limit` after `after`."""
     parameters = query(request, "after", "limit")
     left = query_int(parameters, "limit", limits.SCHEDULES_MAX, 1, limits.SCHEDULES_MAX)
     after = parameters.get("after", "")
@@ -138,7 +139,7 @@ async def list_schedules(request: Request) -> Response:
     codes=(ErrorCode.SCHEDULE_EXISTS, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.TYPE_CONFLICT),
 )
 async def create_schedule(request: Request) -> Response:
-    """POST /v1/schedules → 201 with its next ten firings; 200 for a dry run, which creates nothing."""
+    """POST /v1/schedules: create a schedule; 201 with its next ten firings, 200 for a dry run."""
     wanted = await read_body(request, NewScheduleBody)
     if wanted.revision:
         raise refused("revision", "a new schedule has none")
@@ -160,9 +161,10 @@ async def create_schedule(request: Request) -> Response:
     codes=(ErrorCode.SCHEDULE_CHANGED, *_NO_SCHEDULE),
 )
 async def change_schedule(request: Request) -> Response:
-    """PUT /v1/schedules/{name}: another rule and content; with `revision` only if it has that one.
+    """PUT /v1/schedules/{name}: replace the rule and content of a schedule.
 
-    A dry run answers the same and changes nothing.
+    With `revision`, only if the schedule still has that revision.  A dry run answers in the same
+    way, and changes nothing.
     """
     wanted = await read_body(request, ScheduleBody)
     engine, name = engine_of(request), _name(request)
@@ -175,7 +177,7 @@ async def change_schedule(request: Request) -> Response:
 
 @endpoint("GET", "/v1/schedules/{name}", answer=Schedule, codes=_NO_SCHEDULE)
 async def show_schedule(request: Request) -> Response:
-    """GET /v1/schedules/{name}."""
+    """GET /v1/schedules/{name}: show a schedule."""
     query(request)
     view: ScheduleView = await engine_of(request).submit(FindSchedule(_name(request)))
     return answer(schedule_view(view))
@@ -189,7 +191,10 @@ async def show_schedule(request: Request) -> Response:
     codes=_NO_SCHEDULE,
 )
 async def next_firings(request: Request) -> Response:
-    """GET /v1/schedules/{name}/next: the next `limit` firings; those of a paused one if it went on now."""
+    """GET /v1/schedules/{name}/next: list the next `limit` firings of a schedule.
+
+    Those of a paused schedule are the ones if it were resumed now.
+    """
     parameters = query(request, "limit")
     limit = query_int(parameters, "limit", _SHOWN, 1, limits.PREVIEW_MAX)
     engine = engine_of(request)
@@ -200,21 +205,21 @@ async def next_firings(request: Request) -> Response:
 
 @endpoint("POST", "/v1/schedules/{name}/pause", body=Body, answer=Schedule, codes=_NO_SCHEDULE)
 async def pause_schedule(request: Request) -> Response:
-    """POST /v1/schedules/{name}/pause: what is planned is recalled."""
+    """POST /v1/schedules/{name}/pause: pause a schedule, and recall its planned messages."""
     await read_body(request, Body)
     return answer(schedule_view(await engine_of(request).submit(PauseSchedule(_name(request)))))
 
 
 @endpoint("POST", "/v1/schedules/{name}/resume", body=Body, answer=Schedule, codes=_NO_SCHEDULE)
 async def resume_schedule(request: Request) -> Response:
-    """POST /v1/schedules/{name}/resume: it goes on from now."""
+    """POST /v1/schedules/{name}/resume: resume a schedule from now on."""
     await read_body(request, Body)
     return answer(schedule_view(await engine_of(request).submit(ResumeSchedule(_name(request)))))
 
 
 @endpoint("DELETE", "/v1/schedules/{name}", answer=RemovedSchedule, codes=_NO_SCHEDULE)
 async def remove_schedule(request: Request) -> Response:
-    """DELETE /v1/schedules/{name}: it, and what is planned."""
+    """DELETE /v1/schedules/{name}: remove a schedule, and recall its planned messages."""
     query(request)
     name = _name(request)
     await engine_of(request).submit(RemoveSchedule(name))
@@ -226,7 +231,7 @@ def _name(request: Request) -> str:
 
 
 def _check(name: str, rule: Rule, content: Content, now_ms: int) -> None:
-    """Refuse what never fires; a schedule as it would be if it were made now."""
+    """Refuse a rule that never fires, judged as if the schedule were created now."""
     made = ScheduleView.made(name, rule, content, now_ms)
     check_firings(rule, coming(_ZONES, made, now_ms, _SHOWN))
 
@@ -248,7 +253,7 @@ def _firing_view(view: ScheduleView, firing: Firing) -> FiringShape:
 
 
 def schedule_view(view: ScheduleView) -> Schedule:
-    """A schedule: when, what, and how far it is; `planned` are messages that wait."""
+    """Return a schedule as JSON fields; `planned` are its messages that wait."""
     rule, content = view.rule, view.content
     return {
         "name": view.name,

@@ -1,4 +1,4 @@
-"""Lists of messages, found by id, key, tag or window: GET /v1/messages/search."""
+"""Lists of messages by id, key, tag or window: GET /v1/messages/search."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from horolog.units import TIME_MAX_MS, parse_time_ms
 
 
 class _Wanted(NamedTuple):
-    """What a search is for."""
+    """The criteria of a search."""
 
     topic: str
     tag: str
@@ -66,7 +66,10 @@ _LISTED = (MessageState.PENDING, MessageState.DELIVERED)
     tag="history",
 )
 async def search(request: Request) -> Response:
-    """GET /v1/messages/search → rows without payloads: by id or key all, else those of a window a page at a time."""
+    """GET /v1/messages/search: list messages without payloads.
+
+    With an id or key all of them, else those of a window, a page at a time.
+    """
     parameters = query(
         request, "topic", "id", "key", "tag", "from", "to", "state", "limit", "after"
     )
@@ -107,7 +110,7 @@ def _state(text: str) -> MessageState:
 
 
 def _states(text: str | None, topic: str) -> tuple[MessageState, ...]:
-    """Which of the states that can be listed; visible messages stand in the queues of a topic."""
+    """Return the states that a search lists; delivered messages are listed by topic only."""
     if text is None:
         return _LISTED if topic else (MessageState.PENDING,)
     if text not in _LISTED:
@@ -124,15 +127,17 @@ def _states(text: str | None, topic: str) -> tuple[MessageState, ...]:
 
 
 class _Place(NamedTuple):
-    """Where a search goes on: `p-DUE-POSITION-ROW` in what waits, `q-QUEUE-OFFSET` in a queue."""
+    """Where a search continues: `p_DUE_POSITION_ROW` in pending messages, `q_QUEUE_OFFSET` in a
+    queue.
+    """
 
     pending: PendingPlace | None
     queue: int = 0
-    offset: int = -1  # −1: where the window begins
+    offset: int = -1  # −1: the begin of the window
 
     @staticmethod
     def of(text: str | None, wanted: _Wanted) -> _Place:
-        """Read one; without any, where a search begins."""
+        """Parse a place; None: where a search begins."""
         if text is None:
             waits = MessageState.PENDING in wanted.states
             return _Place(PendingPlace(wanted.from_ms) if waits else None)
@@ -150,14 +155,16 @@ class _Place(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What `of` reads."""
+        """The place as `of` parses it."""
         if self.pending is not None:
             return "p_" + "_".join(str(number) for number in self.pending)
         return f"q_{self.queue}_{self.offset}"
 
 
 async def _search_listed(request: Request, wanted: _Wanted, first: _Place) -> Response:
-    """A page; it ends early, with `next`, when SEARCH_TURNS turns have found too few."""
+    """Return a page; it ends early, with `next`, after SEARCH_TURNS turns that found too few
+    messages.
+    """
     rows: list[FoundRow] = []
     at: _Place | None = first
     for _ in range(limits.SEARCH_TURNS):
@@ -199,7 +206,7 @@ async def _take_pending(
 async def _take_visible(
     request: Request, wanted: _Wanted, at: _Place, rows: list[FoundRow]
 ) -> _Place | None:
-    """Some of one queue, stored in the window."""
+    """Append messages of one queue that were stored in the window; return where to continue."""
     engine = engine_of(request)
     topic: TopicView = await engine.submit(DescribeTopic(wanted.topic, with_pending=False))
     if at.queue >= topic.queues:
@@ -247,7 +254,7 @@ def _visible(record: bytes, topic: str) -> FoundMessage:
 
 
 def _row(found: FoundMessage, broker: str) -> FoundRow:
-    """A message in a list: all but its payload and properties."""
+    """Return a message for a list: all but its payload and properties."""
     view = message_view(found.layout)
     return {
         "message_id": found.message_id,

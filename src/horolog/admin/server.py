@@ -1,8 +1,8 @@
 """The admin port: uvicorn's protocol inside the broker's own loop, on 127.0.0.1.
 
-Without uvicorn's signal handlers, which are the process's, without its ticking, and without its accepting: whoever
-operates the broker must reach it also when clients have taken all descriptors (`storage.descriptors`), and when
-others hold connections here on which nothing comes.
+uvicorn's signal handlers, which belong to the process, its ticking and its accepting are not used:
+an operator must reach the broker also when clients have taken all file descriptors
+(`storage.descriptors`), and when others hold idle connections to this port.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from horolog.server.ports import bind
 from horolog.server.untaken import Untaken
 from horolog.storage.descriptors import hard_limit, opened, reserve_of
 
-ADMIN_HOST = "127.0.0.1"  # there is no authentication, so it is not offered to other machines
+ADMIN_HOST = "127.0.0.1"  # not offered to other machines: authentication is optional
 SHUTDOWN_TIMEOUT_S = 1
 KEEP_ALIVE_S = 75
-_ACCEPTS = 64  # before anything else gets its turn
-_PAUSE_S = 1.0  # when not even the reserve has a descriptor
+_ACCEPTS = 64  # connections to accept before other tasks of the loop run
+_PAUSE_S = 1.0  # when even the reserve has no descriptor left
 
 _NO_HTTP = refused(
     "request", "is not HTTP/1.1: its first line, a header or the length of its body is not allowed"
@@ -41,7 +41,7 @@ _log = logging.getLogger("horolog.admin")
 
 
 def _last_answer(status: str, error: HorologError) -> bytes:
-    """An error as the last answer of a connection that no app has seen."""
+    """Return an error as bytes: the last answer of a connection that the app does not see."""
     body = orjson.dumps(error_body(error))
     head = (
         f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
@@ -51,54 +51,54 @@ def _last_answer(status: str, error: HorologError) -> bytes:
 
 
 class _Connection(H11Protocol):
-    """One connection; `gone` is called with it at its end."""
+    """One connection; it calls `gone` with itself at its end."""
 
     def __init__(self, gone: Callable[[_Connection], None], **rest: Any) -> None:
         super().__init__(**rest)
         self._gone = gone
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Also tell the server."""
+        """Also tell the server that the connection has ended."""
         super().connection_lost(exc)
         self._gone(self)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP in the one error shape, and hang up; `msg` is for uvicorn's log."""
+        """Refuse invalid HTTP in the one error shape, and hang up; `msg` is for uvicorn's log."""
         del msg
         cycle = self.cycle
         if cycle is None or cycle.response_complete or not cycle.response_started:
-            # Not into the middle of an answer, as when it is the body that is wrong.
+            # Not in the middle of an answer, as when the body of the request is wrong.
             self.transport.write(_last_answer("400 Bad Request", _NO_HTTP))
         self.transport.close()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it has no whole request that is to be answered."""
+        """Whether the connection has no complete request left to answer."""
         cycle = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body
 
     @property
     def untaken(self) -> int:
-        """Bytes of answers that nobody has read."""
+        """Bytes of answers that the client has not read."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def cut_off(self) -> None:
-        """End it now, whatever it is still owed."""
+        """End the connection now, even if answers are unread."""
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Close it now."""
+        """Close the connection now."""
         if self.transport is not None:
             self.transport.abort()
 
 
 def _connections_max() -> int:
-    """They live in the reserve at worst, and leave half of it."""
+    """Return the most connections to hold: at worst they live in the reserve, and leave half of it."""
     return min(ADMIN_CONNECTIONS_MAX, reserve_of(hard_limit()) // 2)
 
 
 class AdminServer:
-    """Serves an app until `stop`.
+    """A server of an app until `stop`.
 
     Make it, `await start()`, and `await stop()` before the engine stops.
     """
@@ -108,7 +108,7 @@ class AdminServer:
         self._port = port
         self._server: uvicorn.Server | None = None
         self._socket: socket.socket | None = None
-        self._open: dict[_Connection, None] = {}  # the oldest first
+        self._open: dict[_Connection, None] = {}  # the oldest connection first
         self._making: set[asyncio.Task[Any]] = set()
         self._answers = Untaken(self._open.keys(), ADMIN_UNTAKEN_BYTES_MAX)
         self._most = _connections_max()
@@ -116,16 +116,16 @@ class AdminServer:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Count of open connections."""
         return len(self._open)
 
     @property
     def doors(self) -> dict[str, AdminServer]:
-        """What listens, by name."""
+        """This server, by the name of its port."""
         return {"admin": self}
 
     async def start(self) -> int:
-        """Open the port and give its real number; in use: CONFIG naming --admin-port."""
+        """Open the port and return its actual port; CONFIG naming --admin-port if it is in use."""
         self._socket = bind(ADMIN_HOST, self._port, "--admin-port")
         self._socket.setblocking(False)
         config = uvicorn.Config(
@@ -156,7 +156,7 @@ class AdminServer:
         sock = self._socket
         for _ in range(_ACCEPTS):
             if sock is None or (self._making and len(self._open) >= self._most):
-                return  # those that are being made can go as well, but not before they are there
+                return  # connections still being made can be closed for room only once they are open
             try:
                 connection, _ = opened(sock.accept)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -196,7 +196,7 @@ class AdminServer:
     async def _make(self, protocol: _Connection, connection: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, connection)
-        except OSError:  # it is gone already
+        except OSError:  # the client has gone already
             connection.close()
             self._forget(protocol)
 
@@ -204,7 +204,9 @@ class AdminServer:
         self._open.pop(protocol, None)
 
     def _make_room(self) -> bool:
-        """Hang up on the oldest connection that has no request to be answered; whether there is one."""
+        """Hang up on the oldest connection without a request to answer; return whether one was
+        found.
+        """
         for protocol in self._open:
             if protocol.is_waiting and protocol.transport is not None:
                 self._forget(protocol)
@@ -225,13 +227,13 @@ class AdminServer:
             connection.send(_last_answer("429 Too Many Requests", error))
 
     async def stop(self) -> None:
-        """Close the port and finish what is being answered, for at most `SHUTDOWN_TIMEOUT_S`."""
+        """Close the port and finish answers under way, for at most `SHUTDOWN_TIMEOUT_S`."""
         server, sock = self._server, self._socket
         self._server = self._socket = None
         if server is not None and sock is not None:
             self._loop.remove_reader(sock.fileno())
             UVICORN.removeFilter(self._complaints)
-            self._app.state.closing.set()  # parked polls are answered
+            self._app.state.closing.set()  # lets parked polls be answered
             if self._making:
                 await asyncio.wait(self._making)
             with suppress(OSError):

@@ -1,7 +1,8 @@
-"""What the admin API answers with: the shapes of results, which `views` and the endpoints make and OpenAPI tells.
+"""Types of the results of the admin API: `views` and the endpoints make them, OpenAPI describes
+them.
 
-Fields may be added, never renamed.  An instant `…_ms` (UTC epoch milliseconds) has a readable twin where people read
-it, which is null when there is none.
+Fields may be added, never renamed.  An instant `…_ms` (UTC epoch milliseconds) has a readable twin
+where people read it, which is null when there is none.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Client(TypedDict):
     door: str  # grpc or remoting
     address: str
     language: str
-    version: str  # of 4.x clients the ordinal of RocketMQ's MQVersion
-    consumes: str  # push, pull, pop, simple; "": it does not
+    version: str  # for 4.x clients the ordinal of RocketMQ's MQVersion
+    consumes: str  # push, pull, pop, simple; "": it does not consume
     groups: list[str]
     producer_groups: list[str]
     topics: list[str]  # at most 100
@@ -32,7 +33,7 @@ class Client(TypedDict):
 
 
 class Clients(TypedDict):
-    """A page of them; `next` is null at the end."""
+    """A page of connected clients; `next` is null at the end."""
 
     clients: list[Client]
     next: str | None
@@ -44,35 +45,35 @@ class GroupRow(TypedDict):
     group: str
     topics: int
     members: int
-    consume: str  # of the members: push, pull, pop, simple, mixed; "": there is none
-    waiting: int  # visible and not consumed, in all topics; what is leased included
+    consume: str  # by its members: push, pull, pop, simple, mixed; "": it has none
+    waiting: int  # visible and not consumed messages in all topics, leased ones included
     leased: int
     orderly: bool
     retry_max: int
 
 
 class Groups(TypedDict):
-    """A page of them; `next` is null at the end."""
+    """A page of consumer groups; `next` is null at the end."""
 
     groups: list[GroupRow]
     next: str | None
 
 
 class GroupTopic(TypedDict):
-    """How far a group is in a topic."""
+    """The progress of a group in a topic."""
 
     topic: str
     waiting: int
     leased: int
     oldest_waiting_ms: (
-        int  # when the oldest message became visible that is not consumed; 0: there is none
+        int  # when the oldest message that is not consumed became visible; 0: there is none
     )
     oldest_waiting: str | None
-    members: int  # that have subscribed to it, as they say
+    members: int  # that say they have subscribed to the topic
 
 
 class GroupSettings(TypedDict):
-    """How a consumer group consumes."""
+    """The settings of a consumer group."""
 
     group: str
     orderly: bool
@@ -80,7 +81,7 @@ class GroupSettings(TypedDict):
 
 
 class Group(GroupSettings):
-    """A consumer group whole; `next` is null when these are all of its topics."""
+    """A consumer group whole; `next` is null when all of its topics are listed."""
 
     consume: str
     topics: list[GroupTopic]
@@ -89,7 +90,7 @@ class Group(GroupSettings):
 
 
 class QueueReset(TypedDict):
-    """Where a group was in a queue, and where it goes on."""
+    """The old and the new place of a group in a queue."""
 
     queue_id: int
     from_offset: int
@@ -97,7 +98,7 @@ class QueueReset(TypedDict):
 
 
 class GroupReset(TypedDict):
-    """A reset of a group in a topic: how many messages come again, or are passed over, in all queues."""
+    """A reset of a group in a topic: how many messages come again or are skipped, in all queues."""
 
     group: str
     topic: str
@@ -108,7 +109,7 @@ class GroupReset(TypedDict):
 
 
 class DeletedGroup(TypedDict):
-    """What was deleted."""
+    """The group that was deleted."""
 
     deleted: str
 
@@ -118,29 +119,29 @@ class Check(TypedDict):
 
     name: str
     ok: bool
-    detail: str  # what is wrong; empty when nothing is
+    detail: str  # what is wrong; empty when the check is ok
     holes: NotRequired[int]
     repairs: NotRequired[int]
 
 
 class Health(TypedDict):
-    """Whether all checks are well."""
+    """Whether all health checks are ok."""
 
     healthy: bool
     checks: list[Check]
 
 
 class Status(TypedDict):
-    """`ok` when all checks are well, else `failing`."""
+    """`ok` when all checks are ok, else `failing`."""
 
     status: str
     checks: list[Check]
 
 
 class Identity(TypedDict):
-    """Who asks; the rights are those to the topic that was named."""
+    """The caller, and its rights to the topic that was named."""
 
-    access_key: str  # "": nobody has to say who it is
+    access_key: str  # "": there is no access control
     admin: bool  # may do everything
     topic: str
     rights: list[str]  # PUB, SUB
@@ -155,7 +156,7 @@ class Clock(TypedDict):
 
 
 class BrokerName(TypedDict):
-    """Which broker, and which version of horolog it is."""
+    """The name of the broker, and its version of horolog."""
 
     version: str
     broker_name: str
@@ -167,7 +168,7 @@ class Topic(TypedDict):
     name: str
     type: str
     queues: int
-    queue_offsets: list[int]  # the next of each queue
+    queue_offsets: list[int]  # the next offset of each queue
     pending: int
     min_offsets: list[int]
     perm: int
@@ -181,20 +182,20 @@ class Topic(TypedDict):
 
 
 class Topics(TypedDict):
-    """A page of them."""
+    """A page of topics."""
 
     topics: list[Topic]
 
 
 class DeletedTopic(TypedDict):
-    """What was deleted, and how many messages of it were recalled before."""
+    """The topic that was deleted, and how many of its messages were recalled before."""
 
     deleted: str
     recalled: int
 
 
 class GroupProgress(TypedDict):
-    """Progress of a group in the queues of a topic; `waiting` counts leased messages too."""
+    """The progress of a group in the queues of a topic; `waiting` counts leased messages too."""
 
     group: str
     topic: str
@@ -204,7 +205,7 @@ class GroupProgress(TypedDict):
 
 
 class Firing(TypedDict):
-    """A firing of a schedule; one that is planned has a message id."""
+    """A firing of a schedule; a planned one has a message id."""
 
     firing: int
     nominal_ms: int
@@ -215,7 +216,7 @@ class Firing(TypedDict):
 
 
 class Schedule(Payload):
-    """A recurring schedule: when, what, and how far it is."""
+    """A recurring schedule: its rule, its content and its progress."""
 
     name: str
     state: str
@@ -245,13 +246,13 @@ class Schedule(Payload):
 
 
 class ComingSchedule(Schedule):
-    """With its next firings."""
+    """A schedule with its next firings."""
 
     next: list[Firing]
 
 
 class Schedules(TypedDict):
-    """A page of them."""
+    """A page of schedules."""
 
     schedules: list[Schedule]
 
@@ -264,13 +265,13 @@ class Firings(TypedDict):
 
 
 class RemovedSchedule(TypedDict):
-    """What was removed."""
+    """The schedule that was removed."""
 
     removed: str
 
 
 class Backup(TypedDict):
-    """A backup: how far it is, or how it ended."""
+    """A backup: its progress, or how it ended."""
 
     state: str
     directory: str

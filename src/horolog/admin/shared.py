@@ -1,4 +1,4 @@
-"""Answers that everybody who asks the same within a moment shares: ten dashboards cost the broker what one does."""
+"""Answers shared by all clients that ask the same at once: ten dashboards cost what one does."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from horolog.limits import SHARED_ANSWERS
 
 
 class Shared:
-    """Answers as bytes, by what was asked.
+    """Answers as bytes, by request.
 
-    fresh_s  an answer is given again for so long
+    fresh_s  how long an answer is shared
     now_s    a monotonic clock; None: the event loop's
     """
 
     def __init__(self, fresh_s: float, now_s: Callable[[], float] | None = None) -> None:
         self._fresh_s = fresh_s
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
-        self._made: dict[Hashable, tuple[float, asyncio.Task[bytes]]] = {}  # the oldest first
+        self._made: dict[
+            Hashable, tuple[float, asyncio.Task[bytes]]
+        ] = {}  # the oldest answer first
 
     async def answer(
         self, asked: Hashable, make: Callable[[], Coroutine[None, None, bytes]]
     ) -> bytes:
-        """What `make` gives, once for all who ask; who gives up waiting spoils it for nobody else.
+        """Return the result of `make`, called once for all callers; cancelling one harms no other.
 
         A failure goes to those who waited for it, and is not kept.
         """
@@ -42,7 +44,7 @@ class Shared:
         return failed or self._now_s() - made_s >= self._fresh_s
 
     def _forget(self) -> None:
-        """Make room for one more, and keep nothing that nobody is given again."""
+        """Drop old answers, or the oldest one, so that there is room for one more."""
         old = [asked for asked, known in self._made.items() if self._is_old(*known)]
         full = len(self._made) - len(old) >= SHARED_ANSWERS
         for asked in old or ([next(iter(self._made))] if full else []):

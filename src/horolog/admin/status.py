@@ -1,4 +1,5 @@
-"""The one place where an error becomes HTTP: a status and the one error shape; and the error of a client without answer.
+"""Conversion of errors to HTTP (a status and the one error shape) and back, and the error for no
+answer.
 
     {"error": {"code": "topic_not_found", "message": "…", "field": "topic", "limit": "",
     "retriable": false}}
@@ -45,11 +46,11 @@ _FIELDS = {
     "recall_handle": "handle",
     "user_properties": "properties",
 }
-"""Inputs that requests of the admin API call otherwise than the core does."""
+"""Names in requests of the admin API for inputs that the core names otherwise."""
 
 
 class Silence(Enum):
-    """What there is at a URL at which no broker answers."""
+    """What was found at a URL where no broker answers."""
 
     NOBODY = "nobody takes the connection, or it ends without an answer"
     HANGS = "the time for an answer is over"
@@ -57,11 +58,11 @@ class Silence(Enum):
 
 
 class UnreachableError(Exception):
-    """No broker answered at a URL.  The text says which URL and why; whoever shows it knows how another is named.
+    """No broker answered at a URL.  The text says which URL and why; `advised` adds what to do.
 
     url      where it was asked, without key and secret
-    why      what the system said, or a stranger
-    silence  which of the three it was
+    why      the words of the system, or of the stranger
+    silence  which of the three cases it was
     """
 
     def __init__(self, url: str, why: str, silence: Silence = Silence.NOBODY) -> None:
@@ -76,7 +77,7 @@ class UnreachableError(Exception):
         return f"no broker answers at {self.url} ({self.why})"
 
     def advised(self, name_another: str) -> str:
-        """The text, and what to do.
+        """Return the text, and what to do.
 
         name_another  how the reader names another broker: "name another with --admin URL"
         """
@@ -91,12 +92,12 @@ class UnreachableError(Exception):
 
 
 def http_status(error: HorologError) -> int:
-    """The HTTP status that an error is answered with."""
+    """Return the HTTP status of an error."""
     return HTTP_STATUS.get(error.code, 503 if error.fatal else 400)
 
 
 def error_body(error: HorologError) -> dict[str, Any]:
-    """The one error shape; `field` is what a request calls the input."""
+    """Return the one error shape; `field` is the name of the input in requests."""
     error = error.of(_FIELDS.get(error.field, error.field))
     return {
         "error": {
@@ -110,7 +111,7 @@ def error_body(error: HorologError) -> dict[str, Any]:
 
 
 def error_from_body(body: Any) -> HorologError:
-    """Back from the error shape, for clients; what is not that shape becomes INTERNAL."""
+    """Parse the error shape, for clients; anything else becomes INTERNAL."""
     try:
         fields = body["error"]
         return HorologError(

@@ -1,4 +1,4 @@
-"""Topics and consumer groups over HTTP, and the messages of a queue for bulk readers."""
+"""Topics over HTTP, progress of consumer groups in them, and messages of a queue for bulk readers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NO_TOPIC = (ErrorCode.TOPIC_NOT_FOUND,)
 _PENDING = ("refuse", "recall")
 _PLAIN = ("perm", "multi_tag", "order", "read_queues", "write_queues")
 _SETTINGS = (*_PLAIN, "late", "late_after_ms")
-_RECALLS_MAX = 8  # of what is sent while a topic is being deleted
+_RECALLS_MAX = 8  # recalls of messages that are sent while a topic is being deleted
 
 
 @endpoint(
@@ -65,7 +65,10 @@ _RECALLS_MAX = 8  # of what is sent while a topic is being deleted
     access=Access.USERS,
 )
 async def list_topics(request: Request) -> Response:
-    """GET /v1/topics: all, or `limit` of those after `after`; users are told of those that they have a right to."""
+    """GET /v1/topics: list topics by name, all or at most `limit` after `after`.
+
+    Users see the topics that they have a right to.
+    """
     parameters = query(request, "after", "limit")
     left = query_int(parameters, "limit", TOPICS_MAX, 1, TOPICS_MAX)
     after = parameters.get("after", "")
@@ -73,7 +76,7 @@ async def list_topics(request: Request) -> Response:
     engine = engine_of(request)
     counts: PendingCounts = await engine.submit(CountPending(by=CountBy.TOPIC))
     pending = dict(counts.topics)
-    pieces: list[bytes] = []  # as JSON: so many objects at a time would only wake the collector
+    pieces: list[bytes] = []  # as JSON: so many objects at once would trigger the garbage collector
     while left > 0:
         topics: list[TopicView] = await engine.submit(ListTopics(after, with_pending=False))
         seen = [each for each in topics if may(request, rules.topic(each.name, rules.EITHER))]
@@ -92,7 +95,10 @@ async def list_topics(request: Request) -> Response:
     "POST", "/v1/topics", body=TopicBody, answer=Topic, status=201, codes=(ErrorCode.TOPIC_EXISTS,)
 )
 async def create_topic(request: Request) -> Response:
-    """POST /v1/topics → 201; the same settings again change nothing, others are refused."""
+    """POST /v1/topics: create a topic, 201.
+
+    A topic that exists with the same settings stays as it is; with other settings it is refused.
+    """
     wanted = await read_body(request, TopicBody)
     settings = _settings(wanted, TopicSettings()) if _has_settings(wanted) else None
     with given_as("name", "topic"):
@@ -103,7 +109,7 @@ async def create_topic(request: Request) -> Response:
 
 @endpoint("PATCH", "/v1/topics/{name}", body=ChangeTopicBody, answer=Topic, codes=_NO_TOPIC)
 async def change_topic(request: Request) -> Response:
-    """PATCH /v1/topics/{name}: more queues, or other settings; what is left out stays as it is."""
+    """PATCH /v1/topics/{name}: add queues or change settings; omitted settings stay as they are."""
     wanted = await read_body(request, ChangeTopicBody)
     if wanted.queues is None and not _has_settings(wanted):
         raise refused(
@@ -118,13 +124,13 @@ async def change_topic(request: Request) -> Response:
 
 
 def _has_settings(wanted: TopicBody | ChangeTopicBody) -> bool:
-    """Whether a body says something of the settings of a topic."""
+    """Return whether a body gives any settings of a topic."""
     given = (getattr(wanted, field) for field in _SETTINGS)
     return any(each is not None for each in given)
 
 
 def _settings(wanted: TopicBody | ChangeTopicBody, known: TopicSettings) -> TopicSettings:
-    """The settings that a topic shall have, if they are these so far; BAD_REQUEST names the field."""
+    """Return the `known` settings of a topic, changed by a body; BAD_REQUEST names the field."""
     if wanted.late is None and wanted.late_after_ms is not None:
         raise refused("late_after_ms", "says how late; give late too")
     policy = known.late_policy
@@ -137,14 +143,21 @@ def _settings(wanted: TopicBody | ChangeTopicBody, known: TopicSettings) -> Topi
 @endpoint(
     "DELETE",
     "/v1/topics/{name}",
-    query=(text("pending", "what becomes of messages that wait", words=_PENDING),),
+    query=(
+        text(
+            "pending",
+            "what to do with messages that wait: refuse the deletion, or recall them first",
+            words=_PENDING,
+        ),
+    ),
     answer=DeletedTopic,
     codes=(*_NO_TOPIC, ErrorCode.IN_TIER),
 )
 async def delete_topic(request: Request) -> Response:
-    """DELETE /v1/topics/{name}: it, its messages and the progress of groups; refused while messages wait.
+    """DELETE /v1/topics/{name}: delete a topic, its messages and the progress of groups.
 
-    With `pending=recall` these are recalled first.  If that breaks off, the same request again goes on with it.
+    Refused while messages wait; with `pending=recall` these are recalled first.  If that breaks
+    off, the same request again continues it.
     """
     recalls = query_word(query(request, "pending"), "pending", _PENDING) == "recall"
     name = check_topic(request.path_params["name"])
@@ -164,7 +177,7 @@ async def delete_topic(request: Request) -> Response:
 
 @endpoint("GET", "/v1/topics/{name}", answer=Topic, codes=_NO_TOPIC, access=Access.USERS)
 async def describe_topic(request: Request) -> Response:
-    """GET /v1/topics/{name}."""
+    """GET /v1/topics/{name}: show a topic."""
     query(request)
     name = check_topic(request.path_params["name"])
     allow(request, rules.topic(name, rules.EITHER))
@@ -178,7 +191,7 @@ async def describe_topic(request: Request) -> Response:
     codes=(*_NO_TOPIC, ErrorCode.GROUP_NOT_FOUND),
 )
 async def describe_group(request: Request) -> Response:
-    """GET /v1/topics/{name}/groups/{group}."""
+    """GET /v1/topics/{name}/groups/{group}: show the progress of a consumer group in a topic."""
     query(request)
     topic = check_topic(request.path_params["name"])
     group = check_group(request.path_params["group"])
@@ -201,7 +214,10 @@ class _Wanted(NamedTuple):
     codes=(*_NO_TOPIC, ErrorCode.DAMAGED),
 )
 async def read_queue(request: Request) -> Response:
-    """GET /v1/topics/{name}/queues/{queue}/messages: records as bytes, whoever consumes them."""
+    """GET /v1/topics/{name}/queues/{queue}/messages: return the records of a queue as bytes.
+
+    Reading consumes nothing, and needs no group.
+    """
     parameters = query(request, "from", "limit")
     queue = str(request.path_params["queue"])
     if not queue.isascii() or not queue.isdigit() or int(queue[:20]) >= QUEUES_MAX:
@@ -224,7 +240,7 @@ async def read_queue(request: Request) -> Response:
 
 
 async def _read(engine: RunningEngine, wanted: _Wanted) -> QueueRead:
-    """A turn's worth at a time, so that the broker does other work in between."""
+    """Read a queue one turn's worth at a time, so that the broker does other work in between."""
     topic, queue_id, at, rest = wanted
     records: list[bytes] = []
     size = 0

@@ -1,4 +1,4 @@
-"""Results of the core as JSON objects.
+"""Conversion of results of the core to JSON objects.
 
 Plain names, units last, a readable time beside each instant.
 """
@@ -39,12 +39,12 @@ from horolog.units import TIME_MAX_MS, format_time_ms
 
 
 def iso(epoch_ms: int) -> str | None:
-    """The instant as text, None when there is none (0) or it is beyond what text can say."""
+    """Return an instant as text; None when there is none (0), or it is beyond what text can say."""
     return format_time_ms(epoch_ms) if 0 < epoch_ms <= TIME_MAX_MS else None
 
 
 def payload_view(body: bytes, *, compressed: bool) -> Payload:
-    """`body` when the payload is text, else `body_base64`: exactly one of them."""
+    """Return `body` when the payload is text, else `body_base64`: exactly one of them."""
     if not compressed:
         try:
             return {"body": body.decode()}
@@ -54,9 +54,9 @@ def payload_view(body: bytes, *, compressed: bool) -> Payload:
 
 
 def message_view(layout: bytes) -> StoredMessage:
-    """What a stored message says about itself.
+    """Return the fields of a stored message.
 
-    `deliver_at_ms` is 0 for one that was never scheduled.
+    `deliver_at_ms` is 0 for a message that was never scheduled.
     """
     stored = decode(layout)
     found = names.decode(stored.properties)
@@ -78,7 +78,7 @@ def message_view(layout: bytes) -> StoredMessage:
 
 
 def delivered_view(delivered: Delivered) -> LeasedMessage:
-    """A leased message: what it says, where it lies, and the handle that acks it."""
+    """Return a leased message: its fields, its place, and the handle that acks it."""
     return {
         **message_view(delivered.layout),
         "queue_id": delivered.queue_id,
@@ -89,7 +89,7 @@ def delivered_view(delivered: Delivered) -> LeasedMessage:
 
 
 def pending_message_view(pending: PendingMessage, recall_handle: str) -> PendingRow:
-    """A scheduled message in a list: all but its payload, which may be large."""
+    """Return a scheduled message for a list: all but its payload, which may be large."""
     view = message_view(pending.layout)
     return {
         "deliver_at_ms": pending.due_ms,
@@ -105,7 +105,7 @@ def pending_message_view(pending: PendingMessage, recall_handle: str) -> Pending
 
 
 def found_view(found: FoundMessage, recall_handle: str) -> KnownMessage:
-    """One message that was looked up: what it says, where it is, and its handle while it waits."""
+    """Return a message that was looked up: its fields, its place, and its handle while it waits."""
     return {
         "state": found.state.value,
         **message_view(found.layout),
@@ -120,7 +120,7 @@ def found_view(found: FoundMessage, recall_handle: str) -> KnownMessage:
 
 
 def counts_view(counts: PendingCounts, topic: str, by: CountBy) -> dict[str, Any]:
-    """Counts per day, hour, second or topic; `total` is the sum of the rows."""
+    """Return counts per day, hour, second or topic; `total` is the sum of the rows."""
     rows: list[dict[str, Any]] = [
         {"start_ms": start_ms, "start": iso(start_ms), "count": count}
         for start_ms, count in counts.rows
@@ -130,7 +130,7 @@ def counts_view(counts: PendingCounts, topic: str, by: CountBy) -> dict[str, Any
 
 
 def recalled_view(recalled: Recalled) -> RecalledShape:
-    """The truth about one recall."""
+    """Return the result of one recall."""
     return {
         "status": recalled.status.value,
         "detail": recalled.detail,
@@ -141,7 +141,7 @@ def recalled_view(recalled: Recalled) -> RecalledShape:
 
 
 def topic_view(topic: TopicView) -> Topic:
-    """A topic."""
+    """Return the fields of a topic."""
     return {
         "name": topic.name,
         "type": topic.type.value,
@@ -161,7 +161,7 @@ def topic_view(topic: TopicView) -> Topic:
 
 
 def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> GroupProgress:
-    """Progress of a group; `waiting` counts what it has not consumed, leased messages included."""
+    """Return the progress of a group; `waiting` counts messages not consumed, leased ones included."""
     waiting = sum(max(queue.max_offset - queue.ack_floor, 0) for queue in queues)
     return {
         "group": group,
@@ -173,12 +173,12 @@ def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> GroupPro
 
 
 def broker_view(view: BrokerView, version: str, broker_name: str) -> dict[str, Any]:
-    """Figures of the whole broker."""
+    """Return the state of the whole broker."""
     return {"version": version, "broker_name": broker_name, **asdict(view)}
 
 
 def backup_view(view: BackupView) -> dict[str, Any]:
-    """A backup: how far it is, or how it ended."""
+    """Return a backup: its progress, or how it ended."""
     error = None if view.error is None else error_body(view.error)["error"]
     return {
         **view._asdict(),
@@ -189,7 +189,7 @@ def backup_view(view: BackupView) -> dict[str, Any]:
 
 
 def clock_view(clock: Clock) -> ClockShape:
-    """The broker's clock."""
+    """Return the broker's clock."""
     wall_ms = clock.wall_ms()
     return {
         "kind": "simulated" if clock.simulated else "system",
