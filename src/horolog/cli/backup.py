@@ -1,4 +1,4 @@
-"""horolog backup."""
+"""`horolog backup`."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def backup(
         Path, typer.Argument(metavar="DIR", help="Directory on the broker's machine.")
     ],
     full: Annotated[
-        bool, typer.Option("--full", help="Copy everything again, also what DIR has already.")
+        bool, typer.Option("--full", help="Copy everything again, also data that DIR already has.")
     ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> int:
-    """Back up a running broker into a directory; it goes on meanwhile.
+    """Back up a running broker into a directory, while it goes on.
 
-    The backup holds everything that was acknowledged when the command began. DIR is made, or was
-    made by an earlier backup of the same broker: then only what is new is copied. A backup that is
-    interrupted leaves the earlier one as it was. Damage is copied as it is, and told: exit code 6
-    says that the backup was made, and that some of what it holds cannot be read.
+    The backup holds everything that was acknowledged when the command began. DIR is created, or
+    holds an earlier backup of the same broker: then only new data is copied. An interrupted backup
+    leaves the earlier one as it was. Damaged data is copied as it is, and reported: exit code 6
+    means that the backup was made, and that some of its data cannot be read.
 
     Examples:
       horolog backup /var/backups/horolog
@@ -61,7 +61,7 @@ def backup(
 
 
 def _absolute(directory: Path) -> str:
-    """The path as a request can carry it."""
+    """Return the absolute path of DIR, as text for a request."""
     from horolog.errors import refused
     from horolog.places import local_place
 
@@ -76,7 +76,7 @@ def _absolute(directory: Path) -> str:
 
 
 def _wait(client: AdminClient, begun: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Wait until the backup has ended; a failed one is a HorologError."""
+    """Wait until the backup has ended, and return its view; raise the HorologError of a failed one."""
     from horolog.admin.status import error_from_body
     from horolog.cli.progress import progress
     from horolog.errors import ErrorCode, HorologError

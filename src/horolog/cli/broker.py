@@ -1,4 +1,4 @@
-"""horolog broker."""
+"""`horolog broker`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SHOWN = {
 
 
 def broker(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> int:
-    """Show the figures of a running broker, and every problem that it lives with.
+    """Show the figures of a running broker, and its problems.
 
-    Exit code 0: it has no problem; 1: it has, as `/healthz` says.
+    Exit code 0: no problem; 1: at least one, as in `/healthz`.
 
     Examples:
       horolog broker

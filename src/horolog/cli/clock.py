@@ -1,4 +1,4 @@
-"""horolog clock show | advance."""
+"""`horolog clock show` and `advance`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _print(clock: dict[str, object], as_json: bool) -> None:
 
 
 def show(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
-    """Print the broker's time in UTC, and which kind of clock it has.
+    """Print the broker's time in UTC, and the kind of its clock.
 
     Example:
       horolog clock show
@@ -38,9 +38,9 @@ def advance(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Let time pass on a broker with --clock simulated.
+    """Move the clock of a broker with --clock simulated forward.
 
-    Returns when everything that became due is handed over.
+    Returns when all messages that became due are handed over.
 
     Example:
       horolog clock advance 30d

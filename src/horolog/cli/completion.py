@@ -1,6 +1,7 @@
-"""Names of topics and groups for the shell's completion, asked of the broker that the command would speak to.
+"""Names of topics and groups for shell completion, from the broker that the command would use.
 
-Whoever presses tab must not wait: a broker that is not there, or takes longer than `TIMEOUT_S`, completes nothing.
+Completion must not make the user wait: a broker that does not answer within `TIMEOUT_S` completes
+nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typer.models import ParameterInfo
 ADMIN_URL = "http://127.0.0.1:8090"
 TIMEOUT_S = 0.5
 _NAMES_MAX = 1_000
-# Names of parameters that name a topic or a group, in any command, and `NAME` in the commands about them.
+# Parameters of any command that name a topic or a group; modules of the commands whose NAME does.
 _ANYWHERE = {"topic": "topics", "group": "groups"}
 _ABOUT = {"horolog.cli.topic": "topics", "horolog.cli.group": "groups"}
-_NEW = ("create",)  # commands whose name is none that is there
+_NEW = ("create",)  # commands that take the name of something new
 
 
 _ZSH_REGISTERS = "compdef %(complete_func)s %(prog_name)s"
@@ -31,7 +32,7 @@ fi"""
 
 
 def offer_at_first_tab() -> None:
-    """A zsh loads typer's script at the first tab, and that tab is lost: let it offer words like those after it."""
+    """Make zsh offer words already at the first tab, which otherwise only loads typer's script."""
     scripts = getattr(_completion_shared, "_completion_scripts", {})
     script = scripts.get("zsh", "")
     if script.rstrip().endswith(_ZSH_REGISTERS):
@@ -49,7 +50,7 @@ def complete_names(command: Callable[..., object], name: str) -> None:
             if isinstance(declared, ParameterInfo):
                 declared.autocompletion = _TOPICS if kind == "topics" else _GROUPS
     command.__annotations__ = (
-        hints  # typer reads these: the same declarations, not evaluated once more
+        hints  # for typer: the declarations changed above, not evaluated again
     )
 
 
@@ -60,7 +61,10 @@ def _kind(command: Callable[..., object], name: str, parameter: str) -> str:
 
 
 def names(kind: str, url: str, incomplete: str) -> list[str]:
-    """Names that begin like this, sorted; of topics the broker's own (%RETRY%…) only if % is typed."""
+    """Return sorted names that begin with `incomplete`.
+
+    Internal topics (%RETRY%…) are offered only if % is typed.
+    """
     from horolog.admin.client import AdminClient
     from horolog.admin.status import UnreachableError
     from horolog.errors import HorologError
@@ -78,11 +82,11 @@ def names(kind: str, url: str, incomplete: str) -> list[str]:
 
 
 def before(incomplete: str) -> str:
-    """What sorts directly before all names with this beginning, to begin a page there."""
+    """Return the text that sorts directly before all names with this beginning, as start of a page."""
     if not incomplete:
         return ""
     if incomplete[-1] <= "-":
-        return before(incomplete[:-1])  # there is no letter before it
+        return before(incomplete[:-1])  # no letter of a name sorts before this one
     return f"{incomplete[:-1]}{chr(ord(incomplete[-1]) - 1)}|"
 
 

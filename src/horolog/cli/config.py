@@ -1,4 +1,4 @@
-"""horolog config example | check."""
+"""`horolog config example` and `check`."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ def example() -> None:
 
 
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML file of `horolog serve`.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="TOML file for `horolog serve --config`.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Check a configuration file as `horolog serve` would read it, with the files that it names.
 
-    Flags and environment are left out; no broker is needed and none is started. Exit code 0: a
-    start takes it; 2: it is refused, with the setting and the reason.
+    Flags and environment are ignored; no broker is needed, and none is started. Exit code 0: the
+    file is valid; 2: it is refused, with the setting and the reason.
 
     Examples:
       horolog config check /etc/horolog/horolog.toml
@@ -73,7 +75,7 @@ def check(
 
 
 def _changed(settings: Settings) -> dict[str, object]:
-    """Settings that are not the default, as JSON has them."""
+    """Return the settings that differ from their default, as JSON values."""
     fields = type(settings).model_fields
     return {
         name: shown if isinstance(shown, bool | int) else str(shown)

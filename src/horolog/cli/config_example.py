@@ -1,6 +1,6 @@
 """An example of the TOML file of `horolog serve --config`, made from the settings themselves.
 
-Every setting stands in it as a comment with its default, so the file changes nothing before it is edited.
+Every setting is a comment with its default, so the file changes nothing before it is edited.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD = f"""# Settings of a horolog broker: horolog serve --config FILE
 
 
 def example() -> str:
-    """The whole file."""
+    """Return the whole file."""
     parts = [_HEAD]
     for name, setting in Settings.model_fields.items():
         what = f"{setting.description} ({kind_of(name, setting)})"
@@ -37,7 +37,7 @@ def example() -> str:
 
 
 def toml_value(name: str, value: object) -> str:
-    """A setting as TOML writes it; what is not set by default gets a place to fill in."""
+    """Return a setting as TOML text; a setting without a default gets a placeholder to fill in."""
     if value is None:
         return json.dumps(f"/etc/horolog/{name.replace('_', '-')}")
     if isinstance(value, Path):
@@ -46,7 +46,7 @@ def toml_value(name: str, value: object) -> str:
 
 
 def kind_of(name: str, setting: FieldInfo) -> str:
-    """What a setting's value is, with its unit and range: "bytes, 1048576 to 1073741824"."""
+    """Return the kind of a setting's value with unit and range: "bytes, 1048576 to 1073741824"."""
     kind, optional = _plain(setting.annotation)
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(get_args(kind))
@@ -60,7 +60,7 @@ def kind_of(name: str, setting: FieldInfo) -> str:
 
 
 def _plain(annotation: Any) -> tuple[Any, bool]:
-    """A type without its None, and whether it had one."""
+    """Return a type without its None, and whether it had one."""
     if get_origin(annotation) in (Union, types.UnionType):
         kinds = [each for each in get_args(annotation) if each is not type(None)]
         return kinds[0], True

@@ -1,4 +1,4 @@
-"""horolog dlq list | redrive."""
+"""`horolog dlq list` and `redrive`."""
 
 from __future__ import annotations
 
@@ -31,22 +31,26 @@ _FLAGS = {
     "delivery_timestamp": "--delay",
     "rate": "--rate",
 }
-_PIECE = 10_000  # dead letters of one request
+_PIECE = 10_000  # dead letters per request
 
 
 def list_letters(
     group: Annotated[
-        str, typer.Argument(metavar="[GROUP]", help="Nothing: count those of all groups.")
+        str,
+        typer.Argument(
+            metavar="[GROUP]",
+            help="Group whose dead letters to list; without it, those of all groups are counted.",
+        ),
     ] = "",
     *,
     all_: Annotated[
-        bool, typer.Option("--all", help="Include those that were re-driven already.")
+        bool, typer.Option("--all", help="Include dead letters that were re-driven already.")
     ] = False,
-    limit: Annotated[int, typer.Option(metavar="N", help="At most this many.")] = 100,
+    limit: Annotated[int, typer.Option(metavar="N", help="List at most N dead letters.")] = 100,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """List the dead letters of a consumer group that wait, the oldest first; or count those of all groups.
+    """List the dead letters of a consumer group that wait, the oldest first, or count those of all.
 
     Examples:
       horolog dlq list
@@ -93,14 +97,17 @@ def _row(letter: dict[str, Any]) -> tuple[object, ...]:
 
 
 def redrive(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Whose dead letters.")],
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="Consumer group whose dead letters to send.")
+    ],
     *,
     ids: Annotated[
-        list[str] | None, typer.Option("--id", metavar="ID", help="This one; may be given again.")
+        list[str] | None,
+        typer.Option("--id", metavar="ID", help="Message id of a dead letter; may be repeated."),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All that wait.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Send all that wait.")] = False,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="The N oldest of them.")
+        int | None, typer.Option(metavar="N", min=1, help="Send the N oldest that wait.")
     ] = None,
     to: Annotated[
         str,
@@ -108,19 +115,22 @@ def redrive(
             metavar="TOPIC", help="Send them to this topic; by default, back to where each failed."
         ),
     ] = "",
-    delay: Annotated[str, typer.Option(metavar="TIME", help="Due this much later.")] = "",
+    delay: Annotated[str, typer.Option(metavar="TIME", help="Make them due this much later.")] = "",
     rate: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Spread the due times: N a second."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing; print what would happen.")
+    ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> int:
     """Send dead letters once more, as new messages with their id, keys, tag, body and properties.
 
-    Each is sent once: what was re-driven before is passed over, also after a crash in the middle.  All groups of the
-    topic get them; --to %RETRY%GROUP sends them to that group of 4.x consumers alone.
+    Each is sent once: one that was re-driven before is skipped, also after a crash in the middle. All
+    groups of the topic receive the messages; --to %RETRY%GROUP sends them to that group of 4.x
+    consumers alone.
 
     Examples:
       horolog dlq redrive billing --all --dry-run
@@ -147,7 +157,7 @@ def redrive(
 def _redrive(
     client: AdminClient, group: str, body: dict[str, Any], limit: int | None
 ) -> dict[str, Any]:
-    """All pieces of it, one after another; due times go on where those of the piece before end."""
+    """Re-drive all pieces, one after another; due times continue where those of the last piece end."""
     from horolog.admin.client import path_of
 
     path = path_of("groups", group, "dead-letters", "redrive")

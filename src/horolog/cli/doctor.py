@@ -1,4 +1,4 @@
-"""horolog doctor."""
+"""`horolog doctor`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "wrong": "red"}
 def doctor(
     data_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Look at a stopped broker's data directory instead."),
+        typer.Option(metavar="DIR", help="Check the data directory of a stopped broker instead."),
     ] = None,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> int:
     """Say what is wrong with a broker, and what to do about it.
 
-    A running one is asked for its health, problems, clock, lateness, disk, groups and dead letters;
-    on this machine also for its open files and for ports that strangers reach. With --data-dir
-    the directory of a stopped one is verified quickly. Nothing is changed. Exit code 0: all is well,
-    or there are notes only; 1: something is to be done.
+    A running broker is checked for health, problems, clock, lateness, disk, groups and dead letters;
+    on this machine also for open files and for ports that other machines can reach. With --data-dir
+    the directory of a stopped broker is verified quickly. Nothing is changed. Exit code 0: all is
+    well, or there are only notes; 1: there is something to do.
 
     Examples:
       horolog doctor
@@ -68,7 +68,7 @@ def _stopped(directory: Path, *, quiet: bool) -> list[Check]:
 
 
 def _show(checks: list[Check]) -> None:
-    """One paragraph a check: its state, its name, what was seen, and below it what to do."""
+    """Print one paragraph per check: state, name and what was seen, and below what to do."""
     name_width = max(len(check.name) for check in checks)
     indent = " " * (9 + name_width + 2)
     for check in checks:

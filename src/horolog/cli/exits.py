@@ -9,7 +9,7 @@ code  name          meaning
 3     not found     no such topic, group, message or file
 4     refused       the broker or the data directory refused: a limit, a type, already delivered
 5     unreachable   no broker answers at --admin
-6     faults        `pipeline audit`, `backup`, `restore` or `salvage` came to its end, and found faults or damage
+6     faults        `pipeline audit`, `backup`, `restore` or `salvage` found faults or damage
 ====  ============  ==========================================================================
 """
 
@@ -21,7 +21,7 @@ from horolog.errors import ErrorCode, HorologError
 
 
 class Exit(IntEnum):
-    """What `horolog` exits with."""
+    """Exit codes of `horolog`."""
 
     OK = 0
     FAILURE = 1
@@ -54,5 +54,5 @@ _EXITS = {
 
 
 def exit_of(error: HorologError) -> Exit:
-    """The exit code for an error; what is not in the table was refused."""
+    """Return the exit code for an error; REFUSED for a code that is not in the table."""
     return _EXITS.get(error.code, Exit.REFUSED)

@@ -1,4 +1,4 @@
-"""Settings that are allowed and dangerous, each as one sentence that says what to do."""
+"""Warnings about settings that are allowed but dangerous, each a sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 
 def exposures(host: str, *, guarded: bool, flush: str) -> list[str]:
-    """What a careful operator would not leave like this.
+    """Return warnings about settings that a careful operator would not use.
 
     host     address that clients connect to
     guarded  whether there is an access file

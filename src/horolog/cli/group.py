@@ -1,4 +1,4 @@
-"""horolog group list | describe | clients | set | reset | delete."""
+"""`horolog group list`, `describe`, `clients`, `set`, `reset` and `delete`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FLAGS = {
 
 
 def list_groups(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
-    """List all consumer groups: topics, members, messages that they have not consumed.
+    """List all consumer groups: topics, members, messages not consumed.
 
     Example:
       horolog group list
@@ -59,7 +59,7 @@ def list_groups(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
 
 
 def _all(admin: str, path: str, field: str, **parameters: object) -> list[dict[str, Any]]:
-    """All pages of a list."""
+    """Fetch all pages of a list."""
     from horolog.admin.client import path_of
 
     client, after = connect(admin), None
@@ -77,7 +77,7 @@ def describe(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Describe one consumer group: how it consumes, how far it is in each topic, and its members.
+    """Describe one consumer group: its settings, its progress in each topic, and its members.
 
     Examples:
       horolog group describe billing
@@ -117,12 +117,12 @@ def describe(
 
 def clients(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Only the members of this group.")
+        str, typer.Argument(metavar="[NAME]", help="List only the members of this group.")
     ] = "",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """List connected clients: who they are, from where, and in which groups.
+    """List connected clients: their ids, addresses and groups.
 
     Examples:
       horolog group clients
@@ -133,7 +133,9 @@ def clients(
     with typed_as(_FLAGS):
         found = _all(admin, "clients", "clients", group=name)
         if name and not found:
-            connect(admin).get(path_of("groups", name), {"limit": 1})  # or it does not exist
+            connect(admin).get(
+                path_of("groups", name), {"limit": 1}
+            )  # raises NOT_FOUND if the group does not exist
     if as_json:
         print_json({"clients": found})
     elif name and not found:
@@ -163,12 +165,12 @@ def _print_clients(found: list[dict[str, Any]]) -> None:
 
 def set_(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The group; made if it is not there.")
+        str, typer.Argument(metavar="NAME", help="Consumer group; created if it does not exist.")
     ],
     orderly: Annotated[
         bool | None,
         typer.Option(
-            "--orderly/--no-orderly", help="Consume each message group in order, or everything."
+            "--orderly/--no-orderly", help="Consume each message group in order, or in any order."
         ),
     ] = None,
     retries: Annotated[
@@ -178,7 +180,7 @@ def set_(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Make a consumer group, or change how it consumes; what is not named stays as it is.
+    """Create a consumer group, or change its settings; settings that are not given stay as they are.
 
     Examples:
       horolog group set billing --orderly
@@ -209,26 +211,27 @@ def _settings(view: dict[str, Any]) -> dict[str, object]:
 
 def reset(
     name: Annotated[str, typer.Argument(metavar="NAME")],
-    topic: Annotated[str, typer.Option(metavar="T", help="In this topic.")],
+    topic: Annotated[str, typer.Option(metavar="T", help="Topic to reset the group in.")],
     to: Annotated[
         str,
         typer.Option(metavar="PLACE", help="earliest, latest, or a time: 2026-03-08T10:00:00Z."),
     ] = "",
     queue: Annotated[
-        int | None, typer.Option(metavar="Q", help="Only this queue of the topic.")
+        int | None, typer.Option(metavar="Q", help="Reset only this queue of the topic.")
     ] = None,
     offset: Annotated[
-        int | None, typer.Option(metavar="O", help="With --queue: reset it to this offset.")
+        int | None, typer.Option(metavar="O", help="With --queue: offset to reset the queue to.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing, only say what would change.")
+        bool, typer.Option("--dry-run", help="Change nothing; print what would change.")
     ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Let a consumer group go on elsewhere in a topic: what comes again, or is skipped, is said.
+    """Move a consumer group to another place in a topic.
 
-    Its members may be connected; they go on there at once.
+    Prints how many messages come again or are skipped. Members may be connected; they continue at
+    the new place at once.
 
     Examples:
       horolog group reset billing --topic orders --to earliest --dry-run
@@ -264,12 +267,12 @@ def reset(
 def delete(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     force: Annotated[
-        bool, typer.Option("--force", help="Even while its clients are connected.")
+        bool, typer.Option("--force", help="Delete it even while its clients are connected.")
     ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a consumer group with its settings and its progress.
+    """Delete a consumer group, its settings and its progress.
 
     Its retry and dead-letter topics stay: delete them as topics.
 

@@ -1,4 +1,4 @@
-"""horolog hand-over: one message, or all of a window, before they are due."""
+"""`horolog hand-over`: hand over one message, or all of a window, before they are due."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def hand_over(
 ) -> int:
     """Hand over scheduled messages now, before they are due: one, or all of a window.
 
-    The answer is the truth: HANDED_OVER (exit code 0), ALREADY_DELIVERED (4) or NOT_FOUND (3). None is
+    The result is HANDED_OVER (exit code 0), ALREADY_DELIVERED (4) or NOT_FOUND (3). No message is
     handed over twice.
 
     Examples:

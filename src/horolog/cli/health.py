@@ -1,4 +1,4 @@
-"""horolog health."""
+"""`horolog health`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from horolog.cli.output import print_json
 
 
 def health(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> int:
-    """Ask a running broker whether it is well: its named checks, one a line.
+    """Check the health of a running broker: print its named checks, one per line.
 
-    Exit code 0: all are ok; 1: one is not; 5: no broker answers. A health check of a container or
-    of a load balancer can run it; `horolog doctor` says what to do.
+    Exit code 0: all checks are ok; 1: one is not; 5: no broker answers. Use it as the health check
+    of a container or a load balancer; `horolog doctor` says what to do.
 
     Examples:
       horolog health

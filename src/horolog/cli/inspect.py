@@ -1,4 +1,4 @@
-"""horolog inspect."""
+"""`horolog inspect`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def inspect(
         Path, typer.Argument(metavar="FILE", help="Any file of a data directory, or a directory.")
     ],
     records: Annotated[
-        bool, typer.Option("--records", help="Of a log segment: records instead of frames.")
+        bool, typer.Option("--records", help="For a log segment: show records instead of frames.")
     ] = False,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Rows to show; all are checked.")
+        int, typer.Option(metavar="N", min=0, help="Rows to show; all rows are checked.")
     ] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
-    """Read a file of a data directory offline: fields, rows, and the verdict on every check sum.
+    """Read a file of a data directory offline: fields, rows, and the verdict on every checksum.
 
-    Nothing is changed, and no broker is needed. Exit code 0: intact (a torn tail is); 1: damaged,
-    or it cannot be read; 3: no such file.
+    Nothing is changed, and no broker is needed. Exit code 0: intact, a torn tail included; 1: damaged
+    or unreadable; 3: no such file.
 
     Examples:
       horolog inspect horolog-data/shard-00/log/00000000000000000000.log --records

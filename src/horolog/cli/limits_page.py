@@ -1,4 +1,4 @@
-"""docs/reference/limits.md: every limit with its value and the reason that stands beside it in `horolog.limits`."""
+"""docs/reference/limits.md: every limit with its value and the reason in `horolog.limits`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMES = ((limits.HOUR_MS, "h"), (limits.MINUTE_MS, "min"), (limits.SECOND_MS, "
 
 
 def limit_rows(source: str) -> list[tuple[str, str, str, str]]:
-    """(heading, name, value, reason) of every limit in the source of `horolog.limits`, in order."""
+    """Return (heading, name, value, reason) of every limit in `source`, in order."""
     comments = {
         token.start[0]: token.string
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -42,7 +42,7 @@ def limit_rows(source: str) -> list[tuple[str, str, str, str]]:
 
 
 def _value(name: str, value: int, expression: str) -> str:
-    """The value with its unit, as far as the name or the expression says it."""
+    """Return a value with its unit, as far as the name or the expression tells it."""
     if name.endswith("_MS"):
         for unit_ms, unit in _TIMES:
             if value % unit_ms == 0:
@@ -55,7 +55,7 @@ def _value(name: str, value: int, expression: str) -> str:
 
 
 def limits_page(title: str) -> str:
-    """The page; `title` is its first lines."""
+    """Return the page; `title` has its first lines."""
     source = Path(limits.__file__).read_text(encoding="utf-8")
     lines = [title]
     last = None

@@ -1,4 +1,4 @@
-"""The `horolog` command: its commands, and how an error becomes a sentence and an exit code."""
+"""The `horolog` command: its commands, and the conversion of errors to sentences and exit codes."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ Examples:
 
 
 class _InOrder(typer.core.TyperGroup):
-    """Lists commands in the order in which one meets them; typer would put groups of commands last."""
+    """Group that lists commands in the order a user meets them; typer would put groups last."""
 
     def list_commands(self, _: object) -> list[str]:
-        """All names."""
+        """Return all names, in order."""
         first = ("serve", "topic")
         last = ("clock", "pipeline")
         return [*first, *(name for name in self.commands if name not in first + last), *last]
@@ -124,16 +124,16 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Options before the command; the help text is `_HELP`."""
+    """Take the options before the command; the help text is `_HELP`."""
     del version
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code; errors are one sentence on stderr."""
+    """Run one command and return its exit code; errors are one sentence on stderr."""
     try:
         code = app(args=arguments, standalone_mode=False)
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, so that a full disk is told as any other failure
+            sys.stdout.flush()  # here, so that a full disk is reported as any other failure
     except typer.Exit as ended:
         return ended.exit_code
     except HorologError as error:
@@ -143,7 +143,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _seen_enough()
     except SystemExit as ended:
-        # What typer makes of the same, when it happens within a command.
+        # typer raises SystemExit for a BrokenPipeError within a command.
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
         return _seen_enough()
@@ -159,13 +159,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _seen_enough() -> int:
-    """End well: whoever read us (head, less) has gone."""
+    """End well after the reader of the output (head, less) has gone."""
     give_up_output()
     return Exit.OK
 
 
 def _usage(error: Any) -> int:
-    """A wrong flag or argument, as typer tells it; without a command its message is the help."""
+    """Report a wrong flag or argument in typer's words; without a command, print the help."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.format_message(), file=sys.stderr)
         return Exit.USAGE
@@ -180,21 +180,23 @@ def _complain(sentence: str, code: int) -> int:
 
 
 def _open_standard_files() -> None:
-    """Let 0, 1 and 2 be open, whoever started us.
+    """Make sure that descriptors 0, 1 and 2 are open, whoever started the process.
 
-    Else the next file or socket gets that number: a log segment would take what an abort prints, and uvloop ends the
-    process when it closes a socket of such a number.
+    Otherwise the next file or socket gets that descriptor: a log segment would receive what an
+    abort prints, and uvloop ends the process when it closes a socket of such a descriptor.
     """
     for standard in range(3):
         try:
             os.fstat(standard)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
 
 
 def main() -> None:
     """Entry point of the `horolog` script."""
     _open_standard_files()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # what the locale cannot write is no reason to end
+        sys.stdout.reconfigure(
+            errors="replace"
+        )  # characters that the locale cannot write must not end the command
     sys.exit(run())

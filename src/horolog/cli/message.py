@@ -1,4 +1,4 @@
-"""horolog message find | show | search."""
+"""`horolog message find`, `show` and `search`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, r
 from horolog.cli.output import print_fields, print_json, print_table, printable
 
 app = typer.Typer(
-    help="Find messages, list them, and show what has happened to one.",
+    help="Find and list messages, and show the history of one.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=EPILOG,
@@ -32,18 +32,19 @@ _FLAGS = {
 
 def find(
     *,
-    topic: Annotated[str, typer.Option(metavar="NAME", help="Its topic; with --key.")] = "",
-    id_: Annotated[str, typer.Option("--id", metavar="ID", help="Its message id.")] = "",
+    topic: Annotated[
+        str, typer.Option(metavar="NAME", help="Topic of the messages; needed with --key.")
+    ] = "",
+    id_: Annotated[str, typer.Option("--id", metavar="ID", help="Message id.")] = "",
     key: Annotated[str, typer.Option(metavar="KEY", help="All messages with this key.")] = "",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Say what became of a message.
+    """Show the state of a message, found by id or key.
 
-    Its state is pending, delivered, recalled, moved, expired (too late for the rule of its topic), ended (recalled or
-    expired, long ago), lake or quarantined.
-
-    One that waits has a due time and a recall handle, a delivered one its place in a queue.
+    The state is pending, delivered, recalled, moved, expired (too late for the late policy of its
+    topic), ended (recalled or expired, long ago), lake or quarantined. A message that waits has a due
+    time and a recall handle, a delivered one its place in a queue.
 
     Examples:
       horolog message find --id 01AB
@@ -82,15 +83,15 @@ def _fields(found: dict[str, Any]) -> dict[str, object]:
 
 
 def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="Its message id.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Message id.")],
     *,
     topic: Annotated[
-        str, typer.Option(metavar="NAME", help="If messages of several topics have that id.")
+        str, typer.Option(metavar="NAME", help="Topic, if messages of several topics have the id.")
     ] = "",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show one message whole: where it is, its payload, and everything that has happened to it.
+    """Show one message: where it is, its payload, and its history.
 
     Example:
       horolog message show 01AB
@@ -127,7 +128,7 @@ def show(
 
 
 def _check_has_path(message_id: str) -> None:
-    """NOT_FOUND for an id whose path in the admin API would be another one."""
+    """Raise NOT_FOUND for an id that would lead to another path of the admin API."""
     from horolog.errors import ErrorCode, refused
 
     if "/" in message_id or message_id in ("find", "search"):
@@ -142,7 +143,7 @@ _BODY_MAX = 2_000  # characters of a body in a terminal; --json has all of it
 
 
 def _detail(detail: dict[str, Any]) -> str:
-    """`group=g attempt=2`, with times that people can read."""
+    """Return the detail of an event as `group=g attempt=2`, with readable times."""
     from horolog.units import format_time_ms
 
     shown = []
@@ -156,21 +157,29 @@ def _detail(detail: dict[str, Any]) -> str:
 
 def search(
     *,
-    topic: Annotated[str, typer.Option(metavar="NAME", help="Only of this topic.")] = "",
-    tag: Annotated[str, typer.Option(help="Only with this tag.")] = "",
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Only messages of this topic.")] = "",
+    tag: Annotated[str, typer.Option(help="Only messages with this tag.")] = "",
     from_: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="Due (if visible: stored) at or after …")
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="Due (if visible: stored) at or after this time."
+        ),
     ] = "",
-    to: Annotated[str, typer.Option(metavar="TIME", help="… and before.")] = "",
+    to: Annotated[
+        str, typer.Option(metavar="TIME", help="Due (if visible: stored) before this time.")
+    ] = "",
     state: Annotated[
         str,
-        typer.Option(metavar="STATE", help="pending or delivered; with a topic both if not given."),
+        typer.Option(
+            metavar="STATE",
+            help="pending or delivered; by default both with --topic, pending without.",
+        ),
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="List at most this many messages.")] = 100,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """List messages: what waits in the order of hand-over, then what is visible, queue by queue.
+    """List messages: pending ones in the order of hand-over, then visible ones, queue by queue.
 
     Examples:
       horolog message search --topic reminders --tag desk

@@ -1,4 +1,4 @@
-"""horolog monitor rules | dashboard: files for Prometheus and Grafana that come with this version."""
+"""`horolog monitor rules` and `dashboard`: files for Prometheus and Grafana that ship with horolog."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rules() -> None:
 
 
 def dashboard() -> None:
-    """Print a dashboard for Grafana, as JSON to be imported.
+    """Print a dashboard for Grafana, as JSON to import.
 
     Example:
       horolog monitor dashboard > horolog.dashboard.json

@@ -1,4 +1,4 @@
-"""Flags of the commands that run on Spark, and the session they ask for."""
+"""Flags of the commands that run on Spark, and the Spark session that they ask for."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ if TYPE_CHECKING:
 Master = Annotated[
     str,
     typer.Option(
-        metavar="URL", help="Where Spark runs: local[2], spark://…, yarn, k8s://…; this machine."
+        metavar="URL", help="Where Spark runs: local[2], spark://…, yarn, k8s://…; by default here."
     ),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; may be repeated."),
 ]
 
 
 @contextmanager
 def spark_session(command: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """The session of `horolog pipeline COMMAND`, stopped in the end; what fails below it is a sentence."""
+    """Yield the session of `horolog pipeline COMMAND`, and stop it at the end.
+
+    Failures of the job become one sentence.
+    """
     from horolog.spark.failures import job_failures
     from horolog.spark.session import make_session
 
@@ -37,14 +40,14 @@ def spark_session(command: str, master: str, conf: Sequence[str] | None) -> Iter
         try:
             yield session
         except BaseException:
-            with suppress(Exception):  # a JVM that is gone would say that instead
+            with suppress(Exception):  # the error of a JVM that is gone would hide the real one
                 session.stop()
             raise
         session.stop()
 
 
 def pairs(flag: str, texts: Sequence[str], form: str) -> dict[str, str]:
-    """A repeated flag's texts of the form NAME=…; CONFIG if one is not."""
+    """Parse the texts NAME=… of a repeated flag; CONFIG if one has another form."""
     found = dict[str, str]()
     for text in texts:
         name, equals, rest = text.partition("=")

@@ -34,40 +34,51 @@ ADMIN_DEFAULT = "http://127.0.0.1:8090"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
-# What a command acts on: one message, or all of a window.
+# Flags that name what a command acts on: one message, or all of a window.
 Handle = Annotated[
     str,
-    typer.Argument(metavar="HANDLE", help="As `horolog send` or a RocketMQ client was given it."),
+    typer.Argument(
+        metavar="HANDLE", help="Recall handle, from `horolog send` or a RocketMQ client."
+    ),
 ]
 OfTopic = Annotated[str, typer.Option("--topic", metavar="NAME", help="Topic of the messages.")]
-OfId = Annotated[str, typer.Option("--id", metavar="ID", help="One message, with --due.")]
-OfDue = Annotated[str, typer.Option("--due", metavar="TIME", help="Its due time.")]
-DueFrom = Annotated[
-    str, typer.Option("--from", metavar="TIME", help="All messages due at or after …")
+OfId = Annotated[
+    str, typer.Option("--id", metavar="ID", help="Message id of one message; with --due.")
 ]
-DueTo = Annotated[str, typer.Option("--to", metavar="TIME", help="… and due before.")]
-OfTag = Annotated[str, typer.Option("--tag", help="With --from: only with this tag.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="With --from: only count.")]
+OfDue = Annotated[
+    str, typer.Option("--due", metavar="TIME", help="Due time of the message of --id.")
+]
+DueFrom = Annotated[
+    str, typer.Option("--from", metavar="TIME", help="All messages due at or after this time.")
+]
+DueTo = Annotated[
+    str, typer.Option("--to", metavar="TIME", help="With --from: and due before this time.")
+]
+OfTag = Annotated[str, typer.Option("--tag", help="With --from: only messages with this tag.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --from: only count the messages.")]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="With --from: do not ask; without a terminal nobody is.")
+    bool,
+    typer.Option(
+        "--yes", "-y", help="With --from: skip the question, which is asked on a terminal only."
+    ),
 ]
 
 
 _PLACES = frozenset({"BACKUP", "DATA_DIR", "DIR", "FILE"})  # metavars
-_TEXTS = frozenset({"BODY"})  # metavars; the broker says what is wrong with an empty one
+_TEXTS = frozenset({"BODY"})  # metavars; the broker checks empty ones
 
 
 class _NoBlanks(typer.core.TyperCommand):
-    """A command that refuses an empty option or argument, which is what a shell variable without a value gives.
+    """A command that refuses empty options and arguments, which unset shell variables produce.
 
-    Taken as left out, `--in "$DELAY"` would send at once, and `--tag "$TAG"` would recall messages with other tags;
-    taken as a path, `--data-dir "$DIR"` would be the directory that one happens to be in.
+    Taken as left out, `--in "$DELAY"` would send at once, and `--tag "$TAG"` would recall messages
+    with other tags; taken as a path, `--data-dir "$DIR"` would be the current directory.
     """
 
     texts_may_be_empty = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What is left, or a usage error that names the option."""
+        """Return the remaining arguments; a usage error names the empty option."""
         typed, _, _ = self.make_parser(ctx).parse_args(list(args))
         for parameter in self.params:
             given = typed.get(parameter.name or "")
@@ -86,13 +97,13 @@ class _NoBlanks(typer.core.TyperCommand):
 
 
 class _Blanks(_NoBlanks):
-    """A command with options that may be empty, which means something; a place may not."""
+    """A command whose options may be empty, with a meaning of their own; a path may not."""
 
     texts_may_be_empty = True
 
 
 def _flag_of(parameter: Any) -> str:
-    """What a parameter is called in the help."""
+    """Return the name of a parameter in the help."""
     if parameter.param_type_name == "option":
         return str(parameter.opts[0])
     return str(parameter.metavar).strip("[].")
@@ -103,7 +114,7 @@ def _several(given: object) -> Sequence[object]:
 
 
 def _check_text(parameter: Any, given: object) -> None:
-    """Refuse bytes that are not UTF-8 where text is wanted: no request could carry them.  Paths may be any bytes."""
+    """Refuse text that is not UTF-8: no request could carry it.  Paths may be any bytes."""
     for text in (given, *_several(given)):
         if isinstance(text, str) and not text.isascii():
             try:
@@ -122,31 +133,30 @@ def register(
 ) -> None:
     """Make `command` a command of `app`; its docstring is the help, its examples stay as typed.
 
-    hidden  a former name, which still works
-    blanks  a text may be empty, which means something
+    hidden  a former name, which still works blanks  texts may be empty, with a meaning of their own
     """
     text = inspect.cleandoc(command.__doc__ or "")
-    # \b on a line of its own tells the help formatter not to re-wrap the paragraph
+    # \b on a line of its own keeps the help formatter from re-wrapping the paragraph
     text = re.sub(r"^(Examples?:)$", "\b\n\\1", text, flags=re.MULTILINE)
-    # In a list of commands: the first sentence as far as a narrow terminal shows it.
+    # For lists of commands: the first sentence, cut to what a narrow terminal shows.
     short = re.split(r"[:;]|\.\s|\.$| \(|, (?:and|as|by|checking)\b", text)[0] + "."
     complete_names(command, name)
     cls = _Blanks if blanks else _NoBlanks
     app.command(name, cls=cls, help=text, short_help=short, epilog=EPILOG, hidden=hidden)(command)
 
 
-LONG_S = 3_600.0  # for what a broker does piece by piece, and answers when it is done
+LONG_S = 3_600.0  # for long operations, which a broker answers when all is done
 
 
 def connect(admin: str, *, timeout_s: float | None = None) -> AdminClient:
-    """A client for that URL; imported here to keep `horolog --help` quick."""
+    """Return a client for that URL; imported here to keep `horolog --help` quick."""
     from horolog.admin.client import TIMEOUT_S, AdminClient
 
     return AdminClient(admin, timeout_s=timeout_s or TIMEOUT_S)
 
 
 def unreachable(error: UnreachableError) -> str:
-    """The sentence for a broker that does not answer, and what a command has noted about it."""
+    """Return the sentence for a broker that does not answer, with the notes of the command."""
     return ". ".join(
         [error.advised("name another with --admin URL"), *getattr(error, "__notes__", ())]
     )
@@ -154,13 +164,13 @@ def unreachable(error: UnreachableError) -> str:
 
 @contextmanager
 def typed_as(flags: Mapping[str, str]) -> Iterator[None]:
-    """Let a refusal name what the user typed: fields of the admin API and the core → flags."""
+    """Let a refusal name what the user typed; `flags` maps fields of the API and the core to flags."""
     try:
         yield
     except HorologError as error:
         flag = flags.get(error.field)
         if flag is None:
             raise
-        why = error.message.removeprefix(f"option {error.field!r}: ")  # as the sink of Spark has it
+        why = error.message.removeprefix(f"option {error.field!r}: ")  # the form of the Spark sink
         why = why.removeprefix(f"{error.field}: ")
         raise HorologError(error.code, f"{flag}: {why}", field=flag, limit=error.limit) from None

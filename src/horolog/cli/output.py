@@ -1,4 +1,4 @@
-"""What commands print: tables with aligned columns, or JSON."""
+"""Output of commands: tables with aligned columns, or JSON."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import typer
 
 
 def print_json(result: Mapping[str, object]) -> None:
-    """One JSON object, indented."""
+    """Print one JSON object, indented."""
     typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
 
 
 def printable(text: object) -> str:
-    """On one line, and nothing that a terminal would obey."""
+    """Return a text on one line, without anything that a terminal would obey."""
     return "".join(letter if letter.isprintable() else "·" for letter in str(text))
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns under their names; a column of nothing but numbers is aligned to the right."""
+    """Print columns under their names; a column of numbers alone is aligned to the right."""
     listed = list(rows)
     texts = [[str(cell) for cell in row] for row in listed]
     columns = range(len(head))
@@ -39,7 +39,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def print_stored(stored: Mapping[str, Any]) -> None:
-    """What a send or a reschedule has stored: id, due time, handle, and the place of what is visible already."""
+    """Print what a send or a reschedule has stored: id, due time, place if visible, and handle."""
     scheduled = stored["queue_offset"] < 0
     print_fields(
         {
@@ -52,7 +52,7 @@ def print_stored(stored: Mapping[str, Any]) -> None:
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """One `name  value` line a field; empty values are left out."""
+    """Print one `name  value` line per field; empty values are left out."""
     width = max((len(name) for name in fields), default=0)
     for name, shown in fields.items():
         if shown not in ("", None):

@@ -1,4 +1,4 @@
-"""horolog pending."""
+"""`horolog pending`."""
 
 from __future__ import annotations
 
@@ -33,24 +33,26 @@ class By(StrEnum):
 def pending(
     *,
     by: Annotated[
-        By | None, typer.Option("--by", help="One row for each; by default each hour.")
+        By | None, typer.Option("--by", help="What to count by; by default the hour.")
     ] = None,
     hour: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Per second of the hour in which this time lies."),
+        typer.Option(metavar="TIME", help="Count per second of the hour that contains this time."),
     ] = "",
     list_: Annotated[
-        bool, typer.Option("--list", help="The messages, in hand-over order.")
+        bool, typer.Option("--list", help="List the messages, in hand-over order.")
     ] = False,
     from_: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="With --list: due at or after.")
+        str, typer.Option("--from", metavar="TIME", help="With --list: due at or after this time.")
     ] = "",
-    to: Annotated[str, typer.Option(metavar="TIME", help="With --list: due before.")] = "",
+    to: Annotated[
+        str, typer.Option(metavar="TIME", help="With --list: due before this time.")
+    ] = "",
     limit: Annotated[
         int | None,
-        typer.Option(metavar="N", help="With --list: at most this many, by default 100."),
+        typer.Option(metavar="N", help="With --list: at most N messages, by default 100."),
     ] = None,
-    topic: Annotated[str, typer.Option(metavar="NAME", help="Of this topic only.")] = "",
+    topic: Annotated[str, typer.Option(metavar="NAME", help="Only messages of this topic.")] = "",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""horolog pipeline …: the jobs that run on Spark.  Each has a file of its own, `pipeline_<job>`."""
+"""`horolog pipeline …`: the jobs that run on Spark, each in a file of its own, `pipeline_<job>`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""horolog pipeline audit, forecast and rebuild: jobs on the files of a data directory."""
+"""`horolog pipeline audit`, `forecast` and `rebuild`: jobs on the files of a data directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 DataDir = Annotated[
     str,
     typer.Argument(
-        metavar="DATA_DIR", help="Data directory, a copy of one, or a backup; the broker may run."
+        metavar="DATA_DIR", help="Data directory, a copy of one, or a backup; its broker may run."
     ),
 ]
 Out = Annotated[
@@ -35,7 +35,8 @@ Out = Annotated[
     typer.Option(metavar="DIR", help="Write report.html and Parquet tables there."),
 ]
 Moment = Annotated[
-    str, typer.Option(metavar="TIME", help="ISO 8601 or epoch milliseconds, by due time.")
+    str,
+    typer.Option(metavar="TIME", help="Only messages due before this time; ISO 8601 or epoch ms."),
 ]
 
 
@@ -44,20 +45,20 @@ def audit(
     out: Out = "",
     *,
     from_: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="Only what was due at or after …")
+        str, typer.Option("--from", metavar="TIME", help="Only messages due at or after this time.")
     ] = "",
     to: Moment = "",
     late: Annotated[
-        str, typer.Option(metavar="DURATION", help="A hand-over later than this is a fault.")
+        str, typer.Option(metavar="DURATION", help="Count a later hand-over as a fault.")
     ] = "60s",
     master: Master = "",
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> int:
-    """Prove what was delivered: lost, duplicate, early and late messages, from the files alone.
+    """Find lost, duplicate, early and late messages, from the files alone.
 
     Compares every schedule with every hand-over in the log. Nothing is changed, and no broker is
-    needed. Exit code 0: no fault; 6: faults; any other: the audit did not come to its end.
+    needed. Exit code 0: no fault; 6: faults; any other: the audit did not finish.
 
     Examples:
       horolog pipeline audit /var/lib/horolog --out ./audit
@@ -99,7 +100,7 @@ def audit(
 
 
 def verdict(result: AuditResult) -> Exit:
-    """The exit code: FAULTS, which neither a job that crashed nor Python itself exits with, or OK."""
+    """Return the exit code: OK, or FAULTS, which neither a crashed job nor Python itself uses."""
     return Exit.FAULTS if result.faults else Exit.OK
 
 
@@ -108,15 +109,15 @@ def forecast(
     out: Out = "",
     *,
     hours: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Only what is due within N hours.")
+        int | None, typer.Option(metavar="N", min=1, help="Only messages due within N hours.")
     ] = None,
     master: Master = "",
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> int:
-    """Count what waits by the minute in which it will be due, and name the hottest seconds.
+    """Count pending messages by the minute in which they are due, and name the hottest seconds.
 
-    Counts exactly what the broker counts, from the files alone.
+    The counts are exactly those of the broker, from the files alone.
 
     Examples:
       horolog pipeline forecast /var/lib/horolog --out ./forecast
@@ -145,7 +146,7 @@ def rebuild(
     data_dir: DataDir,
     *,
     out: Annotated[
-        str, typer.Option(metavar="NEWDIR", help="A new directory; it becomes a data directory.")
+        str, typer.Option(metavar="NEWDIR", help="New directory, which becomes a data directory.")
     ],
     master: Master = "",
     conf: Conf = None,
@@ -181,7 +182,10 @@ def rebuild(
 
 
 def _checked(data_dir: str, out: str = "") -> tuple[Path, Path | None]:
-    """The data directory, and the made directory of --out; whatever is wrong is refused before Spark starts."""
+    """Return the data directory and the created directory of --out; refuse wrong ones early.
+
+    That is before Spark starts.
+    """
     root = Path(local_place(data_dir, "DATA_DIR"))
     place = Path(local_place(out, "--out")) if out else None
     from horolog.pipeline.data_files import DataFiles, read_meta
@@ -208,7 +212,7 @@ def _tell_place(place: Path | None) -> None:
 
 @contextmanager
 def stages(*, quiet: bool = False) -> Iterator[Stages]:
-    """Says on stderr which stage a job is at: a spinner on a terminal, a line elsewhere."""
+    """Print on stderr which stage a job is at: a spinner on a terminal, a line elsewhere."""
     from rich.console import Console
 
     from horolog.pipeline.progress import quiet as silent

@@ -1,4 +1,4 @@
-"""horolog pipeline load: bulk load of files or a database table."""
+"""`horolog pipeline load`: bulk load of files or a database table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FLAGS = {
 }
 
 
-# What a sentence calls an option of Spark, and what it is called here.
+# Options of Spark in sentences, and the flags to show instead.
 _WORDS = {
     "with deliverAtUnit": "with --deliver-at-unit",
     "(rejects)": "(--rejects)",
@@ -44,7 +44,7 @@ _WORDS = {
 
 @contextmanager
 def in_flags() -> Iterator[None]:
-    """Let a refusal of the load name flags, in front and within its sentence."""
+    """Let a refusal of the load name flags, in its field and within its sentence."""
     try:
         with typed_as(_FLAGS):
             yield
@@ -90,15 +90,15 @@ def load(
         typer.Option(help="Unit of a numeric due time since 1970."),
     ] = None,
     overdue_max: Annotated[
-        str, typer.Option(metavar="DURATION", help="A row that has been due for longer is refused.")
+        str, typer.Option(metavar="DURATION", help="Refuse rows that have been due for longer.")
     ] = "1d",
     body: Annotated[
-        str, typer.Option(metavar="EXPR", help="Body; without it the whole row as JSON.")
+        str, typer.Option(metavar="EXPR", help="Body; by default the whole row as JSON.")
     ] = "",
     tag: Annotated[str, typer.Option(metavar="EXPR")] = "",
     keys: Annotated[str, typer.Option(metavar="EXPR")] = "",
     message_id: Annotated[
-        str, typer.Option(metavar="EXPR", help="Without it the broker's own ids.")
+        str, typer.Option(metavar="EXPR", help="Message id; by default a new one.")
     ] = "",
     property_: Annotated[
         list[str] | None,
@@ -116,14 +116,14 @@ def load(
         str,
         typer.Option(
             metavar="DIR",
-            help="Refused rows go there, with the reason; without it, a refused row fails the load.",
+            help="Write refused rows there, with the reason; by default, a refused row fails the load.",
         ),
     ] = "",
     job_id: Annotated[
-        str, typer.Option(metavar="ID", help="Name of this load: repeated, it changes nothing.")
+        str, typer.Option(metavar="ID", help="Name of this load; its repetition changes nothing.")
     ] = "",
     staging: Annotated[
-        StagingFlag, typer.Option(help="How files come to the broker.")
+        StagingFlag, typer.Option(help="How files reach the broker.")
     ] = StagingFlag.AUTO,
     timeout: Annotated[
         str,

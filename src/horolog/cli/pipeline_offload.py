@@ -1,4 +1,4 @@
-"""horolog pipeline offload, promote: to the lake, and back in time."""
+"""`horolog pipeline offload` and `promote`: move messages to the lake, and back in time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def offload(
     lake: Lake,
     *,
     beyond: Annotated[
-        str, typer.Option(metavar="DURATION", help="Move what is due later than in this time.")
+        str, typer.Option(metavar="DURATION", help="Move messages due later than this from now.")
     ] = "48h",
     app: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose job this is; one may be under way.")
+        str, typer.Option(metavar="NAME", help="Name of the job; one offload may be under way.")
     ] = "horolog-offload",
     abort: Annotated[
-        bool, typer.Option("--abort", help="Give up what is frozen, and move nothing.")
+        bool, typer.Option("--abort", help="Give up the frozen offload, and move nothing.")
     ] = False,
     master: Master = "",
     conf: Conf = None,
@@ -41,7 +41,7 @@ def offload(
 ) -> None:
     """Move messages that are due far ahead from the broker's disk into a Delta table.
 
-    A job that was stopped goes on when it is run again.  Needs the broker's data directory at its own path.
+    Run it again to continue a job that was stopped. Needs the broker's data directory at its own path.
 
     Examples:
       horolog pipeline offload /lake/pending
@@ -78,23 +78,23 @@ def offload(
 def promote(
     *,
     ahead: Annotated[
-        str, typer.Option(metavar="DURATION", help="Hours that begin within this time.")
+        str, typer.Option(metavar="DURATION", help="Bring back hours that begin within this time.")
     ] = "2h",
     watch: Annotated[
         bool,
         typer.Option(
             "--watch",
-            help="Go on, every five minutes, until stopped, also while no broker answers.",
+            help="Repeat every five minutes until stopped, also while no broker answers.",
         ),
     ] = False,
     forget: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="Remove days that ended longer ago from the table."),
+        typer.Option(metavar="DURATION", help="Remove days from the table that ended longer ago."),
     ] = "7d",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Bring hours that come near from the lake back to the broker; safe to repeat.
+    """Bring hours that are due soon from the lake back to the broker; safe to repeat.
 
     Examples:
       horolog pipeline promote
@@ -136,7 +136,7 @@ def _promote_once(admin: str, ahead_ms: int, keep_ms: int, *, watch: bool, as_js
 
 
 def promote_late(broker: str, *, ahead_ms: int, timeout_ms: int) -> tuple[int, int]:
-    """The job of a broker that finds nobody has promoted what is due soon (`server.running.Promote`)."""
+    """Promote hours that are due soon, as a job of the broker itself (`server.running.Promote`)."""
     from horolog.pipeline.promote import promote_due
 
     try:

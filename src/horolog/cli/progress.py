@@ -1,4 +1,4 @@
-"""Progress of long commands, on stderr: a bar on a terminal, nothing elsewhere."""
+"""Progress of long commands on stderr: a bar on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _Result = TypeVar("_Result")
 
 
 class Report(Protocol):
-    """Where a command says how far it is."""
+    """A callable that shows the progress of a command."""
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """What it is at, and how many bytes (or messages) of how many are done; may be called often."""
+        """Show the current step, and `done` of `total` bytes (or messages); may be called often."""
         ...
 
 
 def size_text(count: int) -> str:
-    """Bytes for people: "1.5 MiB"."""
+    """Return bytes for people: "1.5 MiB"."""
     size = float(count)
     for unit in _UNITS:
         if size < 1024 or unit == _UNITS[-1]:
@@ -32,13 +32,13 @@ def size_text(count: int) -> str:
 
 
 def is_shown() -> bool:
-    """Whether anybody sees progress: what only serves it need not be asked for otherwise."""
+    """Return whether progress is visible; if not, requests that only serve it can be skipped."""
     return sys.stderr.isatty()
 
 
 @contextmanager
 def progress(verb: str, *, counts: str = "", quiet: bool = False) -> Iterator[Report]:
-    """A place to tell progress; `quiet` shows nothing.
+    """Yield a reporter of progress; `quiet` shows nothing.
 
     counts  what is counted, "messages"; "": bytes
     """
@@ -52,7 +52,7 @@ def progress(verb: str, *, counts: str = "", quiet: bool = False) -> Iterator[Re
 def watched(
     ask: Callable[[], _Result], look: Callable[[], None], *, every_s: float = _LOOK_EVERY_S
 ) -> _Result:
-    """The result, or the error, of a request that takes long; `look` is called now and then meanwhile."""
+    """Return the result of a long request, or raise its error; call `look` now and then meanwhile."""
     results: list[_Result] = []
     errors: list[BaseException] = []
 

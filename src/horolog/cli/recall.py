@@ -1,4 +1,4 @@
-"""horolog recall: one message, all with a key, or all of a window."""
+"""`horolog recall`: cancel one message, all with a key, or all of a window."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def recall(
     topic: OfTopic = "",
     id_: OfId = "",
     due: OfDue = "",
-    key: Annotated[str, typer.Option(metavar="KEY", help="All messages with this key.")] = "",
+    key: Annotated[
+        str, typer.Option(metavar="KEY", help="Cancel all messages with this key.")
+    ] = "",
     from_: DueFrom = "",
     to: DueTo = "",
     tag: OfTag = "",
@@ -69,7 +71,7 @@ def recall(
 ) -> int:
     """Cancel scheduled messages: one, all with a key, or all of a window.
 
-    The answer is the truth: CANCELLED (exit code 0), ALREADY_DELIVERED (4) or NOT_FOUND (3).
+    The result is CANCELLED (exit code 0), ALREADY_DELIVERED (4) or NOT_FOUND (3).
 
     Examples:
       horolog recall djEgcmVtaW5kZXJzIGJyb2tlci1hIDE3NzI5NjUyMDAwMDEgMDFBQiA5Ng==
@@ -107,9 +109,9 @@ def recall(
 def message_fields(
     handle: str, topic: str, message_id: str, due: str, *, ways: str = "--id, or --from"
 ) -> dict[str, Any]:
-    """Fields of the admin API that name one message, from HANDLE or --topic, --id and --due.
+    """Return the API fields that name one message, from HANDLE or --topic, --id and --due.
 
-    ways  what may follow --topic, named if nothing does
+    ways  flags that may follow --topic, for the error if none does
     """
     from horolog.units import parse_time_ms
 
@@ -127,7 +129,7 @@ def message_fields(
 def window_fields(
     topic: str, from_: str, to: str, tag: str, *, to_flag: str = "--to"
 ) -> dict[str, Any]:
-    """Fields of the admin API that name all messages of a window; `to_flag` is what its end was typed as."""
+    """Return the API fields that name all messages of a window; `to_flag` is the flag of its end."""
     from horolog.units import parse_time_ms
 
     return {
@@ -139,7 +141,7 @@ def window_fields(
 
 
 def only(given: set[str], allowed: set[str], handle: str) -> None:
-    """A usage error if other flags are given than go with the way that was chosen."""
+    """Raise a usage error if flags are given that do not go with the chosen way."""
     from horolog.errors import ErrorCode, HorologError
 
     other = sorted(given - allowed)
@@ -152,7 +154,7 @@ def only(given: set[str], allowed: set[str], handle: str) -> None:
 
 
 def needed(text: str, flag: str) -> str:
-    """The text of a flag; a usage error without any."""
+    """Return the text of a flag; a usage error if it is empty."""
     from horolog.errors import ErrorCode, HorologError
 
     if not text:

@@ -1,4 +1,4 @@
-"""horolog receive."""
+"""`horolog receive`."""
 
 from __future__ import annotations
 
@@ -31,31 +31,34 @@ def receive(
         bool,
         typer.Option(
             "--ack",
-            help="Acknowledge them once they are printed: the group will not see them again.",
+            help="Acknowledge messages once they are printed; the group will not see them again.",
         ),
     ] = False,
     max_: Annotated[
-        int, typer.Option("--max", metavar="N", help="At most this many, 1 to 32.")
+        int, typer.Option("--max", metavar="N", help="Receive at most N messages, 1 to 32.")
     ] = 1,
     wait: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to wait for the first, e.g. 2m.")
+        str,
+        typer.Option(metavar="DURATION", help="How long to wait for a first message, such as 2m."),
     ] = "0s",
     invisible: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="Without --ack: deliver them again after this, at least 10s."
+            metavar="DURATION",
+            help="Without --ack: deliver them again after this time, at least 10s.",
         ),
     ] = format_duration_ms(INVISIBLE_DEFAULT_MS),
     filter_: Annotated[
-        str, typer.Option("--filter", metavar="TAGS", help="'*', or tags as in 'a || b'.")
+        str,
+        typer.Option("--filter", metavar="TAGS", help="Tags, such as 'a || b'; '*': all messages."),
     ] = "*",
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Receive messages that are visible now, as a member of a consumer group.
 
-    Each is printed as its body, after a line that begins with #. Nothing there: exit code 0 and a
-    note on stderr.
+    Prints the body of each message, after a line that begins with #. Without messages: exit code 0
+    and a note on stderr.
 
     Examples:
       horolog receive reminders --group me --ack
@@ -79,14 +82,14 @@ def receive(
     else:
         for message in found:
             _print_message(message)
-    # After they are out: what a full disk or a closed pipe did not take comes again.
+    # Only after the output: messages that a full disk or a closed pipe did not take come again.
     if ack and found:
         sys.stdout.flush()
         _acknowledge(admin, topic, group, found)
 
 
 def _take(admin: str, request: dict[str, Any], wait_ms: int) -> list[dict[str, Any]]:
-    """Poll again and again until something is there or the time is over.
+    """Poll until there is a message, or the time is over.
 
     The broker's longest poll is 20 s.
     """

@@ -127,7 +127,7 @@ def metrics_reference() -> str:
 
 
 def openapi_document() -> str:
-    """The admin API as GET /openapi.json tells it."""
+    """docs/reference/openapi.json: the admin API as GET /openapi.json describes it."""
     from horolog.admin.app import ENDPOINTS
     from horolog.admin.openapi import describe
 
@@ -156,7 +156,7 @@ def _exit_table() -> str:
 
 
 def _commands(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
-    """Each command's path and help text, groups before their members."""
+    """Yield each command's path and help text, groups before their members."""
     context = command.context_class(
         command,
         info_name=path.rpartition(" ")[2],

@@ -1,4 +1,4 @@
-"""docs/reference/remoting.md: every request code that the remoting doors answer, and what is said of it."""
+"""docs/reference/remoting.md: every request code that the remoting doors answer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from horolog.protocol.remoting.codes import Code
 from horolog.server.remoting.front import RemotingFront
 from horolog.server.remoting.node import Node
 
-_IN_BATCHES = {  # handlers take them together, so that none of these has one of its own
+_IN_BATCHES = {  # codes that handlers take in batches, so that none has a handler of its own
     Code.SEND_MESSAGE: "Store a message.",
-    Code.SEND_MESSAGE_V2: "The same, with short names of fields.",
+    Code.SEND_MESSAGE_V2: "Store a message; the request has short names of fields.",
     Code.SEND_BATCH_MESSAGE: "Store messages of one topic.",
 }
 _REMOTING = """# Remoting: request codes
@@ -25,14 +25,14 @@ lists the commands of RocketMQ's own tools that use them.
 
 
 def remoting_page(made: str) -> str:
-    """The whole page; `made` says by whom."""
-    front = RemotingFront(Node(engine=None))  # type: ignore[arg-type]  # nothing is asked of it here
+    """Return the whole page; `made` is the note that says how the page is made."""
+    front = RemotingFront(Node(engine=None))  # type: ignore[arg-type]   # the engine is never used here
     rows = [f"| {int(code)} | `{code.name}` | {_said_of(front, code)} |\n" for code in front.codes]
     return _REMOTING.format(made=made) + "".join(rows)
 
 
 def _said_of(front: RemotingFront, code: Code) -> str:
-    """What its handler says, in one paragraph."""
+    """Return the first paragraph of the handler's docstring, on one line."""
     if code in _IN_BATCHES:
         return _IN_BATCHES[code]
     text = (front.handler(code).__doc__ or "").strip().split("\n\n")[0]

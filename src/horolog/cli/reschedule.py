@@ -1,4 +1,4 @@
-"""horolog reschedule: one message, or all of a window."""
+"""`horolog reschedule`: change the due time of one message, or of all of a window."""
 
 from __future__ import annotations
 
@@ -64,22 +64,24 @@ def reschedule(
     by: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="With --from: shift each by this much; -1h is earlier."
+            metavar="DURATION", help="With --from: shift each message by this much; -1h is earlier."
         ),
     ] = "",
     topic: OfTopic = "",
     id_: OfId = "",
     due: OfDue = "",
     if_due: Annotated[
-        str, typer.Option(metavar="TIME", help="Of one message: only if it is due then.")
+        str, typer.Option(metavar="TIME", help="For one message: only if it is due at this time.")
     ] = "",
     from_: DueFrom = "",
-    before: Annotated[str, typer.Option(metavar="TIME", help="… and due before.")] = "",
+    before: Annotated[
+        str, typer.Option(metavar="TIME", help="With --from: and due before this time.")
+    ] = "",
     tag: OfTag = "",
     operation: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="With --by: commands of one name shift no message twice."
+            metavar="NAME", help="With --by: name of the shift, which shifts no message twice."
         ),
     ] = "",
     dry_run: DryRun = False,
@@ -87,12 +89,12 @@ def reschedule(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> int:
-    """Let scheduled messages be due at another time: one, or all of a window.
+    """Change the due time of scheduled messages: one, or all of a window.
 
-    A time that has come makes them visible at once. The old handle of a message is void then; the new
-    one cancels it, or moves it again. As for a recall the answer is the truth: RESCHEDULED (exit code
-    0), ALREADY_DELIVERED (4) or NOT_FOUND (3). A shift that is interrupted is finished by the same
-    command with the same --operation.
+    If the new time has passed, messages become visible at once. The old recall handle of a message
+    becomes void; the new one cancels or moves the message. The result is RESCHEDULED (exit code 0),
+    ALREADY_DELIVERED (4) or NOT_FOUND (3). The same command with the same --operation finishes an
+    interrupted shift.
 
     Examples:
       horolog reschedule djEgcmVtaW5kZXJzIGJyb2tlci1hIDE3NzI5NjUyMDAwMDEgMDFBQiA5Ng== --to 2h
@@ -129,7 +131,7 @@ def reschedule(
 
 
 def _new_times(client: AdminClient, to: str, by: str, operation: str) -> dict[str, Any]:
-    """When the messages of a window are due: at one time, or each so much later."""
+    """Return the fields for the new due times of a window: one time for all, or a shift of each."""
     from horolog.errors import refused
     from horolog.units import parse_duration_ms
 
@@ -144,7 +146,7 @@ def _new_times(client: AdminClient, to: str, by: str, operation: str) -> dict[st
         return {"new_deliver_at_ms": at_ms}
     sign = -1 if by.startswith("-") else 1
     shift_ms = sign * parse_duration_ms(by.removeprefix("-"), field="--by")
-    # Named here, so that what is interrupted can be finished, also if no answer has come.
+    # Named here, so that an interrupted shift can be finished, even if no answer came.
     return {"shift_ms": shift_ms, "operation_id": operation or f"cli-{token_hex(8)}"}
 
 

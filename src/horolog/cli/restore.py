@@ -1,4 +1,4 @@
-"""horolog restore."""
+"""`horolog restore`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def restore(
     ],
     accept_damage: Annotated[
         bool,
-        typer.Option("--accept-damage", help="Copy damaged files too, and name them: exit code 6."),
+        typer.Option("--accept-damage", help="Copy damaged files too, and name them; exit code 6."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a data directory from a backup, checking every byte; then `horolog serve` it.
+    """Create a data directory from a backup, checking every byte; then run `horolog serve` on it.
 
-    No broker is needed. A backup that is damaged is refused and nothing is left in DIR, unless
-    damage is accepted: a start repairs of it what it can, and names the rest. Messages that were
-    handed over after the backup was made are pending in it, and are handed over again.
+    No broker is needed. A damaged backup is refused, and nothing is left in DIR, unless damage is
+    accepted: the broker repairs what it can at its start, and names the rest. Messages that were
+    handed over after the backup was made are pending in the backup, and are handed over again.
 
     Example:
       horolog restore /var/backups/horolog --data-dir /var/lib/horolog

@@ -1,4 +1,4 @@
-"""horolog salvage."""
+"""`horolog salvage`."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ Restore a backup instead if one is recent enough."""
 def salvage(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Data directory.")],
     yes: Annotated[
-        bool, typer.Option("--yes", help="Give up what is listed; without it nothing is changed.")
+        bool,
+        typer.Option("--yes", help="Give up the listed places; without it, nothing is changed."),
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Make a damaged commit log usable again, without what cannot be read.
+    """Make a damaged commit log usable again, without its unreadable parts.
 
     For a broker that refuses to start because its log is damaged, ends too early or lacks a segment
     (recovery rows 4, 5 and 6), or because its file meta is gone, cannot be read or is wrong. Copy the
-    directory first, and bring the intact segment back if there is one. Lists the damaged places and
-    when they were written; with --yes they are given up. Their bytes are kept in
-    shard-00/salvaged/. The broker must be stopped. Exit code 0: done, or nothing to do; 6: damage
+    directory first, and bring an intact copy of the segment back if there is one. The command lists
+    the damaged places and when they were written; with --yes it gives them up, and keeps their bytes
+    in shard-00/salvaged/. The broker must be stopped. Exit code 0: done, or nothing to do; 6: damage
     was listed, and nothing was changed.
 
     Examples:
@@ -112,7 +113,7 @@ def _row(lost: Lost) -> dict[str, Any]:
 
 
 def _held(storage: Storage, meta: ShardMeta, found: Plan) -> Iterator[tuple[object, ...]]:
-    """What the lost places seem to say."""
+    """Yield the records that the lost places seem to hold."""
     from horolog.broker.life.salvage import bytes_of
     from horolog.cli.inspection.given_up import rows_in
     from horolog.storage.meta import SHARD

@@ -1,4 +1,4 @@
-"""horolog schedule create | change | list | show | next | pause | resume | remove."""
+"""`horolog schedule create`, `change`, `list`, `show`, `next`, `pause`, `resume` and `remove`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from horolog.cli.schedule_fields import (
 )
 
 app = typer.Typer(
-    help="Recurring schedules: messages by cron, or every so often.",
+    help="Manage recurring schedules: messages by cron, or at an interval.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=EPILOG,
@@ -81,14 +81,15 @@ def create(
     property_: Properties = None,
     message_group: Group = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check it, print when it would fire, create nothing.")
+        bool,
+        typer.Option("--dry-run", help="Create nothing; check it, and print when it would fire."),
     ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Create a schedule, and print when it fires next.
+    """Create a schedule, and print its next firings.
 
-    One that says the same is left alone; one that differs is refused, with the difference.
+    If the same schedule exists, it stays as it is; a different one is refused, with the difference.
 
     Examples:
       horolog schedule create standup reminders "stand up" --cron "0 9 * * 1-5" --zone Europe/Berlin
@@ -132,17 +133,17 @@ def change(
     property_: Properties = None,
     message_group: Group = None,
     revision: Annotated[
-        int, typer.Option(metavar="N", help="Only if it has this revision; 0: whatever it has.")
+        int, typer.Option(metavar="N", help="Only if it has this revision; 0: any revision.")
     ] = 0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print when it would fire, and change nothing.")
+        bool, typer.Option("--dry-run", help="Change nothing; print when it would fire.")
     ] = False,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Give a schedule another rule and message: all of it, as `create`.
+    """Replace the rule and the message of a schedule; give all of it, as to `create`.
 
-    Messages that it has planned and that are not due are recalled; it goes on from now.
+    Planned messages that are not due are recalled; the schedule goes on from now.
 
     Example:
       horolog schedule change standup reminders "stand up!" --cron "30 9 * * 1-5" --zone Europe/Berlin
@@ -166,7 +167,7 @@ def change(
 
 
 def list_schedules(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
-    """List all schedules: when they fire, how often they have, and what is planned next.
+    """List all schedules: their rules, how often they have fired, and the next planned firing.
 
     Example:
       horolog schedule list
@@ -209,7 +210,7 @@ def show(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show all of a schedule.
+    """Show a schedule, with all its settings and planned messages.
 
     Example:
       horolog schedule show standup
@@ -257,7 +258,7 @@ def next_firings(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Print when a schedule fires next; of a paused one, when it would.
+    """Print the next firings of a schedule; of a paused one, as if it were resumed now.
 
     A firing with a message id is planned: it can be recalled and rescheduled like any message.
 
@@ -285,7 +286,7 @@ def _print_next(firings: list[dict[str, Any]]) -> None:
 
 
 def pause(name: Name, admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
-    """Pause a schedule; what it has planned is recalled, and what would fire meanwhile does not.
+    """Pause a schedule: recall its planned messages, and fire nothing until it is resumed.
 
     Example:
       horolog schedule pause standup
@@ -294,7 +295,7 @@ def pause(name: Name, admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> 
 
 
 def resume(name: Name, admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
-    """Let a paused schedule go on from now.
+    """Resume a paused schedule from now on.
 
     Example:
       horolog schedule resume standup
@@ -314,7 +315,7 @@ def _switch(name: str, verb: str, admin: str, *, as_json: bool) -> None:
 
 
 def remove(name: Name, admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
-    """Remove a schedule, and recall what it has planned.
+    """Remove a schedule, and recall its planned messages.
 
     Example:
       horolog schedule remove standup

@@ -1,4 +1,4 @@
-"""What a schedule is, as arguments and flags: the rule, its policies, and the message."""
+"""Arguments and flags that define a schedule: its rule, its policies, and its message."""
 
 from __future__ import annotations
 
@@ -33,13 +33,17 @@ class Missed(StrEnum):
 
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, %, |, _ and -.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="One that takes scheduled messages.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic that takes scheduled messages.")]
 Text = Annotated[str, typer.Argument(metavar="BODY", help="The text to send; - reads stdin.")]
 Cron = Annotated[
     str,
-    typer.Option(metavar="EXPR", help="Minute, hour, day, month, day of week; or seconds first."),
+    typer.Option(
+        metavar="EXPR", help="Cron: minute, hour, day, month, day of week; or seconds first."
+    ),
 ]
-Every = Annotated[str, typer.Option(metavar="DURATION", help="15m, 36h, PT15M, P1D …")]
+Every = Annotated[
+    str, typer.Option(metavar="DURATION", help="Interval, such as 15m, 36h, PT15M or P1D.")
+]
 Zone = Annotated[str, typer.Option(metavar="ZONE", help="IANA time zone of the expression.")]
 GapOption = Annotated[
     Gap | None,
@@ -54,17 +58,21 @@ OverlapOption = Annotated[
 MissedOption = Annotated[
     Missed, typer.Option(help="Which firings to make up for after the broker was down.")
 ]
-Start = Annotated[str, typer.Option(metavar="TIME", help="No firing before; --every begins here.")]
-End = Annotated[str, typer.Option(metavar="TIME", help="No firing after.")]
+Start = Annotated[
+    str, typer.Option(metavar="TIME", help="No firing before this time; --every begins here.")
+]
+End = Annotated[str, typer.Option(metavar="TIME", help="No firing after this time.")]
 Times = Annotated[int, typer.Option(metavar="N", help="Firings before it ends; 0: no end.")]
 Jitter = Annotated[str, typer.Option(metavar="DURATION", help="Fire up to this much later.")]
 Tag = Annotated[str | None, typer.Option(help="Tag, for consumers that filter.")]
-Keys = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="May be repeated.")]
+Keys = Annotated[
+    list[str] | None, typer.Option("--key", metavar="KEY", help="A key; may be repeated.")
+]
 Properties = Annotated[
     list[str] | None,
     typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
 ]
-Group = Annotated[str | None, typer.Option(metavar="G", help="Message group, of a FIFO topic.")]
+Group = Annotated[str | None, typer.Option(metavar="G", help="Message group, for a FIFO topic.")]
 
 
 def wanted_fields(
@@ -85,7 +93,7 @@ def wanted_fields(
     property_: list[str] | None,
     message_group: str | None,
 ) -> dict[str, Any]:
-    """The request's fields that these stand for."""
+    """Return the fields of the request for these flags."""
     from horolog.units import parse_duration_ms, parse_time_ms
 
     return {
@@ -109,7 +117,7 @@ def wanted_fields(
 
 
 def _interval_ms(every: str) -> int:
-    """What --every says; to the broker 0 would be a schedule without an interval."""
+    """Return the interval of --every; refuse 0, which the broker would take as no interval."""
     from horolog.errors import refused
     from horolog.units import parse_interval_ms
 

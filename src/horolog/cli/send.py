@@ -1,4 +1,4 @@
-"""horolog send."""
+"""`horolog send`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def send(
         typer.Option(metavar="TIME", help="Due time, ISO 8601 with a zone, or epoch milliseconds."),
     ] = "",
     in_: Annotated[
-        str, typer.Option("--in", metavar="DURATION", help="Due after 90s, 24h, 1500ms, 1h30m …")
+        str,
+        typer.Option(
+            "--in", metavar="DURATION", help="Due after this time, such as 90s, 24h or 1h30m."
+        ),
     ] = "",
     tag: Annotated[str | None, typer.Option(help="Tag, for consumers that filter.")] = None,
     key: Annotated[
@@ -38,7 +41,9 @@ def send(
     ] = None,
     message_group: Annotated[
         str | None,
-        typer.Option(metavar="G", help="Message group: those of one are consumed in order."),
+        typer.Option(
+            metavar="G", help="Message group; messages of one group are consumed in order."
+        ),
     ] = None,
     property_: Annotated[
         list[str] | None,
@@ -49,8 +54,8 @@ def send(
 ) -> None:
     """Send one message: now, or due at a time (--at) or after a while (--in).
 
-    The recall handle that is printed cancels it with `horolog recall`. --in counts from the
-    broker's clock.
+    The printed recall handle cancels the message with `horolog recall`. --in counts from the broker's
+    clock.
 
     Examples:
       horolog send reminders "stand up" --in 90s
@@ -82,9 +87,10 @@ def send(
 
 
 def payload(body: str) -> dict[str, str]:
-    """The field of a request that carries a BODY argument; - reads stdin.
+    """Return the request field that carries a BODY argument; - reads stdin.
 
-    One that is empty or too large is refused as the broker refuses it, which would not read the whole of it.
+    An empty or too large body is refused here as the broker would refuse it, which would not read
+    all of it.
     """
     import base64
     import sys
@@ -100,7 +106,7 @@ def payload(body: str) -> dict[str, str]:
 
 
 def properties_of(pairs: list[str]) -> dict[str, str] | None:
-    """What --property flags say."""
+    """Return the properties of the --property flags; None without any."""
     from horolog.errors import ErrorCode, HorologError
 
     properties = {}

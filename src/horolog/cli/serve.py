@@ -1,4 +1,4 @@
-"""horolog serve."""
+"""`horolog serve`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _port(default: int, help_text: str) -> typer.models.OptionInfo:
 
 DataDir = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Directory that keeps everything.  [default: horolog-data]"),
+    typer.Option(metavar="DIR", help="Directory for all data.  [default: horolog-data]"),
 ]
 Host = Annotated[
     str | None,
@@ -66,7 +66,7 @@ NamesrvPort = Annotated[
 ]
 BrokerPort = Annotated[
     int | None,
-    _port(10911, "Port of the broker for RocketMQ 4.x clients, which routes name; 0: a free one."),
+    _port(10911, "Port for RocketMQ 4.x clients, named in routes; 0: a free one."),
 ]
 AdvertisedHost = Annotated[
     str | None,
@@ -99,7 +99,7 @@ AddressShare = Annotated[
     int | None,
     typer.Option(
         metavar="PERCENT",
-        help="How much of connections, waiting polls and bytes of requests the clients of one address may take;"
+        help="Share of connections, waiting polls and request bytes that the clients of one address may take;"
         " behind a proxy: 100.  [default: 75]",
         show_default=False,
     ),
@@ -116,7 +116,7 @@ TlsKey = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Its private key (PEM); without one, the key is in the same file.  [default: none]",
+        help="Private key of --tls-cert (PEM); by default in the same file.  [default: none]",
     ),
 ]
 Access = Annotated[
@@ -141,14 +141,14 @@ AutoCreateTopics = Annotated[
     bool | None,
     typer.Option(
         "--auto-create-topics/--no-auto-create-topics",
-        help="Let a 5.x client create a topic by asking for its route, or by a send: a normal one.  [default: off]",
+        help="Let 5.x clients create normal topics by asking for their routes or by sending.  [default: off]",
     ),
 ]
 RemotingAutoCreate = Annotated[
     bool | None,
     typer.Option(
         "--remoting-auto-create/--no-remoting-auto-create",
-        help="Let a 4.x client create a topic by a send: a mixed one.  [default: on]",
+        help="Let 4.x clients create mixed topics by sending.  [default: on]",
     ),
 ]
 MaxDelay = Annotated[
@@ -171,7 +171,7 @@ DedupWindow = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="How long a message id that is sent again is answered with the first result, without"
+        help="How long a repeated message id is answered with the first result, without"
         " storing the message twice; 0s: never.  [default: 120s]",
     ),
 ]
@@ -179,7 +179,7 @@ TransactionTimeout = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="How long after a half message its producer is asked what became of the transaction."
+        help="Time after a half message until its producer is asked for the outcome of the transaction."
         "  [default: 6s]",
     ),
 ]
@@ -187,14 +187,14 @@ TransactionCheckInterval = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="How long until it is asked again; from the sixth time on twice as long.  [default: 30s]",
+        help="Time until the producer is asked again; twice as long from the sixth time on.  [default: 30s]",
     ),
 ]
 TransactionCheckMax = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="How many times it is asked before a transaction is given up.  [default: 15]",
+        help="How often the producer is asked before a transaction is given up.  [default: 15]",
         show_default=False,
     ),
 ]
@@ -216,7 +216,7 @@ Retention = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="How long the log keeps what was delivered, such as 24h or 7d; what waits is never"
+        help="How long the log keeps delivered messages, such as 24h or 7d; pending messages are never"
         " dropped.  [default: 72h]",
     ),
 ]
@@ -224,7 +224,7 @@ RetentionBytes = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Bytes of log above which its oldest part goes sooner; 0: no bound.  [default: 0]",
+        help="Bytes of log above which the oldest part is dropped sooner; 0: no limit.  [default: 0]",
         show_default=False,
     ),
 ]
@@ -232,7 +232,7 @@ FarBufferBytes = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Bytes of messages due after the near window that gather before they become a run.  "
+        help="Bytes of messages due after the near window to gather before they become a run.  "
         "[default: 134217728]",
         show_default=False,
     ),
@@ -289,7 +289,7 @@ def serve(
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    Prints one line with the real ports when it is ready. A setting comes from its flag, else from
+    Prints one line with the actual ports when it is ready. A setting comes from its flag, else from
     the environment (HOROLOG_GRPC_PORT …), else from --config, else it is the default.
 
     Examples:
@@ -342,7 +342,7 @@ def serve(
 
 
 def _run(settings: Settings) -> int:
-    """The broker, from its start to its end."""
+    """Run the broker from its start to its end, and return its exit code."""
     from horolog.server.logs import configure_logs
     from horolog.storage.descriptors import check_hard_limit
 
@@ -358,6 +358,6 @@ def _run(settings: Settings) -> int:
         return uvloop.run(server.serve(settings, real_parts(promote_late)))
     except HorologError as error:
         if settings.log_format == "plain":
-            raise  # told as a sentence
+            raise  # reported as one sentence
         logging.getLogger("horolog.server").critical("%s", error.message)
         return exit_of(error)

@@ -1,4 +1,4 @@
-"""horolog top."""
+"""`horolog top`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ def top(
         bool, typer.Option("--once", help="Print one frame with all rows, for scripts.")
     ] = False,
     by_name: Annotated[
-        bool, typer.Option("--by-name", help="Sort topics and groups by name, not by what waits.")
+        bool,
+        typer.Option("--by-name", help="Sort topics and groups by name, not by waiting messages."),
     ] = False,
     admin: Admin = ADMIN_DEFAULT,
 ) -> None:
     """Watch a broker live: rates, lateness, topics, groups and problems.
 
-    It is looked at once a second, by one request. Keys: q ends it, s changes the order. Without a
+    Asks the broker once a second, with one request. Keys: q quits, s changes the order. Without a
     terminal one frame is printed, as with --once.
 
     Examples:
@@ -55,7 +56,7 @@ def _print_once(watch: Watch, sort: SortBy) -> None:
     from horolog.cli.live.frame import frame
 
     look = watch.look()
-    if look.overview["rates"] is None:  # nobody has looked of late: a rate needs two looks
+    if look.overview["rates"] is None:  # no earlier look is recent enough: a rate needs two looks
         time.sleep(_EVERY_S + 0.1)
         look = watch.look()
     console = Console(highlight=False)

@@ -1,4 +1,4 @@
-"""horolog topic create | set | delete | list | describe."""
+"""`horolog topic create`, `set`, `delete`, `list` and `describe`."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _FLAGS = {
     "order": "--order",
 }
 _CHANGES = "--queues, --perm, --late, --multi-tag, --read-queues, --write-queues and --order"
-_MULTI_TAG = "Messages may have several tags, joined by || or commas; a consumer gets those with one it wants."
-_PERM = "Who may use it: 2 senders, 4 consumers, 6 both."
-_LATE = "What becomes of messages that are too late to be handed over."
+_MULTI_TAG = "Messages may have several tags, joined by || or commas; a consumer gets messages with any tag it wants."
+_PERM = "Who may use the topic: 2 senders, 4 consumers, 6 both."
+_LATE = "What to do with messages that are too late to be handed over."
 _LATE_AFTER = "With --late dead-letter or drop: how late is too late."
 
 
@@ -58,7 +58,7 @@ class Late(StrEnum):
 
 
 class Type(StrEnum):
-    """Values of --type: those of which the broker makes topics."""
+    """Values of --type: the types of topics that the broker creates."""
 
     NORMAL = "normal"
     DELAY = "delay"
@@ -70,7 +70,8 @@ class Type(StrEnum):
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, %, |, _ and -.")],
     type_: Annotated[
-        Type, typer.Option("--type", case_sensitive=False, help="Which messages it takes.")
+        Type,
+        typer.Option("--type", case_sensitive=False, help="Kind of messages that the topic takes."),
     ] = Type.NORMAL,
     queues: Annotated[int, typer.Option(metavar="N", help="Number of queues, 1 to 1024.")] = 8,
     perm: Annotated[int, typer.Option(metavar="P", help=_PERM)] = 6,
@@ -82,7 +83,7 @@ def create(
 ) -> None:
     """Create a topic.
 
-    One that exists just so is left alone; one that differs is refused, with the difference.
+    If the same topic exists, it stays as it is; a different one is refused, with the difference.
 
     Examples:
       horolog topic create reminders --type delay --queues 4
@@ -116,20 +117,22 @@ def set_(
         bool | None, typer.Option("--multi-tag/--single-tag", help=_MULTI_TAG)
     ] = None,
     read_queues: Annotated[
-        int | None, typer.Option(metavar="N", help="Queues that consumers are shown; 0: all.")
+        int | None, typer.Option(metavar="N", help="Queues that are shown to consumers; 0: all.")
     ] = None,
     write_queues: Annotated[
         int | None, typer.Option(metavar="N", help="Queues that take new messages; 0: all.")
     ] = None,
     order: Annotated[
-        bool | None, typer.Option("--order/--no-order", help="What 4.x clients are told of order.")
+        bool | None,
+        typer.Option("--order/--no-order", help="Tell 4.x clients to use queues in order."),
     ] = None,
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Change the settings of a topic; what is not named stays as it is.
+    """Change the settings of a topic; settings that are not given stay as they are.
 
-    It cannot have fewer queues: messages would be left in them.  What waits is handed over whatever the permission.
+    Queues can be added but not removed: messages would be left in them. Pending messages are handed
+    over whatever the permission.
 
     Examples:
       horolog topic set reminders --queues 8
@@ -169,7 +172,7 @@ def delete(
         Pending,
         typer.Option(
             "--pending",
-            help="What becomes of messages that wait: the topic stays, or they are recalled.",
+            help="If messages wait: refuse to delete the topic, or recall them first.",
         ),
     ] = Pending.REFUSE,
     admin: Admin = ADMIN_DEFAULT,
@@ -177,8 +180,9 @@ def delete(
 ) -> None:
     """Delete a topic, its messages and the progress of consumer groups in it.
 
-    Refused while messages of it wait to be handed over, unless they are to be recalled; a deletion that was broken
-    off goes on with the same command.  A topic that is created with this name later is another one, and begins empty.
+    Refused while messages of the topic wait to be handed over, unless --pending recall is given; the
+    same command continues an interrupted deletion. A topic created with this name later is a new
+    one, and begins empty.
 
     Examples:
       horolog topic delete reminders
@@ -199,7 +203,7 @@ def delete(
 
 
 def _late_fields(late: Late | None, late_after: str) -> dict[str, Any]:
-    """Fields of the admin API for --late and --late-after."""
+    """Return the API fields for --late and --late-after."""
     from horolog.units import parse_duration_ms
 
     fields: dict[str, Any] = {} if late is None else {"late": late.value}
@@ -232,7 +236,7 @@ def _print_topic(view: dict[str, Any], *, as_json: bool) -> None:
 
 
 def list_topics(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
-    """List all topics: type, queues, messages that were visible so far, messages that wait.
+    """List all topics: type, queues, messages that became visible so far, messages that wait.
 
     Example:
       horolog topic list
@@ -262,7 +266,7 @@ def describe(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Describe one topic, and the progress of a consumer group on it.
+    """Describe one topic, and the progress of a consumer group in it.
 
     Examples:
       horolog topic describe reminders

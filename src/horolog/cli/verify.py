@@ -1,4 +1,4 @@
-"""horolog verify."""
+"""`horolog verify`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def verify(
     ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Verify a data directory offline: every check sum and every cross-reference.
+    """Verify a data directory offline: every checksum and every cross-reference.
 
-    Nothing is changed; the broker must be stopped. What a start would cut off or rebuild is a note,
-    anything else that is not as it must be is a finding. Exit code 0: clean; 1: findings; 3: no
-    data directory; 4: in use.
+    Nothing is changed; the broker must be stopped. A fault that a start would cut off or rebuild is a
+    note, any other fault is a finding. Exit code 0: clean; 1: findings; 3: no data directory; 4: in
+    use.
 
     Examples:
       horolog verify /var/lib/horolog
@@ -62,7 +62,7 @@ def _show(directory: Path, verdict: Verdict) -> None:
     for note in findings.notes:
         typer.echo(f"note: {note}")
     read = (
-        ""  # what --quick has not counted is not told as 0
+        ""  # counts that --quick has not made are not shown as 0
         if verdict.quick
         else f", {counted(verdict.records, 'record')}, {verdict.scheduled:,} scheduled"
     )

@@ -1,4 +1,4 @@
-"""What commands do that act on all messages of a window: a dry run and a question first, then all of it."""
+"""Commands that act on all messages of a window: a dry run and a question first, then the action."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Deed(NamedTuple):
-    """What is done to the messages of a window, in words.
+    """An action on the messages of a window, with its words.
 
-    verb   of the question: "Cancel"
-    would  of a dry run: "would be cancelled"
-    did    of what was done: "will not be handed over"
-    none   "nothing was recalled"
+    verb   for the question: "Cancel"
+    would  for a dry run: "would be cancelled"
+    did    for what was done: "will not be handed over"
+    none   if the user declines: "nothing was recalled"
     """
 
     path: str
@@ -33,7 +33,7 @@ class Deed(NamedTuple):
     status: str
     did: str
     none: str
-    done: str  # the field of the answer that counts what was done
+    done: str  # the field of the answer that counts the messages done
 
 
 def act_on_window(
@@ -45,7 +45,7 @@ def act_on_window(
     ask: bool,
     as_json: bool,
 ) -> int:
-    """Ask, unless nobody is there to answer; then do it, and say how many that were."""
+    """Ask for confirmation on a terminal, then act on the window, and print the count of messages."""
     if ask and not dry_run and sys.stdin.isatty():
         matched = _post(client, deed, window, dry_run=True)["matched"]
         if not typer.confirm(
@@ -73,7 +73,7 @@ def act_on_window(
 
 @contextmanager
 def _going_on(window: dict[str, Any]) -> Iterator[None]:
-    """What is to be known of a deed whose answer does not come."""
+    """Tell the user how to finish an action whose answer did not come."""
     from horolog.admin.status import UnreachableError
 
     name = window.get("operation_id")
@@ -89,7 +89,7 @@ def _going_on(window: dict[str, Any]) -> Iterator[None]:
 
 
 def _do(client: AdminClient, deed: Deed, window: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """All of a window; on a terminal a bar says how far the broker is."""
+    """Act on a whole window; on a terminal a bar shows the progress of the broker."""
     from horolog.admin.status import UnreachableError
     from horolog.cli.progress import is_shown, progress, watched
     from horolog.errors import HorologError
@@ -103,7 +103,7 @@ def _do(client: AdminClient, deed: Deed, window: dict[str, Any], *, quiet: bool)
     with progress(act, counts="messages") as report:
 
         def look() -> None:
-            with suppress(HorologError, UnreachableError):  # the request itself says what is wrong
+            with suppress(HorologError, UnreachableError):  # the request itself reports the error
                 under_way = client.get("/v1/bulk")["under_way"]
                 for place, row in enumerate(under_way):
                     if all(row[name] == value for name, value in meant.items()):

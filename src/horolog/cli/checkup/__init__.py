@@ -1,7 +1,7 @@
-"""What `horolog doctor` looks at.
+"""The checks of `horolog doctor`.
 
-answers         what a running broker says of itself; `running` judges it
-stopped         a directory without a broker
-local_process   the process on this machine
-check           what a check is, and what it found
+answers         answers of a running broker; `running` judges them
+stopped         checks of a directory whose broker is stopped
+local_process   the broker's process, if it runs on this machine
+check           one check: what was seen, and what to do
 """

@@ -1,4 +1,4 @@
-"""What a running broker says of itself, gathered once; `running` judges it."""
+"""Answers of a running broker to the doctor's requests, gathered once; `running` judges them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from horolog.admin.client import AdminClient, path_of
 from horolog.cli.checkup.local_process import LocalProcess, listening_on
 from horolog.errors import ErrorCode, HorologError
 
-_GROUPS = 1_000  # of these the first page; more are said to be more
-_LOOKED_AT = 10  # groups whose topics are asked for: those that have most to do
+_GROUPS = 1_000  # groups on the first page; further ones are only mentioned
+_LOOKED_AT = 10  # groups whose topics are asked for: those with the most waiting messages
 _REFUSED = (ErrorCode.UNAUTHORIZED, ErrorCode.FORBIDDEN)
 
 
@@ -19,11 +19,12 @@ _REFUSED = (ErrorCode.UNAUTHORIZED, ErrorCode.FORBIDDEN)
 class Answers:
     """Bodies of the admin API as they came; None: this broker does not know the path.
 
-    now_ms     this machine's clock when the broker told its own, and `slack_ms` how far apart that was asked and heard
+    now_ms     this machine's clock when the broker told its own
+    slack_ms   duration of that request: how far the two clock readings may be apart
     groups     rows of /v1/groups
     lagging    the groups with the longest backlog, each in full
-    guarded    whether somebody without a key is refused
-    process    the broker's, if it runs on this machine and may be looked at
+    guarded    whether a request without a key is refused
+    process    the broker's process, if it runs on this machine and may be inspected
     """
 
     health: dict[str, Any]
@@ -41,7 +42,7 @@ class Answers:
 
 
 def gather(client: AdminClient) -> Answers:
-    """Ask for everything.  UnreachableError, or the HorologError of a broker that does not let us."""
+    """Ask for everything.  Raises UnreachableError, or the HorologError of a broker that refuses."""
     health = client.get("/healthz")
     begun = time.monotonic()
     clock = client.get("/v1/clock")
@@ -72,7 +73,7 @@ def gather(client: AdminClient) -> Answers:
 def _maybe(
     client: AdminClient, path: str, parameters: dict[str, object] | None = None
 ) -> dict[str, Any] | None:
-    """None where a broker of another version, or one that changes meanwhile, has nothing to say."""
+    """Return the answer; None from a broker of another version, or if what was asked for is gone."""
     try:
         return client.get(path, parameters)
     except HorologError as error:
@@ -82,7 +83,7 @@ def _maybe(
 
 
 def _is_guarded(client: AdminClient) -> bool:
-    """Whether a stranger is refused."""
+    """Return whether a request without a key is refused."""
     try:
         client.without_key().get("/v1/clock")
     except HorologError as error:

@@ -1,4 +1,4 @@
-"""One thing that was looked at, what was seen, and what to do about it."""
+"""One check of the doctor: what was seen, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class State(StrEnum):
-    """How it is.  `wrong` and `warning` make exit code 1; a note is only told."""
+    """The outcome of a check.  `wrong` and `warning` make exit code 1; a note does not."""
 
     OK = "ok"
     NOTE = "note"
@@ -18,8 +18,8 @@ class State(StrEnum):
 class Check(NamedTuple):
     """A line of the report.
 
-    seen  what is there, as a fact with its figures
-    do    what to do, as a sentence; empty when it is ok
+    seen  what was seen, as a fact with its figures
+    do    what to do, as a sentence; empty when the check is ok
     """
 
     name: str
@@ -28,10 +28,10 @@ class Check(NamedTuple):
     do: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the fields for --json."""
         return {"name": self.name, "state": self.state.value, "seen": self.seen, "do": self.do}
 
 
 def is_well(checks: list[Check]) -> bool:
-    """Whether nothing has to be done."""
+    """Return whether there is nothing to do."""
     return not any(check.state in (State.WARNING, State.WRONG) for check in checks)

@@ -1,4 +1,4 @@
-"""The broker's process, found by its admin port, where it runs on this machine and /proc lets us look (Linux)."""
+"""The broker's process, found by its admin port, if it runs on this machine and has /proc (Linux)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Listener(NamedTuple):
 
 
 class LocalProcess(NamedTuple):
-    """What the kernel says of it.
+    """Facts of the kernel about the broker's process.
 
-    files_max  its limit on open files: the soft one, which a broker sets itself
-    open_ports (address, port) that others than this machine can reach
-    files_hard what that may be raised to; 0: not known
+    files_max  its limit on open files: the soft one, which a broker sets itself open_ports
+    (address, port) that other machines can reach files_hard what `files_max` may be raised to; 0:
+    not known
     """
 
     pid: int
@@ -41,7 +41,7 @@ class LocalProcess(NamedTuple):
 
 
 def listening_on(host: str, port: int) -> LocalProcess | None:
-    """The process that listens there; None: it is elsewhere, or of another user."""
+    """Return the process that listens on a port; None if it is elsewhere, or of another user."""
     try:
         if host != "localhost" and not ip_address(host).is_loopback:
             return None
@@ -74,7 +74,7 @@ def _pids() -> Iterator[int]:
 
 
 def _sockets(pid: int) -> set[str]:
-    """Inodes of its sockets; empty if it is not ours to look at."""
+    """Return the inodes of a process's sockets; empty if the process may not be inspected."""
     found = set()
     with suppress(OSError):
         for entry in os.scandir(_PROC / str(pid) / "fd"):
@@ -96,7 +96,7 @@ def _listeners() -> Iterator[Listener]:
 
 
 def address_of(text: str) -> _Address:
-    """An address as /proc has it: in 32-bit words, each in the machine's own order."""
+    """Decode an address of /proc: 32-bit words, each in the machine's own byte order."""
     words = bytes.fromhex(text)
     packed = struct.pack(f"={len(words) // 4}I", *struct.unpack(f">{len(words) // 4}I", words))
     address = ip_address(packed)

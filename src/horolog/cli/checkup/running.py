@@ -1,4 +1,4 @@
-"""Judges what a running broker says of itself: a function from its answers to checks."""
+"""Checks of a running broker: a function from its answers (`answers`) to checks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from horolog.limits import CONNECTIONS_MAX, DAY_MS, HOUR_MS, MIB, MINUTE_MS, SEC
 from horolog.storage.descriptors import reserve_of
 from horolog.units import counted
 
-# By an operator's clock messages are handed over this much early or late
+# How early or late messages are handed over by the operator's clock
 CLOCK_OFF_MS = 1_000
 LATE_MS = 1_000  # hand-over takes a few milliseconds
 LAG_MS = 10 * MINUTE_MS
 DISK_FREE_MIN = 2_048 * MIB  # a segment of the log, the next one, and files of the next hours
 CERTIFICATE_LEFT_MS = 14 * DAY_MS  # time to order one
 FILES_SHARE = 80  # percent of the limit on open files
-_NAMED = 5  # groups that are named in a sentence
-# What is said of a problem, by what its text tells.
+_NAMED = 5  # most groups to name in a sentence
+# Advice for a problem, by a pattern of its text.
 _ADVICE = (
     (r"quarantined", "see docs/guides/operate.md#damage; `horolog inspect` shows what can be read"),
     (r"\bdisk:|bytes are free", "make room, or lower --retention; sends are taken again by themselves"),
@@ -40,7 +40,7 @@ _SILENCE_ADVICE = {
 
 
 def check_running(client: AdminClient) -> list[Check]:
-    """Look at the broker that the client speaks to."""
+    """Check the broker that the client speaks to."""
     try:
         answers = gather(client)
     except UnreachableError as error:
@@ -52,7 +52,7 @@ def check_running(client: AdminClient) -> list[Check]:
 
 
 def examine(answers: Answers) -> list[Check]:
-    """Every check, in the order in which one would look."""
+    """Return every check, in the order in which an operator would look."""
     name = f"{answers.broker['broker_name']}, epoch {answers.broker['epoch']}"
     return [
         Check(
@@ -113,7 +113,9 @@ def _health(answers: Answers) -> list[Check]:
 
 
 def _repairs(answers: Answers) -> list[Check]:
-    """No problem, for nothing is lost; but what rots once may rot again, where there is no copy."""
+    """Note repairs: nothing is lost, but a disk that rots once may rot again, where there is no
+    copy.
+    """
     repairs = int(answers.broker.get("repairs", 0))
     if not repairs:
         return []
@@ -163,7 +165,7 @@ _ROOM = "make room, or lower --retention; nothing that waits is dropped, and sen
 
 
 def disk_check(room: int) -> Check:
-    """Bytes until sends are refused."""
+    """Check the bytes left until sends are refused."""
     seen = f"room for {size_text(room)}"
     if room >= DISK_FREE_MIN:
         return Check("disk", State.OK, seen)
@@ -239,7 +241,7 @@ def _groups(answers: Answers) -> list[Check]:
 
 
 def _oldest(group: dict[str, Any]) -> tuple[int, str]:
-    """(since when the oldest message is visible, its topic); (0, "") if nothing waits."""
+    """Return (when the oldest waiting message became visible, its topic); (0, "") if none waits."""
     waits = [
         (int(t["oldest_waiting_ms"] or 0), str(t["topic"])) for t in group["topics"] if t["waiting"]
     ]
@@ -257,7 +259,7 @@ def _dead_letters(answers: Answers) -> Check:
 
 
 def _names(rows: list[dict[str, Any]]) -> str:
-    """The number of groups, and those with most by name: 2 groups (a 5, b 1)."""
+    """Return the count of groups, and the names of the largest: 2 groups (a 5, b 1)."""
     most = sorted(rows, key=lambda row: -int(row["waiting"]))
     named = ", ".join(f"{row['group']} {row['waiting']:,}" for row in most[:_NAMED])
     more = ", …" if len(rows) > _NAMED else ""

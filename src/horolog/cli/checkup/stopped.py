@@ -1,4 +1,4 @@
-"""Looks at a data directory whose broker is stopped; nothing is changed."""
+"""Checks of a data directory whose broker is stopped; nothing is changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 def check_stopped(directory: Path, report: Report) -> list[Check]:
-    """The directory, its owner, the disk, limits of this shell, and what `horolog verify --quick` finds."""
+    """Check the directory, its owner, the disk, limits of this shell, and `horolog verify --quick`."""
     try:
         lock = lock_directory(directory)
     except HorologError as error:

@@ -1,10 +1,10 @@
-"""Reading every file of a data directory offline, without changing it.
+"""Readers of every file of a data directory, offline and without changing it.
 
-files                   which reader reads which file
-log_file                a segment of the log; `given_up`: what damaged bytes of it seem to say
-shard_files             checkpoints, consume queues, `meta`, notes of a quarantine, manifests of backups
+files                   choice of the reader of a file
+log_file                a segment of the log; `given_up`: records that damaged bytes seem to hold
+shard_files             checkpoints, consume queues, `meta`, quarantine notes, backup manifests
 key_files               the log key index
 hour_files, run_file    hours and far buffers; runs and their state
-lake_file               what waits in the lake
-report                  what a reader finds
+lake_file               messages that wait in the lake
+report                  the findings of a reader
 """

@@ -1,4 +1,4 @@
-"""Which reader reads which file: by its first bytes, else by its name."""
+"""Choice of the reader of a file: by its first bytes, else by its name."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _PLAIN = ("lock", "clock", crash_note.NAME, crash_note.LAST_NAME)  # text of the
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[memoryview]:
-    """The file read-only; an empty file cannot be mapped.
+    """Map a file read-only; an empty file cannot be mapped, and gives an empty view.
 
-    Views given out may outlive the block.
+    Views of the file may outlive the block.
     """
     with path.open("rb") as file:
         if path.stat().st_size == 0:
@@ -56,12 +56,16 @@ def _beside(path: Path, name: str) -> memoryview | None:
 
 
 def inspect_file(path: Path, *, limit: int, show_records: bool) -> Report:
-    """Read one file.  Missing: NOT_FOUND; unreadable: DISK_FAILED; no file of horolog's: BAD_REQUEST."""
+    """Read one file.
+
+    Errors: NOT_FOUND if it is missing, DISK_FAILED if unreadable, BAD_REQUEST if it is not a file
+    of horolog.
+    """
     try:
         with _mapped(path) as content:
             return _read(path, content, limit, show_records)
     except UNREADABLE as error:
-        # its check sums are right or it has none, and still it makes no sense
+        # its checksums are right or it has none, but its content makes no sense
         why = f"cannot be understood: {type(error).__name__}: {error}"
         return Report(str(path), "unknown", problems=[why])
     except FileNotFoundError:
@@ -109,15 +113,15 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
 
 
 def inspect_tree(directory: Path) -> Iterator[Report]:
-    """A report without rows for every file below a directory, in order of their names."""
+    """Yield a report without rows for every file below a directory, in order of their names."""
     for path in sorted(directory.rglob("*")):
         if not path.is_file() or path.name in _PLAIN or path.suffix == ".tmp":
             continue
         if path.parent.parent.name == "staging":
-            continue  # somebody else may be writing it
+            continue  # another program may be writing it
         try:
             yield inspect_file(path, limit=0, show_records=False)
         except HorologError as error:
-            unread = error.code is ErrorCode.DISK_FAILED  # nobody knows whether it is intact
+            unread = error.code is ErrorCode.DISK_FAILED  # it is unknown whether the file is intact
             why = [error.message]
             yield Report(str(path), "unknown", notes=[] if unread else why, problems=why * unread)

@@ -1,6 +1,7 @@
-"""What damaged bytes of the log seem to say: somebody who loses them wants to know what to send again.
+"""Records that damaged bytes of the log seem to hold, so that their owner knows what to send again.
 
-Nothing is verified: something in these bytes is wrong, mostly a single bit, and what is shown may be it.
+Nothing is verified: some of these bytes are wrong, often a single bit, and the shown fields may
+contain it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _KINDS = frozenset(int(kind) for kind in Kind)
 
 
 def rows_in(content: bytes, first: int) -> Iterator[tuple[object, ...]]:
-    """A row for each record that begins where it may, in bytes that lay at a log position; a frame begins at the first."""
+    """Yield a row for each apparent record in bytes of log position `first`, where a frame begins."""
     at = HEADER_BYTES
     while at + ENVELOPE_BYTES <= len(content):
         size, kind, _, _, _ = ENVELOPE.unpack_from(content, at)
@@ -43,7 +44,7 @@ def _row(raw: bytes, position: int, kind: Kind) -> tuple[object, ...] | None:
 
 
 def read_given_up(path: Path, content: memoryview, *, limit: int) -> Report:
-    """A file of `salvaged/`."""
+    """Read a file of `salvaged/`."""
     report = Report(str(path), "bytes of the log that a salvage gave up")
     first = int(path.name.partition(".")[0])
     report.head = RECORD_HEAD

@@ -1,4 +1,4 @@
-"""The files of a near hour: delay log, delay index, state versions, key runs."""
+"""Readers of the files of a near hour: delay log, delay index, state versions, key runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _record_verdicts(log: memoryview | None, entries: npt.NDArray[Any]) -> list[
 def read_delay_index(
     path: Path, content: memoryview, log: memoryview | None, *, limit: int
 ) -> Report:
-    """One row an entry: its own sum, and the CRC of its record when the delay log is beside it."""
+    """Read a delay index: a row per entry, with its sum, and its record's CRC if `log` is given."""
     report = Report(str(path), "delay index")
     verdicts: Counter[str] = Counter()
 
@@ -84,7 +84,7 @@ def _add_rest(report: Report, rest: int) -> None:
 def read_delay_log(
     path: Path, content: memoryview, index: memoryview | None, *, limit: int
 ) -> Report:
-    """One row a record, verified by the delay index beside it."""
+    """Read a delay log: a row per record, verified by the delay index if it is there."""
     report = Report(str(path), "delay log")
     crcs: dict[int, str] = {}
     if index is not None:
@@ -113,7 +113,7 @@ def read_delay_log(
 
 
 def read_state(path: Path, content: memoryview, *, limit: int) -> Report:
-    """Totals of the hour, and one row a second that has entries."""
+    """Read a state of an hour: its totals, and a row per second that has entries."""
     report = Report(str(path), "hour state")
     state = decode_state(bytes(content))
     if state is None:
@@ -154,7 +154,7 @@ def _state_fields(state: HourState) -> dict[str, object]:
 
 
 def read_key_run(path: Path, content: memoryview, *, limit: int) -> Report:
-    """One row a key."""
+    """Read a key run: a row per key."""
     report = Report(str(path), "key run")
     if len(content) < key_run.HEADER_BYTES or bytes(content[:4]) != key_run.MAGIC:
         report.problems.append("not intact: no header")

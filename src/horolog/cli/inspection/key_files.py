@@ -1,4 +1,4 @@
-"""The log key index: one chunk of its rows, with their heads if it is sealed."""
+"""Reader of the log key index: one chunk of its rows, with their heads if it is sealed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BATCH = 16_384
 
 
 def read_key_chunk(path: Path, content: memoryview, *, limit: int) -> Report:
-    """One row a message id or user key: its sum, and of a sealed chunk the CRCs of its heads."""
+    """Read a chunk: a row per message id or user key with its sum; the CRCs of sealed heads."""
     report = Report(str(path), "key index chunk")
     header = decode_header(bytes(content[:HEADER_BYTES]))
     if header is None:
@@ -72,7 +72,7 @@ def read_key_chunk(path: Path, content: memoryview, *, limit: int) -> Report:
 
 
 def _heads_intact(content: memoryview, capacity: int) -> bool:
-    """Whether all blocks of heads have the CRCs after them, and these theirs."""
+    """Return whether all blocks of heads match the CRCs after them, and these CRCs their own."""
     at = HEADER_BYTES + ROW_BYTES * capacity
     heads, after = content[at : at + 4 * capacity], content[at + 4 * capacity :]
     table = after[: 4 * blocks_of(capacity)]

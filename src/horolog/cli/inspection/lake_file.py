@@ -1,4 +1,4 @@
-"""The state of the lake: what waits there and what was recalled, one row an hour and topic of an offload."""
+"""Reader of the state of the lake: waiting and recalled messages by offload, hour and topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from horolog.limits import HOUR_MS
 
 
 def read_lake_state(path: Path, content: memoryview, *, limit: int) -> Report:
-    """Counts of what waits and of what the table has although it was recalled."""
+    """Read the counts of messages that wait, and of recalled ones that the table still has."""
     report = Report(str(path), "lake state")
     tables = decode_lake(bytes(content))
     if tables is None:

@@ -1,4 +1,4 @@
-"""A segment of the commit log: its frames, or with `records` the records in them."""
+"""Reader of a segment of the commit log: its frames, or with `show_records` the records in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECORD_HEAD = ("POSITION", "KIND", "BYTES", "DUE", "DETAIL", "LAYOUT")
 
 
 class SegmentFile:
-    """Walks the frames of one mapped segment."""
+    """The frames of one mapped segment."""
 
     def __init__(self, path: Path, content: memoryview) -> None:
         self._content = content
@@ -50,9 +50,9 @@ class SegmentFile:
         self.problems: list[str] = []
 
     def frames(self) -> Iterator[tuple[FrameHeader, memoryview, bool]]:
-        """Good frames, and frames whose body is bad (False).
+        """Yield good frames, and frames whose body is bad (False).
 
-        After a bad one the next intact header is sought.
+        After a bad frame the search continues at the next intact header.
         """
         at = epoch = 0
         bad: list[int] = []
@@ -92,7 +92,7 @@ class SegmentFile:
         return True
 
     def _next_header(self, at: int) -> int:
-        """Offset of the next intact header in its place, or the end of the file."""
+        """Return the offset of the next intact header in its place, or the end of the file."""
         base, content = self.base, self._content
 
         def read(position: int, length: int) -> memoryview:
@@ -121,7 +121,7 @@ class SegmentFile:
 
 
 def read_segment(path: Path, content: memoryview, *, limit: int, show_records: bool) -> Report:
-    """A table of frames, or of records."""
+    """Read a segment as a table of frames, or of records."""
     report = Report(str(path), "commit log segment")
     segment = SegmentFile(path, content)
     kinds: Counter[str] = Counter()
@@ -180,7 +180,7 @@ def _frame_row(header: FrameHeader, good: bool, kinds: Sequence[Kind]) -> tuple[
 
 
 def record_row(position: int, kind: Kind, raw: memoryview) -> tuple[object, ...]:
-    """Position, kind, bytes, due time, what it says, and the verdict on the body of a message."""
+    """Return position, kind, bytes, due time, detail, and the verdict on the body of a message."""
     size, _, _, _, due_ms = records.ENVELOPE.unpack_from(raw)
     if kind in MESSAGE_KINDS:
         detail, layout = message_detail(bytes(raw[records.HEAD_BYTES :]))
@@ -190,7 +190,7 @@ def record_row(position: int, kind: Kind, raw: memoryview) -> tuple[object, ...]
 
 
 def message_detail(layout: bytes) -> tuple[str, str]:
-    """Topic and message id of a stored layout, and the verdict on its own body CRC."""
+    """Return topic and message id of a stored layout, and the verdict on its own body CRC."""
     from zlib_ng.zlib_ng import crc32
 
     try:

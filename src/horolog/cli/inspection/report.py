@@ -1,4 +1,4 @@
-"""What a reader of one file finds: fields, a table, and what is wrong."""
+"""The findings of the reader of one file: fields, a table, notes and problems."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ BAD = "BAD"
 
 
 def verdict(good: bool) -> str:
-    """The word of a CRC column."""
+    """Return the word of a CRC column."""
     return OK if good else BAD
 
 
 def instant(epoch_ms: int) -> str:
-    """An instant as text; what is no instant (0, garbage) as its number."""
+    """Return an instant as text; a value that is no instant (0, garbage) as its digits."""
     return format_time_ms(epoch_ms) if 0 < epoch_ms <= TIME_MAX_MS else str(epoch_ms)
 
 
 @dataclass
 class Report:
-    """One file.
+    """The findings about one file.
 
-    rows      the first of them, at most as many as asked for; `fields["rows"]` counts all
+    rows      the first rows, at most as many as asked for; `fields["rows"]` counts all
     problems  what makes the file damaged; a torn tail is a note, because every crash may leave one
     """
 
@@ -50,7 +50,7 @@ class Report:
             self.notes.append(f"{count - limit} more rows; see --limit")
 
     def as_json(self) -> dict[str, Any]:
-        """For --json."""
+        """Return the fields for --json."""
         names = [name.lower().replace(" ", "_") for name in self.head]
         return {
             "file": self.path,

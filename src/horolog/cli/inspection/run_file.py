@@ -1,4 +1,4 @@
-"""A run: header, footer, every part's CRC, and one row a message; and its state, one row an hour and topic."""
+"""Readers of a run, with every part's CRC and a row per message, and of its state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BATCH = 16_384
 
 
 def read_run(path: Path, content: memoryview, *, limit: int) -> Report:
-    """One row a message: the sum of its index row and the CRC of its record."""
+    """Read a run: a row per message, with the sum of its index row and the CRC of its record."""
     report = Report(str(path), "run")
     try:
         log_id, rows = decode_header(path.stem, bytes(content[:HEADER_BYTES]), None)
@@ -124,7 +124,7 @@ def _check_parts(
 
 
 def read_run_state(path: Path, content: memoryview, *, limit: int) -> Report:
-    """How many rows are marked as what, and one row an hour and topic of those that are gone."""
+    """Read a run's state: counts of marked rows by mark, and of gone rows by hour and topic."""
     report = Report(str(path), "run state")
     state = decode_run_state(bytes(content))
     if state is None:

@@ -1,4 +1,4 @@
-"""Checkpoints, consume queues, `meta`, notes of a quarantine, and the manifest of a backup."""
+"""Readers of checkpoints, consume queues, `meta`, quarantine notes, and manifests of backups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from horolog.storage.meta import parse_meta
 
 
 def read_checkpoint(path: Path, content: memoryview, *, limit: int) -> Report:
-    """Fields of the header, and one row an item of the registry and of each column."""
+    """Read a checkpoint: fields of its header, a row per item of the registry and of each column."""
     report = Report(str(path), "checkpoint")
     checkpoint = decode_checkpoint(bytes(content))
     if checkpoint is None:
@@ -60,7 +60,10 @@ def _checkpoint_rows(checkpoint: Checkpoint) -> Iterator[tuple[object, ...]]:
 
 
 def read_consume_queue(path: Path, content: memoryview, *, limit: int) -> Report:
-    """One row a unit; those that do not pass their check are counted, and have a tags code of 2⁶²."""
+    """Read a consume queue: a row per unit; units that fail their check are counted.
+
+    The tags code of such a unit is shown as 2⁶².
+    """
     report = Report(str(path), "consume queue")
     first = number_of(path.name, "cq") or 0
     units = np.frombuffer(content, UNIT, len(content) // UNIT_BYTES)
@@ -79,7 +82,7 @@ def read_consume_queue(path: Path, content: memoryview, *, limit: int) -> Report
 
 
 def read_meta(path: Path, content: memoryview) -> Report:
-    """What a data directory is."""
+    """Read the `meta` file of a data directory."""
     report = Report(str(path), "meta")
     try:
         meta: Any = orjson.loads(bytes(content))
@@ -91,7 +94,7 @@ def read_meta(path: Path, content: memoryview) -> Report:
 
 
 def read_quarantine_note(path: Path, content: memoryview) -> Report:
-    """What was set aside in the directory that the note lies in."""
+    """Read the note about the files that were set aside in its directory."""
     report = Report(str(path), "quarantine note")
     note: Any = orjson.loads(bytes(content))
     report.fields |= {
@@ -107,7 +110,7 @@ def read_quarantine_note(path: Path, content: memoryview) -> Report:
 
 
 def read_backup_manifest(path: Path, content: memoryview, *, limit: int) -> Report:
-    """One row a file; whether their bytes are as it says is what `horolog restore` checks."""
+    """Read a backup manifest: a row per file; `horolog restore` compares them with the bytes."""
     report = Report(str(path), "backup manifest")
     try:
         manifest = decode_manifest(bytes(content), "FILE")

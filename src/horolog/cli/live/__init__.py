@@ -1,1 +1,1 @@
-"""The live view of `horolog top`: looks at the broker (`look`), what is drawn (`frame`), the keyboard (`keys`)."""
+"""The live view of `horolog top`: requests (`look`), drawing (`frame`), the keyboard (`keys`)."""

@@ -1,7 +1,7 @@
-"""Draws one frame of `horolog top` from one look: a function from answers and a size to lines.
+"""Drawing of one frame of `horolog top`: a function from answers and a size to lines.
 
-Works from 60 columns on; what does not fit a table's height is counted under it.  What a figure is called and measured
-in stands in its heading; a figure that this broker does not tell is left out.
+It needs 60 columns; rows that do not fit a table's height are counted under the table.  The heading
+of a figure has its name and unit; a figure that this broker does not send is left out.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ _RATES = {
 }
 _TOPIC_RATES = {"scheduled": "in/s", "handed_over": "out/s"}
 _BARS = " ▁▂▃▄▅▆▇█"
-LATE_MS = 1_000  # of the last minute's 99 %: hand-over takes a few milliseconds
+LATE_MS = 1_000  # alarm for the last minute's 99 %: hand-over takes a few milliseconds
 _WIDE = 76  # columns that all rates need
 _NARROW_RATES = 5
-_FIXED_LINES = 16  # all but the rows of the two tables
+_FIXED_LINES = 16  # all lines but the rows of the two tables
 _SHOWN_PROBLEMS = 3
 
 
 class Sort(StrEnum):
-    """By what topics and groups are sorted."""
+    """The order of topics and groups."""
 
     PENDING = "pending"
     NAME = "name"
 
     def next(self) -> Sort:
-        """The one that the key `s` goes to."""
+        """Return the order that the key `s` switches to."""
         return Sort.NAME if self is Sort.PENDING else Sort.PENDING
 
 
 def frame(look: Look, *, width: int, height: int, sort: Sort, keys: bool) -> RenderableType:
-    """The whole screen.
+    """Return the whole screen.
 
-    height  of the terminal; 0: every row there is
-    keys    whether there is a keyboard to tell about
+    height  of the terminal; 0: show every row
+    keys    whether there is a keyboard, whose keys are shown
     """
     overview = look.overview
     parts: list[RenderableType] = [_head(look, width)]
@@ -118,7 +118,7 @@ def _figures(overview: dict[str, Any], width: int) -> Text:
 
 
 def _rates(overview: dict[str, Any], width: int) -> Table:
-    """What happens in a second; empty when nobody has looked of late."""
+    """Return a table of rates per second; empty if there was no recent look before this one."""
     rates = overview["rates"] or {}
     table = _table(expand=False)
     table.add_column("")
@@ -130,7 +130,7 @@ def _rates(overview: dict[str, Any], width: int) -> Table:
 
 
 def _lateness(lateness: dict[str, Any]) -> Text:
-    """Lateness of the last minute; the bars are the counts by bounds, the last one what is later than all."""
+    """Return the lateness of the last minute; the bars count by bound, the last one above all."""
     p50, p99 = lateness["minute_p50_ms"], lateness["minute_p99_ms"]
     counts, bounds = lateness["minute"], lateness["bounds_ms"]
     if not any(counts):

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 
 class Keys:
-    """Keys as they are pressed; made by `keyboard`."""
+    """Keys as they are pressed; `keyboard` makes this object."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def wait(self, seconds: float) -> str:
-        """The next key; "" after so many seconds without one, "q" when the terminal has gone."""
+        """Return the next key; "" after `seconds` without one, "q" when the terminal has gone."""
         ready, _, _ = select.select([self._descriptor], [], [], max(seconds, 0))
         if not ready:
             return ""
@@ -28,7 +28,7 @@ class Keys:
 
 @contextmanager
 def keyboard() -> Iterator[Keys]:
-    """Read keys at once and do not show them; the terminal is as before afterwards."""
+    """Read keys at once and do not show them; restore the terminal afterwards."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setcbreak(descriptor)

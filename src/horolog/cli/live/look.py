@@ -1,7 +1,7 @@
-"""What `horolog top` asks the broker for, and how often.
+"""Requests of `horolog top` to the broker, and how often they are made.
 
-Every second one request, GET /v1/overview, which the broker answers from one look however many ask.  Groups are asked
-for every fifth time, and the texts of problems when there are some.
+Every second one request, GET /v1/overview, which the broker answers from one look however many
+clients ask.  Groups are asked for every fifth time, and the texts of problems when there are some.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Look:
 
 
 class Watch:
-    """Looks again and again at one broker."""
+    """Repeated looks at one broker."""
 
     def __init__(self, client: AdminClient) -> None:
         self._client = client
@@ -36,14 +36,14 @@ class Watch:
         self._newest: Look | None = None
 
     def look(self) -> Look:
-        """Ask once more.  UnreachableError and HorologError only if there never was an answer."""
+        """Ask once more.  Raises UnreachableError and HorologError only before the first answer."""
         try:
             self._newest = self._ask(self._newest)
         except (UnreachableError, HorologError) as error:
             if self._newest is None:
                 raise
             self._newest.silent = str(error).partition(";")[0]
-            self._looks = 0  # whatever comes back may be another broker
+            self._looks = 0  # the broker that answers next may be another one
         return self._newest
 
     def _ask(self, before: Look | None) -> Look:
