@@ -26,7 +26,7 @@ lists the commands of RocketMQ's own tools that use them.
 
 def remoting_page(made: str) -> str:
     """Return the whole page; `made` is the note that says how the page is made."""
-    front = RemotingFront(Node(engine=None))  # type: ignore[arg-type]   # the engine is never used here
+    front = RemotingFront(Node(engine=None))  # type: ignore[arg-type]  # nothing is asked of it here
     rows = [f"| {int(code)} | `{code.name}` | {_said_of(front, code)} |\n" for code in front.codes]
     return _REMOTING.format(made=made) + "".join(rows)
 

@@ -1,4 +1,4 @@
-"""The text formats of Prometheus: made from present values in a thread, once for all who ask within a second."""
+"""The text formats of Prometheus, made in a thread, once for all who ask within a second."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _FAMILIES: dict[Type, Any] = {
 
 
 class BrokerCollector(Collector):
-    """What prometheus-client asks for families."""
+    """A collector for prometheus-client of one moment's values."""
 
     def __init__(self, present: Present) -> None:
         self._present = present
 
     def collect(self) -> Iterator[Family]:
-        """All families, in the order of the table."""
+        """Yield all families, in the order of the table."""
         for metric in METRICS:
             yield family(metric, self._present)
 
 
 def family(metric: Metric, present: Present) -> Family:
-    """One family with its series."""
+    """Return one family with its series."""
     if metric.type is Type.INFO:
         info = InfoMetricFamily(metric.full_name.removesuffix("_info"), metric.help)
         for row in metric.read(present):
@@ -69,12 +69,12 @@ def _cumulated(buckets: Buckets) -> list[tuple[str, float]]:
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether an Accept header names OpenMetrics."""
+    """Return whether an Accept header names OpenMetrics."""
     return any(part.split(";")[0].strip() == _OPENMETRICS for part in accept.split(","))
 
 
 def text_of(present: Present, *, is_openmetrics: bool) -> tuple[bytes, str]:
-    """Everything as text, and its content type; some milliseconds of work."""
+    """Return all metrics as text, and its content type; some milliseconds of work."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BrokerCollector(present))
     ProcessCollector(registry=registry)
@@ -85,7 +85,7 @@ def text_of(present: Present, *, is_openmetrics: bool) -> tuple[bytes, str]:
 
 
 class Exposition:
-    """Texts of one broker's present values."""
+    """Texts of one broker's present values, shared by all who ask within a second."""
 
     def __init__(self, figures: Figures) -> None:
         self.figures = figures
@@ -93,7 +93,7 @@ class Exposition:
         self._made: dict[bool, tuple[Present, tuple[bytes, str]]] = {}
 
     async def text(self, accept: str) -> tuple[bytes, str]:
-        """The text that an Accept header asks for, and its content type."""
+        """Return the text in the format that an Accept header asks for, and its content type."""
         is_openmetrics = wants_openmetrics(accept)
         async with self._making:
             present = self.figures.read()

@@ -1,11 +1,12 @@
 """Present values of a broker as plain numbers: for Prometheus, and for a page that shows rates.
 
-    present = figures.read()      # on the event loop; computed at most once a second, however many ask
+    present = figures.read()      # on the event loop; computed at most once a second
     present.counts[Count.HANDED_OVER], present.lateness, present.pending …
 
-Read between two turns, from what the parts know anyway: it waits for nothing, so it is there also while the disk hangs.
-Most of it costs nothing; what grows with topics or groups is bounded by their number that is counted by itself, or
-done so seldom that it takes at most a hundredth of the loop's time (`Seldom`).
+The values are read between two turns, from what the parts keep in memory: reading waits for
+nothing, so it works also while the disk hangs.  Most values cost nothing.  Values that grow with
+topics or groups are bounded by the number of topics and groups with metrics of their own, or are
+computed so seldom that they take at most a hundredth of the loop's time (`Seldom`).
 """
 
 from __future__ import annotations
@@ -38,27 +39,28 @@ from horolog.metrics.present import (
 from horolog.server.door import Intake
 from horolog.server.loop import Engine
 
-_FINEST_S = 1.0  # looks that follow each other more quickly are one
-_PART = 100  # what is done seldom takes at most one part in so many of the time
+_FINEST_S = 1.0  # reads within this time share one result
+_PART = 100  # a `Seldom` value takes at most one part in this many of the time
 _Result = TypeVar("_Result")
 
 
 class Connected(Protocol):
-    """What is told of a door (`server.door.Door`, `admin.server.AdminServer`)."""
+    """The figures of a door (`server.door.Door`, `admin.server.AdminServer`)."""
 
     accepted: int
     refused: int
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Count of open connections."""
         ...
 
 
 class Seldom(Generic[_Result]):
-    """Something costly, remembered for a while: at least a hundred times as long as it took.
+    """A costly value, cached for at least a hundred times as long as it took to compute.
 
-    What cannot be computed, because a file is damaged or gone, stays as it was: metrics are there when things are bad.
+    If it cannot be computed, because a file is damaged or gone, the old value stays: metrics must
+    work when things are bad.
     """
 
     def __init__(self, compute: Callable[[], _Result], first: _Result) -> None:
@@ -67,7 +69,7 @@ class Seldom(Generic[_Result]):
         self._result = first
 
     def result(self) -> _Result:
-        """The result that was computed last."""
+        """Return the cached value, computed again when it is old enough."""
         began = time.monotonic()
         if began >= self._next_s:
             with suppress(HorologError, OSError):
@@ -78,9 +80,9 @@ class Seldom(Generic[_Result]):
 
 
 class Figures:
-    """Reads one broker; belongs to the event loop's thread.
+    """The reader of one broker's values; belongs to the event loop's thread.
 
-    groups_max   pairs of a group and a topic that are read by themselves
+    groups_max   pairs of a group and a topic to read with figures of their own
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Figures:
         self._engine = engine
         self._doors: dict[str, Connected] = {}
         self._intake: Intake | None = None
-        self._encrypts: Any = None  # the front that has the certificate
+        self._encrypts: Any = None  # the front with the certificate
         self._name = broker_name
         self._data_dir = data_dir
         self._started_s = time.time()
@@ -113,7 +115,7 @@ class Figures:
         self._next_s = 0.0
 
     def watch(self, fronts: Iterable[Any]) -> None:
-        """From here on tell of the doors of these fronts, which are open."""
+        """Report on the doors of these open fronts from now on."""
         for front in fronts:
             if hasattr(front, "certificate_ends_s"):
                 self._encrypts = front
@@ -122,7 +124,7 @@ class Figures:
                 self._intake = getattr(door, "intake", self._intake)
 
     def read(self) -> Present:
-        """Figures of now, or of a moment less than a second ago."""
+        """Return the values of now, or of a moment less than a second ago."""
         now_s = time.monotonic()
         if self._present is None or now_s >= self._next_s:
             self._present = self._read()
@@ -241,7 +243,7 @@ class Figures:
             "leases": shard.ready.leased,
             "leases_max": shard.ready.leases_max,
             "loaded": shard.wheel.loaded,
-            "next_due_ms": (shard.delay.next_waiting(0) or 0) * 1000,  # to the second; 0: none
+            "next_due_ms": (shard.delay.next_waiting(0) or 0) * 1000,  # in whole seconds; 0: none
             "log_after_checkpoint": log.end - shard.checkpoint_position,
             "overdue_ms": shard.wheel.overdue_ms(wall_ms),
             "parked": shard.ready.parked,
@@ -279,10 +281,10 @@ class Figures:
         pressure, shard = self._engine.broker.disk, self._engine.broker.shard
         try:  # on the loop, as the core's own look at the space: 5 µs a second, also while the disk hangs
             found = os.statvfs(self._data_dir)
-            # Without what is reserved for the system, as `df` counts: the rest is used, or free for us.
+            # Without the space reserved for the system, as `df` counts: the rest is used, or free for us.
             usable = found.f_blocks - found.f_bfree + found.f_bavail
             size, free = found.f_frsize * usable, found.f_frsize * found.f_bavail
-        except OSError:  # it has been unmounted: other figures say so
+        except OSError:  # the disk has been unmounted: other figures show that
             size = free = 0
         full = shard.disk_refusal is not None
         return DiskFigures(size, free, pressure.needed, pressure.headroom, full)

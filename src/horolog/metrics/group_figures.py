@@ -1,7 +1,8 @@
-"""How far consumer groups are: what waits for them, and for how long.
+"""Lag of consumer groups: how many messages wait for them, and for how long.
 
-The age of a message is that of the log at its position: the log end is noted at every look (`Marks`), so an age is as
-exact as looks are frequent, and never too high.  No message is read for it.
+The age of a message is that of the log at its position: the log end is noted at every look
+(`Marks`), so an age is as exact as looks are frequent, and never too high.  No message is read for
+it.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from horolog.log.consume_queue import ConsumeQueue
 from horolog.ready.progress import QueueProgress
 
 _MARKS_MAX = 1_024
-_QUEUES_MAX = 8_192  # that one look takes into account: some 20 ms
+_QUEUES_MAX = 8_192  # queues that one look takes into account: some 20 ms
 
 
 class GroupFigures(NamedTuple):
-    """A group in one topic.
+    """The figures of a group in one topic.
 
-    lag        messages that it has not consumed, leased ones among them
-    oldest_ms  how long the oldest of them is there at least
+    lag        messages that the group has not consumed, leased ones among them
+    oldest_ms  how long the oldest of these messages has been visible, at least
     """
 
     group: str
@@ -34,25 +35,25 @@ class GroupFigures(NamedTuple):
 
 
 class Marks:
-    """When the log had grown how far."""
+    """Log ends over time, which tell how old a log position is."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []  # ascending log positions
         self._walls: list[int] = []  # wall ms of each
 
     def note(self, wall_ms: int, end: int) -> None:
-        """The log ends there now."""
+        """Note the current end of the log."""
         if self._ends and self._ends[-1] == end:
             return
         self._ends.append(end)
         self._walls.append(wall_ms)
-        if len(self._ends) > _MARKS_MAX:  # the older half every second one
+        if len(self._ends) > _MARKS_MAX:  # thin out the older half: keep every second mark
             half = _MARKS_MAX // 2
             self._ends[:half] = self._ends[1:half:2]
             self._walls[:half] = self._walls[1:half:2]
 
     def age_ms(self, position: int, wall_ms: int) -> int:
-        """How long what lies there is appended at least."""
+        """Return how long ago, at least, a log position was appended."""
         place = bisect_right(self._ends, position)
         return max(0, wall_ms - self._walls[place]) if place < len(self._walls) else 0
 
@@ -60,7 +61,7 @@ class Marks:
 def group_figures(
     shard: Shard, marks: Marks, most: int, wall_ms: int
 ) -> tuple[list[GroupFigures], int]:
-    """The first `most` pairs of a group and a topic that it has begun, and how many are left out."""
+    """Return figures of the first `most` pairs of a group and a topic, and how many are left out."""
     found: list[GroupFigures] = []
     left = _QUEUES_MAX
     for (group_id, topic_id), queues in shard.ready.progress.items():
@@ -102,7 +103,7 @@ def _figures(
 
 
 def _position(queue: ConsumeQueue, offset: int) -> int:
-    """Where in the log a message of a queue is; of one that cannot be read as if it were new."""
+    """Return the log position of a queue's message; 2⁶² if it cannot be read, as if it were new."""
     try:
         units = queue.read(offset, 1)
     except (HorologError, OSError):

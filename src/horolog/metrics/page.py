@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md, from the table."""
+"""docs/reference/metrics.md, made from the table of metrics."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ _HEAD = """# Metrics
 
 {made}
 
-`GET /metrics` on the admin port, in the text format of Prometheus, or OpenMetrics where `Accept` asks for it. How to
-scrape it, which alerts there are and what to do about each: [monitor a broker](../guides/monitor.md).
+`GET /metrics` on the admin port returns these metrics in the text format of Prometheus, or as OpenMetrics where
+`Accept` asks for it. How to scrape them, which alerts there are and what to do about each:
+[monitor a broker](../guides/monitor.md).
 
-* Counters begin with the process, as Prometheus expects. All times are seconds, all sizes bytes.
-* Every topic has series of its own, up to `metrics_topics` ({topics}); those that come after them count together as
-  `topic="{other}"`. A topic keeps its series until it is deleted. Of groups, `metrics_groups` ({groups}) pairs of a
-  group and a topic have series; `horolog_groups_left_out` says how many have none.
-* Values are read at most once a second, whoever asks; what is counted by topic and by group at most every 5 seconds
-  where it is a gauge. Nothing waits for the disk: they are there also while it hangs.
+* Counters begin at 0 with the process, as Prometheus expects. All times are seconds, all sizes bytes.
+* Every topic has series of its own, up to `metrics_topics` ({topics}); further topics count together as
+  `topic="{other}"`. A topic keeps its series until it is deleted. `metrics_groups` ({groups}) pairs of a group and a
+  topic have series; `horolog_groups_left_out` says how many have none.
+* Values are read at most once a second, whoever asks; gauges by topic and by group less often, so that reading them
+  takes at most a hundredth of the broker's time. No value waits for the disk: metrics work also while the disk hangs.
 * Lateness is measured when a hand-over is committed, which is when consumers can see the message.
 """
 
 
 def metrics_page(made: str) -> str:
-    """The page; `made` says how it is made."""
+    """Return the page; `made` is the note that says how the page is made."""
     lines = [
         _HEAD.format(made=made, topics=COUNTED_TOPICS, groups=COUNTED_GROUPS, other=OTHER).rstrip(
             "\n"
@@ -37,7 +38,7 @@ def metrics_page(made: str) -> str:
             lines.append(f"| `{metric.full_name}` | {metric.type} | {labels} | {metric.help} |")
     lines += [
         "",
-        "Of any process, under the names that all programs use:",
+        "Metrics of the process, under the names that all programs use:",
         "",
         "| name | meaning |",
         "|---|---|",

@@ -1,4 +1,4 @@
-"""What is known of a broker at one moment: plain numbers, copied, so that any thread may read them."""
+"""Values of a broker at one moment: plain numbers, copied, so that any thread may read them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ OTHER = "(other)"  # no topic can have that name
 
 
 class TopicFigures(NamedTuple):
-    """One topic, or all that have no row of their own (OTHER)."""
+    """The figures of one topic, or of all topics without a row of their own (OTHER)."""
 
     name: str
     counts: tuple[int, ...]  # by `Count`
     lateness: tuple[int, ...]  # of hand-overs, by LATENESS_BOUNDS_MS, not cumulated
-    lateness_ms: int  # their sum
+    lateness_ms: int  # sum of the lateness of all hand-overs
     pending: int
 
 
 class DoorFigures(NamedTuple):
-    """One listening port."""
+    """The figures of one listening port."""
 
     connections: int
     accepted: int
@@ -33,14 +33,17 @@ class DoorFigures(NamedTuple):
 
 
 class FileFigures(NamedTuple):
-    """Files of one kind."""
+    """Count and size of the files of one kind."""
 
     files: int
     bytes: int
 
 
 class DiskFigures(NamedTuple):
-    """Bytes; `needed` must stay free for what was promised, `headroom` may be sent before sends are refused."""
+    """Bytes of the disk; `needed` must stay free for what was promised.
+
+    Sends are refused once `headroom` bytes more are written.
+    """
 
     size: int
     free: int
@@ -53,9 +56,9 @@ class DiskFigures(NamedTuple):
 class Present:
     """Values of one moment; counters begin with the process.
 
-    counts     of all topics, by `Count`, those among them that are deleted or have no row
+    counts     of all topics, by `Count`, deleted topics and those without a row included
     lateness   of all hand-overs, by LATENESS_BOUNDS_MS, not cumulated
-    topics     those that are counted by themselves, and OTHER
+    topics     topics with figures of their own, and OTHER
     """
 
     wall_ms: int
@@ -81,7 +84,7 @@ class Present:
     doors: Mapping[str, DoorFigures]
     connections_max: int
     requests_bytes: int
-    certificate_ends_s: float | None  # epoch; None: none is configured
+    certificate_ends_s: float | None  # epoch seconds; None: no certificate is configured
     inputs: int
     inputs_bytes: int
     inputs_refused: int
@@ -99,11 +102,11 @@ class Present:
     disk: DiskFigures
     schedules: Mapping[str, int]
     schedule_problems: int
-    backup: str  # its state
-    backup_ms: int  # when the newest one of this process that has ended well was made; 0: none
+    backup: str  # state of the newest backup of this process
+    backup_ms: int  # when the newest successful backup of this process was made; 0: none
     threads: int
 
     @property
     def pending(self) -> int:
-        """Messages that wait for their time."""
+        """Messages that wait for their due time."""
         return sum(self.waiting.values())

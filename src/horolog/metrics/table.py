@@ -1,7 +1,8 @@
-"""Every metric, declared once: its name, type, unit, labels, help, and which of the present values it is.
+"""Every metric, declared once: its name, type, unit, labels, help, and how to read its value.
 
-Names are those of Prometheus's conventions: `horolog_`, base units, counters end in `_total`.  Counters begin with the
-process.  The docs page, the exposition and the tests are made from this table; a new metric is a row here.
+Names follow Prometheus's conventions: `horolog_`, base units, counters end in `_total`.  Counters
+begin with the process.  The docs page, the exposition and the tests are made from this table; a new
+metric is a row here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Type(StrEnum):
 
 
 class Buckets(NamedTuple):
-    """A value of a histogram; counts are not cumulated, and one more than the bounds."""
+    """The value of a histogram; counts are not cumulated, and one more than the bounds."""
 
     bounds: Sequence[float]
     counts: Sequence[int]
@@ -37,14 +38,14 @@ class Buckets(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A series: the values of its labels, and its own."""
+    """A series: the values of its labels, and its value."""
 
     labels: tuple[str, ...]
     value: float | Buckets
 
 
 class Metric(NamedTuple):
-    """One family; `name` without `horolog_` and, of counters, with `_total`."""
+    """One family; its `name` is without `horolog_`, and for counters with `_total`."""
 
     name: str
     type: Type
@@ -54,12 +55,12 @@ class Metric(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """The name that is scraped."""
+        """The name that Prometheus scrapes."""
         return PREFIX + self.name
 
     @property
     def unit(self) -> str:
-        """Seconds or bytes; "": it counts something."""
+        """The unit, seconds or bytes; "" for a count."""
         last = self.name.removesuffix("_total").rpartition("_")[2]
         return last if last in ("seconds", "bytes") else ""
 
@@ -132,36 +133,36 @@ _C, _G, _H = Type.COUNTER, Type.GAUGE, Type.HISTOGRAM
 _TOPIC, _DOOR, _GROUP = ("topic",), ("door",), ("group", "topic")
 
 MESSAGES = (
-    Metric("messages_sent_total", _C, "Messages taken in that consumers see at once, retries and dead letters among them.", _TOPIC, _by_topic(Count.SENT)),
-    Metric("messages_scheduled_total", _C, "Messages taken in to be handed over later.", _TOPIC, _by_topic(Count.SCHEDULED)),
-    Metric("messages_handed_over_total", _C, "Scheduled messages that consumers can see since they were due; handed over by request: see messages_settled_total.", _TOPIC, _by_topic(Count.HANDED_OVER)),
-    Metric("messages_expired_total", _C, "Scheduled messages that were too late to be handed over, by their late policy.", _TOPIC, _by_topic(Count.EXPIRED)),
-    Metric("messages_leased_total", _C, "Messages given out by lease (receive, pop), every time.", _TOPIC, _by_topic(Count.LEASED)),
-    Metric("messages_redelivered_total", _C, "Messages given out by lease, not for the first time.", _TOPIC, _by_topic(Count.REDELIVERED)),
-    Metric("messages_pulled_total", _C, "Messages given out by offset (pull).", _TOPIC, _by_topic(Count.PULLED)),
+    Metric("messages_sent_total", _C, "Messages accepted that consumers see at once, retries and dead letters included.", _TOPIC, _by_topic(Count.SENT)),
+    Metric("messages_scheduled_total", _C, "Messages accepted to be handed over later.", _TOPIC, _by_topic(Count.SCHEDULED)),
+    Metric("messages_handed_over_total", _C, "Scheduled messages handed over because they were due; for those handed over by request see messages_settled_total.", _TOPIC, _by_topic(Count.HANDED_OVER)),
+    Metric("messages_expired_total", _C, "Scheduled messages not handed over because they were too late for the late policy.", _TOPIC, _by_topic(Count.EXPIRED)),
+    Metric("messages_leased_total", _C, "Messages delivered by lease (receive, pop), every delivery counted.", _TOPIC, _by_topic(Count.LEASED)),
+    Metric("messages_redelivered_total", _C, "Messages delivered by lease again, after their first delivery.", _TOPIC, _by_topic(Count.REDELIVERED)),
+    Metric("messages_pulled_total", _C, "Messages delivered by offset (pull).", _TOPIC, _by_topic(Count.PULLED)),
     Metric("messages_acked_total", _C, "Messages that a group has consumed: by handle, or by a committed offset.", _TOPIC, _by_topic(Count.ACKED)),
-    Metric("lease_changes_total", _C, "Leases that a consumer has given another end: put back for later, or extended.", _TOPIC, _by_topic(Count.POSTPONED)),
-    Metric("messages_settled_total", _C, "Scheduled messages that ended otherwise than by becoming due: recalled, moved (rescheduled, or handed over by request), expired.", ("outcome",), lambda p: [Row((state,), n) for state, n in p.settled.items()]),
-    Metric("messages_adopted_total", _C, "Scheduled messages of adopted transactions: bulk loads, promotions.", (), _core("adopted")),
-    Metric("retries_total", _C, "Messages sent back by consumers of 4.x, scheduled for another attempt.", (), _core("retries")),
+    Metric("lease_changes_total", _C, "Leases whose end a consumer has changed: put back for later, or extended.", _TOPIC, _by_topic(Count.POSTPONED)),
+    Metric("messages_settled_total", _C, "Scheduled messages that ended before or without becoming due: recalled, moved (rescheduled, or handed over by request), expired.", ("outcome",), lambda p: [Row((state,), n) for state, n in p.settled.items()]),
+    Metric("messages_adopted_total", _C, "Scheduled messages of adopted transactions: bulk loads and promotions.", (), _core("adopted")),
+    Metric("retries_total", _C, "Messages sent back by 4.x consumers and scheduled for another attempt.", (), _core("retries")),
     Metric("dead_letters_total", _C, "Messages that became dead letters of a group.", (), _core("dead_letters")),
     Metric("pending_messages", _G, "Messages that wait for their due time.", _TOPIC, lambda p: [Row((topic.name,), topic.pending) for topic in p.topics]),
     Metric("waiting_messages", _G, "Messages that wait for their due time, by where they are kept.", ("store",), lambda p: [Row((store,), n) for store, n in p.waiting.items()]),
-    Metric("window_messages", _G, "Messages due within the coming ten seconds that are loaded.", (), _core("loaded")),
+    Metric("window_messages", _G, "Messages loaded that are due within the next ten seconds.", (), _core("loaded")),
 )  # fmt: skip
 LATENESS = (
-    Metric("handover_lateness_seconds", _H, "From the due time of a message to when consumers can see it.", _TOPIC, _lateness),
-    Metric("lease_lateness_seconds", _H, "From the due time of a message to its first lease, all topics together.", (), _lease_lateness),
-    Metric("overdue_seconds", _G, "How long the first message that is due and not handed over waits already.", (), _core("overdue_ms", 1_000)),
+    Metric("handover_lateness_seconds", _H, "Time from the due time of a message until consumers can see it.", _TOPIC, _lateness),
+    Metric("lease_lateness_seconds", _H, "Time from the due time of a message until its first lease, all topics together.", (), _lease_lateness),
+    Metric("overdue_seconds", _G, "How long the first message that is due and not handed over has been due.", (), _core("overdue_ms", 1_000)),
 )  # fmt: skip
 CONSUMERS = (
-    Metric("group_lag_messages", _G, "Messages that a group has not consumed, leased ones among them.", _GROUP, _by_group(2)),
+    Metric("group_lag_messages", _G, "Messages that a group has not consumed, leased ones included.", _GROUP, _by_group(2)),
     Metric("group_leased_messages", _G, "Messages that a group holds by lease.", _GROUP, _by_group(3)),
-    Metric("group_oldest_seconds", _G, "How long the oldest message that a group has not consumed is visible, at least.", _GROUP, _by_group(4, 1_000)),
-    Metric("groups_left_out", _G, "Pairs of a group and a topic without metrics, because there are more than metrics_groups.", (), _one(lambda p: p.groups_left_out)),
-    Metric("leases", _G, "Leases that are live.", (), _core("leases")),
+    Metric("group_oldest_seconds", _G, "Age of the oldest message that a group has not consumed, since it became visible; a lower bound.", _GROUP, _by_group(4, 1_000)),
+    Metric("groups_left_out", _G, "Pairs of a group and a topic without metrics, because there are more pairs than metrics_groups.", (), _one(lambda p: p.groups_left_out)),
+    Metric("leases", _G, "Live leases.", (), _core("leases")),
     Metric("leases_limit", _G, "The most leases that may be live.", (), _core("leases_max")),
-    Metric("lease_expiries_total", _C, "Leases that ended without an ack; their messages are given out again.", (), _core("expired_leases")),
+    Metric("lease_expiries_total", _C, "Leases that ended without an ack; their messages are delivered again.", (), _core("expired_leases")),
     Metric("parked_polls", _G, "Receives and pulls that wait for messages.", (), _core("parked")),
     Metric("parked_polls_limit", _G, "The most receives and pulls that may wait for messages.", (), _one(lambda _: PARKED_POLLS_MAX)),
     Metric("topics", _G, "Topics.", (), _one(lambda p: p.topic_count)),
@@ -169,59 +170,59 @@ CONSUMERS = (
 )  # fmt: skip
 LOOP = (
     Metric("turn_seconds", _H, "Time of one turn of the core.", (), _histogram(lambda p: p.turn_s)),
-    Metric("turn_commands", _H, "Commands of one turn.", (), _histogram(lambda p: p.commands)),
+    Metric("turn_commands", _H, "Commands in one turn.", (), _histogram(lambda p: p.commands)),
     Metric("commands_waiting", _G, "Commands that wait for a turn.", (), _one(lambda p: p.inputs)),
     Metric("commands_waiting_bytes", _G, "Bytes of messages in the commands that wait for a turn.", (), _one(lambda p: p.inputs_bytes)),
-    Metric("commands_refused_total", _C, "Commands refused because too much waited for the disk.", (), _one(lambda p: p.inputs_refused)),
+    Metric("commands_refused_total", _C, "Commands refused because too many commands or bytes waited for the disk.", (), _one(lambda p: p.inputs_refused)),
     Metric("log_write_seconds", _H, "Time of one write of the log.", (), _histogram(lambda p: p.write_s)),
     Metric("log_sync_seconds", _H, "Time of one sync of the log.", (), _histogram(lambda p: p.sync_s)),
     Metric("log_written_bytes_total", _C, "Bytes appended to the log.", (), _one(lambda p: p.log_written)),
     Metric("clock_seconds", _G, "The broker's wall clock, seconds of the epoch.", (), _one(lambda p: p.wall_ms / 1_000)),
-    Metric("clock_simulated", _G, "1: the clock stands still unless it is moved.", (), _one(lambda p: p.is_simulated)),
-    Metric("clock_steps_total", _C, "Steps of the wall clock that a turn has noticed.", ("direction",), _both_ways(lambda p: p.clock_steps)),
-    Metric("clock_stepped_seconds_total", _C, "Steps of the wall clock that a turn has noticed, their sizes added up.", ("direction",), _both_ways(lambda p: p.clock_stepped_ms, 1_000)),
+    Metric("clock_simulated", _G, "1: the clock is simulated, and stands still unless it is moved.", (), _one(lambda p: p.is_simulated)),
+    Metric("clock_steps_total", _C, "Steps of the wall clock that a turn noticed.", ("direction",), _both_ways(lambda p: p.clock_steps)),
+    Metric("clock_stepped_seconds_total", _C, "Total size of the steps of the wall clock that a turn noticed.", ("direction",), _both_ways(lambda p: p.clock_stepped_ms, 1_000)),
 )  # fmt: skip
 STORAGE = (
     Metric("store_files", _G, "Files by kind: segments of the log, near hours, far buffers, runs, adopted runs.", ("kind",), lambda p: [Row((kind,), each.files) for kind, each in p.files.items()]),
     Metric("store_bytes", _G, "Bytes of files by kind: segments of the log, near hours, far buffers, runs, adopted runs.", ("kind",), lambda p: [Row((kind,), each.bytes) for kind, each in p.files.items()]),
-    Metric("checkpoints_total", _C, "Checkpoints that were made.", (), _one(lambda p: p.checkpoints)),
-    Metric("checkpoint_failures_total", _C, "Checkpoints for which there was no space.", (), _one(lambda p: p.checkpoint_failures)),
+    Metric("checkpoints_total", _C, "Checkpoints written.", (), _one(lambda p: p.checkpoints)),
+    Metric("checkpoint_failures_total", _C, "Checkpoints that failed for want of disk space.", (), _one(lambda p: p.checkpoint_failures)),
     Metric("checkpoint_duration_seconds", _G, "How long the newest checkpoint took.", (), _one(lambda p: p.checkpoint_took_s)),
-    Metric("checkpoint_age_seconds", _G, "Time since the newest checkpoint, or since the start; grows while nothing is logged.", (), _one(lambda p: p.checkpoint_age_s)),
-    Metric("checkpoint_lag_bytes", _G, "Log after the newest checkpoint: what a start replays.", (), _core("log_after_checkpoint")),
-    Metric("disk_size_bytes", _G, "Size of the file system of the data directory, without what is reserved for the system.", (), _one(lambda p: p.disk.size)),
-    Metric("disk_free_bytes", _G, "What is free of the file system of the data directory.", (), _one(lambda p: p.disk.free)),
-    Metric("disk_needed_bytes", _G, "What must stay free on the disk for what was promised.", (), _one(lambda p: p.disk.needed)),
-    Metric("disk_headroom_bytes", _G, "What may be written to the disk before sends are refused.", (), _one(lambda p: p.disk.headroom)),
+    Metric("checkpoint_age_seconds", _G, "Time since the newest checkpoint, or since the start; it grows while nothing is logged.", (), _one(lambda p: p.checkpoint_age_s)),
+    Metric("checkpoint_lag_bytes", _G, "Bytes of log after the newest checkpoint, which a start replays.", (), _core("log_after_checkpoint")),
+    Metric("disk_size_bytes", _G, "Size of the file system of the data directory, without the space reserved for the system.", (), _one(lambda p: p.disk.size)),
+    Metric("disk_free_bytes", _G, "Free space of the file system of the data directory.", (), _one(lambda p: p.disk.free)),
+    Metric("disk_needed_bytes", _G, "Disk space that must stay free for what was promised.", (), _one(lambda p: p.disk.needed)),
+    Metric("disk_headroom_bytes", _G, "Bytes that may be written to the disk before sends are refused.", (), _one(lambda p: p.disk.headroom)),
     Metric("disk_full", _G, "1: sends are refused for want of space.", (), _one(lambda p: p.disk.is_full)),
     Metric("sends_refused_for_space_total", _C, "Requests that were refused for want of space.", (), _core("refused_for_space")),
-    Metric("problems", _G, "Problems that health names.", (), _core("problems")),
-    Metric("repairs_total", _C, "Messages and other things that were made whole again, since the directory was made.", (), _core("repairs")),
-    Metric("holes_total", _C, "Messages of the log that were met and could not be read.", (), _core("holes")),
+    Metric("problems", _G, "Problems that health reports.", (), _core("problems")),
+    Metric("repairs_total", _C, "Damaged messages and other damaged parts repaired since the data directory was created.", (), _core("repairs")),
+    Metric("holes_total", _C, "Messages of the log that a reader met and could not read.", (), _core("holes")),
 )  # fmt: skip
 DOORS = (
     Metric("connections", _G, "Open connections.", _DOOR, _by_door(lambda d: d.connections)),
     Metric("connections_limit", _G, "The most connections that clients may have, all doors together.", (), _one(lambda p: p.connections_max)),
-    Metric("connections_accepted_total", _C, "Connections that were taken.", _DOOR, _by_door(lambda d: d.accepted)),
-    Metric("connections_refused_total", _C, "Connections that were refused.", _DOOR, _by_door(lambda d: d.refused)),
-    Metric("received_bytes_total", _C, "Bytes from clients.", _DOOR, _by_door(lambda d: d.bytes_in)),
-    Metric("transmitted_bytes_total", _C, "Bytes to clients.", _DOOR, _by_door(lambda d: d.bytes_out)),
-    Metric("requests_under_way_bytes", _G, "Bytes of requests of clients without an answer.", (), _one(lambda p: p.requests_bytes)),
-    Metric("certificate_end_timestamp_seconds", _G, "When the certificate of --tls-cert ends, seconds of the epoch; not there without one.", (), lambda p: [] if p.certificate_ends_s is None else [Row((), p.certificate_ends_s)]),
+    Metric("connections_accepted_total", _C, "Connections accepted.", _DOOR, _by_door(lambda d: d.accepted)),
+    Metric("connections_refused_total", _C, "Connections refused.", _DOOR, _by_door(lambda d: d.refused)),
+    Metric("received_bytes_total", _C, "Bytes received from clients.", _DOOR, _by_door(lambda d: d.bytes_in)),
+    Metric("transmitted_bytes_total", _C, "Bytes sent to clients.", _DOOR, _by_door(lambda d: d.bytes_out)),
+    Metric("requests_under_way_bytes", _G, "Bytes of clients' requests that are not answered yet.", (), _one(lambda p: p.requests_bytes)),
+    Metric("certificate_end_timestamp_seconds", _G, "When the certificate of --tls-cert ends, seconds of the epoch; absent without a certificate.", (), lambda p: [] if p.certificate_ends_s is None else [Row((), p.certificate_ends_s)]),
 )  # fmt: skip
 FEATURES = (
-    Metric("transactions_open", _G, "Half messages whose producer has not said what becomes of them.", (), _core("transactions")),
-    Metric("transactions_begun_total", _C, "Half messages that were taken in.", (), _core("halves_begun")),
+    Metric("transactions_open", _G, "Half messages whose producer has neither committed nor rolled them back.", (), _core("transactions")),
+    Metric("transactions_begun_total", _C, "Half messages accepted.", (), _core("halves_begun")),
     Metric("transactions_ended_total", _C, "Transactions that ended: committed, rolled back, given up, lost.", ("outcome",), lambda p: [Row((how,), n) for how, n in p.halves_ended.items()]),
-    Metric("transaction_checks_total", _C, "Questions to producers what becomes of a transaction.", (), _core("half_checks")),
+    Metric("transaction_checks_total", _C, "Checks: requests to producers for the outcome of a transaction.", (), _core("half_checks")),
     Metric("schedules", _G, "Recurring schedules.", ("state",), lambda p: [Row((state,), n) for state, n in p.schedules.items()]),
     Metric("schedule_problems", _G, "Recurring schedules that cannot plan their next firing.", (), _one(lambda p: p.schedule_problems)),
     Metric("schedule_firings_total", _C, "Messages that recurring schedules have planned.", (), _core("firings")),
-    Metric("adoptions_total", _C, "Transactions that were adopted.", (), _core("adoptions")),
-    Metric("tier_steps_total", _C, "Steps of offloads, and recalls of what was offloaded.", (), _core("tier_steps")),
-    Metric("tier_unreadable", _G, "1: what was offloaded cannot be fetched.", (), _core("tier_unreadable")),
+    Metric("adoptions_total", _C, "Transactions adopted.", (), _core("adoptions")),
+    Metric("tier_steps_total", _C, "Steps of offloads, and recalls of offloaded messages.", (), _core("tier_steps")),
+    Metric("tier_unreadable", _G, "1: offloaded messages cannot be fetched.", (), _core("tier_unreadable")),
     Metric("backup_state", _G, "1 for the state of the newest backup since the start.", ("state",), _states(("none", "running", "done", "failed"), lambda p: p.backup)),
-    Metric("backup_timestamp_seconds", _G, "When the newest backup since the start that ended well was made; 0: none was.", (), _one(lambda p: p.backup_ms / 1_000)),
+    Metric("backup_timestamp_seconds", _G, "When the newest successful backup since the start was made; 0: none was made.", (), _one(lambda p: p.backup_ms / 1_000)),
 )  # fmt: skip
 PROCESS = (
     Metric("build_info", Type.INFO, "Version and name of the broker.", ("version", "broker"), lambda p: [Row((p.version, p.broker_name), 1)]),
@@ -249,4 +250,4 @@ OF_PROCESS = {
     "process_max_fds": "The most file descriptors that may be open.",
     "process_start_time_seconds": "When the process began, seconds of the epoch.",
 }
-"""What prometheus-client tells of any process, under the names that all programs use."""
+"""Metrics that prometheus-client adds for any process, under the names that all programs use."""
