@@ -32,8 +32,7 @@ OWN_TOKEN = secrets.token_urlsafe(32)
 
 
 class AccessCheck:
-    """ASGI middleware: answer UNAUTHORIZED to unknown callers, FORBIDDEN to those without the
-    right.
+    """ASGI middleware: answer UNAUTHORIZED to unknown callers, FORBIDDEN to callers without rights.
 
     A request that passes has `request.state.identity`, unless it carries the broker's own token.
     """

@@ -45,8 +45,9 @@ async def describe_adoption(request: Request) -> Response:
 
 @endpoint("POST", "/v1/adoptions/begin", body=AdoptionBody, answer=BegunAdoption, codes=_REFUSED)
 async def begin_adoption(request: Request) -> Response:
-    """POST /v1/adoptions/begin: begin an adoption; return where to stage files, and what they must
-    hold.
+    """POST /v1/adoptions/begin: begin an adoption, and return where to stage its files.
+
+    The result also has the values that the files must contain.
     """
     wanted = await read_body(request, AdoptionBody)
     topic = check_topic(wanted.topic)

@@ -168,17 +168,13 @@ class AdminClient:
         raise self._stranger(f"HTTP {status}, {text[:_SHOWN].decode(errors='replace')}")
 
     def _stranger(self, said: str) -> UnreachableError:
-        """Build the error for an answer that is not a broker's: of a proxy, of another server, or a
-        broken one.
-        """
+        """Build the error for an answer of something else: a proxy, another server, half a broker."""
         shown = "".join(c if c.isprintable() else "·" for c in said[:_SHOWN])
         return UnreachableError(self.url, shown, Silence.STRANGER)
 
 
 def no_answer(url: str, error: Exception) -> UnreachableError:
-    """Build the error for a call that ended without an answer, in the words of the operating
-    system.
-    """
+    """Build the error for a call that ended without an answer, in the system's own words."""
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
     silence = Silence.HANGS if isinstance(error, TimeoutError) else Silence.NOBODY
     return UnreachableError(url, why, silence)

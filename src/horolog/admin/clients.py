@@ -27,8 +27,9 @@ _AT_ONCE = 1_024  # clients to look at before other tasks of the loop run: about
     answer=Clients,
 )
 async def list_clients(request: Request) -> Response:
-    """GET /v1/clients: list connected clients, at most `limit` after `after`; with `group` its
-    members only.
+    """GET /v1/clients: list connected clients, at most `limit` after `after`.
+
+    With `group`, only the members of that consumer group.
     """
     parameters = query(request, "limit", "after", "group")
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)

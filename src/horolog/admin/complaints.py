@@ -1,7 +1,7 @@
-"""Rate limit of uvicorn's warnings, such as those for requests that are not HTTP: one a second,
-then a count.
+"""Rate limit of uvicorn's warnings, such as those for requests that are not HTTP.
 
-Without it, anyone who reaches the port could fill the log.
+Each text is logged at most once a second, then with the count of its repetitions.  Without the
+limit, anyone who reaches the port could fill the log.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ _TEXTS_MAX = 16  # texts that are counted; uvicorn has fewer, and further ones a
 
 
 class Complaints(logging.Filter):
-    """A filter of `UVICORN`; errors pass, since they are bugs of ours.  Used from the loop's
-    thread.
-    """
+    """A filter of `UVICORN`; errors pass, since they are our own.  Used from the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()

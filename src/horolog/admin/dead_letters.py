@@ -32,7 +32,7 @@ from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.dead_letters import RedriveReport, count_letters, redrive, redrive_ids
 from horolog.units import TIME_MAX_MS
 
-_DIGITS = 18  # of a queue offset, at most
+_DIGITS = 18  # most digits of a queue offset
 
 
 @endpoint("GET", "/v1/dead-letters", answer=LetterCounts)
@@ -51,9 +51,7 @@ async def count_dead_letters(request: Request) -> Response:
     codes=(ErrorCode.GROUP_NOT_FOUND,),
 )
 async def list_letters(request: Request) -> Response:
-    """GET /v1/groups/{group}/dead-letters: count the dead letters of a group, and list the oldest
-    that wait.
-    """
+    """GET /v1/groups/{group}/dead-letters: list the oldest dead letters that wait, and count all."""
     parameters = query(request, "limit", "from", "all")
     group = check_group(request.path_params["group"])
     every = query_flag(parameters, "all")
@@ -80,8 +78,9 @@ async def list_letters(request: Request) -> Response:
     codes=(ErrorCode.GROUP_NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND),
 )
 async def redrive_letters(request: Request) -> Response:
-    """POST /v1/groups/{group}/dead-letters/redrive: re-drive dead letters, and return the outcome
-    when all are done.
+    """POST /v1/groups/{group}/dead-letters/redrive: send dead letters once more.
+
+    The answer comes when all are done, with the outcome.
     """
     wanted = await read_body(request, RedriveBody)
     group = check_group(request.path_params["group"])

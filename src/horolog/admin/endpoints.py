@@ -142,9 +142,7 @@ def declared_by(handler: object) -> Endpoint | None:
 
 
 def endpoints_of(modules: Iterable[ModuleType]) -> list[Endpoint]:
-    """Return the endpoints that these modules declare, in order; fixed paths before parametric
-    ones.
-    """
+    """Return the endpoints that these modules declare, in order; fixed paths before parametric."""
     found = [
         declared
         for module in modules

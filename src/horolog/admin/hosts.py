@@ -1,4 +1,4 @@
-"""Protection of the admin API against other sites: checks of the Host and the Origin of a request.
+"""Protection of the admin API against pages of other sites: checks of Host and Origin.
 
 The API has no passwords by default and listens on 127.0.0.1, so any client that can reach it may do
 everything.  A page in a browser on the same machine can reach it too: by a name that its owner lets
@@ -38,8 +38,7 @@ def _split(host: str, default_port: int) -> tuple[str, int]:
 
 
 class HostCheck:
-    """ASGI middleware: answer FORBIDDEN, with the allowed hosts, to requests of another site's
-    page.
+    """ASGI middleware: answer FORBIDDEN, with the allowed hosts, to requests of other sites' pages.
 
     names  further hosts: NAME for any port, or NAME:PORT
     """

@@ -123,9 +123,7 @@ def _type_of(wanted: MessageBody, due_ms: int) -> MessageType:
     access=Access.USERS,
 )
 async def find(request: Request) -> Response:
-    """GET /v1/messages/find?id= or ?topic=&key=: show the state of a message; 404 if nothing is
-    known of it.
-    """
+    """GET /v1/messages/find?id= or ?topic=&key=: show the state of messages; 404 if none is known."""
     parameters = query(request, "topic", "id", "key")
     for name in ("topic", "id", "key"):
         if parameters.get(name) == "":

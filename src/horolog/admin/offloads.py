@@ -50,9 +50,7 @@ async def begin_offload(request: Request) -> Response:
     "POST", "/v1/offloads/commit", body=CommitOffloadBody, answer=CommittedOffload, codes=_REFUSED
 )
 async def commit_offload(request: Request) -> Response:
-    """POST /v1/offloads/commit: leave an offload's messages to the tier, and drop the broker's
-    copies.
-    """
+    """POST /v1/offloads/commit: leave the messages to the tier, and drop them from the broker."""
     wanted = await read_body(request, CommitOffloadBody)
     return answer(
         await _offloads(request).commit(wanted.number, wanted.rows, wanted.checksum, wanted.uri)
@@ -74,7 +72,10 @@ async def abort_offload(request: Request) -> Response:
     codes=_REFUSED,
 )
 async def list_recalled(request: Request) -> Response:
-    """GET /v1/offloads/{number}/recalled?hour=N: list the origins (position, row) to leave out."""
+    """GET /v1/offloads/{number}/recalled?hour=N: list recalled origins (position, row).
+
+    A reader of the offload must leave these messages out.
+    """
     text = request.path_params["number"]
     if not text.isdigit():
         raise refused("number", f"{text!r} is not a number")

@@ -212,9 +212,7 @@ class Overview:
         }
 
     def _lateness_view(self, now_s: float, counts: tuple[int, ...]) -> dict[str, Any]:
-        """Return lateness of hand-overs since the start, and since the oldest look of the last
-        minute.
-        """
+        """Return lateness of hand-overs since the start, and since the oldest look of a minute."""
         self._lateness = [seen for seen in self._lateness if now_s - seen[0] <= RECENT_S]
         oldest = self._lateness[0][1] if self._lateness else counts
         self._lateness.append((now_s, counts))
@@ -245,9 +243,7 @@ class Overview:
 
 
 def _within(counts: Sequence[int], part: float) -> float | None:
-    """Return the bound that a part of the hand-overs did not pass; None if none, or above all
-    bounds.
-    """
+    """Return the bound that a part of the hand-overs did not pass; None: none, or above all bounds."""
     bound = quantile(LATENESS_BOUNDS_MS, counts, part)
     return None if bound is None or bound == float("inf") else bound
 

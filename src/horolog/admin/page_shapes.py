@@ -41,11 +41,10 @@ class OverviewTopic(TypedDict):
 
 
 class Lateness(TypedDict):
-    """Lateness of hand-overs: counts by bound, and one above all bounds, since the start and in the
-    last minute.
+    """Lateness of hand-overs since the start and in the last minute, as counts by bound.
 
-    A quantile is the bound that it does not pass; null: no message was handed over, or the quantile
-    is above all bounds.
+    The last count is of hand-overs above all bounds.  A quantile is the bound that it does not
+    pass; null: no message was handed over, or the quantile is above all bounds.
     """
 
     bounds_ms: list[int]

@@ -79,9 +79,7 @@ def _count_by(text: str | None, hour: int | None) -> CountBy:
     access=Access.USERS,
 )
 async def list_pending(request: Request) -> Response:
-    """GET /v1/pending/messages?from=&to=&topic=&limit=: list the scheduled messages due in [from,
-    to).
-    """
+    """GET /v1/pending/messages?from=&to=&topic=&limit=: list scheduled messages due in [from, to)."""
     parameters = query(request, "from", "to", "topic", "limit")
     topic = _topic(parameters)
     allow(request, rules.topic(topic, rules.EITHER))

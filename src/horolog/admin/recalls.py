@@ -72,8 +72,9 @@ _REFUSED = (
 
 @_posted("/v1/recall", body=RecallBody, answer=Recalled, codes=_REFUSED)
 async def recall(request: Request) -> Response:
-    """POST /v1/recall: cancel a scheduled message; 200 CANCELLED, 409 already_delivered, 404
-    not_found.
+    """POST /v1/recall: cancel a scheduled message.
+
+    200 CANCELLED; 409 already_delivered; 404 not_found.
     """
     handle = _message_of(request, await read_body(request, RecallBody))
     command = Recall(handle.topic, handle.message_id, handle.due_ms, handle.origin)
@@ -84,8 +85,9 @@ async def recall(request: Request) -> Response:
 
 @_posted("/v1/recall/key", body=RecallKeyBody, answer=RecalledByKey, codes=_REFUSED)
 async def recall_by_key(request: Request) -> Response:
-    """POST /v1/recall/key: recall all messages with a key, and return each result; 404 if none has
-    it.
+    """POST /v1/recall/key: recall all messages with a key; 404 if none has it.
+
+    The answer has the result for each message.
     """
     wanted = await read_body(request, RecallKeyBody)
     allow(request, rules.topic(wanted.topic, rules.Right.PUB))

@@ -121,7 +121,7 @@ class HandOverBody(RecallBody):
 
 
 class HandOverManyBody(WindowBody):
-    """POST /v1/hand-over/window: all messages of a topic that are due in [from_ms, to_ms), handed over now."""
+    """POST /v1/hand-over/window: all messages of a topic due in [from_ms, to_ms), handed over now."""
 
 
 class RescheduleManyBody(HandOverManyBody):
@@ -144,8 +144,9 @@ class GroupBody(Body):
 
 
 class ResetBody(Body):
-    """POST /v1/groups/{group}/reset: to `earliest`, `latest` or a time, of all queues or one; or an
-    offset of one.
+    """POST /v1/groups/{group}/reset: the new place, for all queues of the topic or one.
+
+    The place is `earliest`, `latest` or a time; or an offset of one queue.
     """
 
     topic: str

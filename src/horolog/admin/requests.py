@@ -21,9 +21,7 @@ BodyT = TypeVar("BodyT", bound=Body)
 
 
 async def read_bytes(request: Request, limit: int) -> bytearray:
-    """Return the body of a request; BAD_REQUEST if compressed, other refusals as
-    `bodies.Bodies.read`.
-    """
+    """Return the body of a request; BAD_REQUEST if compressed, refusals as `bodies.Bodies.read`."""
     encoding = request.headers.get("content-encoding", "identity").strip()
     if encoding.lower() != "identity":
         raise refused("content-encoding", f"{encoding!r} is not read; send the body as it is")

@@ -193,7 +193,7 @@ async def show_schedule(request: Request) -> Response:
 async def next_firings(request: Request) -> Response:
     """GET /v1/schedules/{name}/next: list the next `limit` firings of a schedule.
 
-    Those of a paused schedule are the ones if it were resumed now.
+    For a paused schedule, the firings that would come if it were resumed now.
     """
     parameters = query(request, "limit")
     limit = query_int(parameters, "limit", _SHOWN, 1, limits.PREVIEW_MAX)

@@ -127,13 +127,11 @@ def _states(text: str | None, topic: str) -> tuple[MessageState, ...]:
 
 
 class _Place(NamedTuple):
-    """Where a search continues: `p_DUE_POSITION_ROW` in pending messages, `q_QUEUE_OFFSET` in a
-    queue.
-    """
+    """Where a search continues: `p_DUE_POSITION_ROW` (pending) or `q_QUEUE_OFFSET` (in a queue)."""
 
     pending: PendingPlace | None
     queue: int = 0
-    offset: int = -1  # −1: the begin of the window
+    offset: int = -1  # −1: the start of the window
 
     @staticmethod
     def of(text: str | None, wanted: _Wanted) -> _Place:
@@ -162,9 +160,7 @@ class _Place(NamedTuple):
 
 
 async def _search_listed(request: Request, wanted: _Wanted, first: _Place) -> Response:
-    """Return a page; it ends early, with `next`, after SEARCH_TURNS turns that found too few
-    messages.
-    """
+    """Return a page; it ends early, with `next`, when SEARCH_TURNS turns found too few messages."""
     rows: list[FoundRow] = []
     at: _Place | None = first
     for _ in range(limits.SEARCH_TURNS):

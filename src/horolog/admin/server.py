@@ -98,7 +98,7 @@ def _connections_max() -> int:
 
 
 class AdminServer:
-    """A server of an app until `stop`.
+    """The server of the app on the admin port, until `stop`.
 
     Make it, `await start()`, and `await stop()` before the engine stops.
     """
@@ -204,9 +204,7 @@ class AdminServer:
         self._open.pop(protocol, None)
 
     def _make_room(self) -> bool:
-        """Hang up on the oldest connection without a request to answer; return whether one was
-        found.
-        """
+        """Hang up on the oldest connection without a request to answer; return whether one exists."""
         for protocol in self._open:
             if protocol.is_waiting and protocol.transport is not None:
                 self._forget(protocol)

@@ -1,5 +1,4 @@
-"""Types of the results of the admin API: `views` and the endpoints make them, OpenAPI describes
-them.
+"""Types of the results of the admin API, which `views` and endpoints make and OpenAPI describes.
 
 Fields may be added, never renamed.  An instant `…_ms` (UTC epoch milliseconds) has a readable twin
 where people read it, which is null when there is none.
@@ -125,14 +124,14 @@ class Check(TypedDict):
 
 
 class Health(TypedDict):
-    """Whether all health checks are ok."""
+    """The named checks, and whether all are ok."""
 
     healthy: bool
     checks: list[Check]
 
 
 class Status(TypedDict):
-    """`ok` when all checks are ok, else `failing`."""
+    """The checks; `status` is `ok` when all are ok, else `failing`."""
 
     status: str
     checks: list[Check]

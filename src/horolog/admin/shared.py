@@ -1,4 +1,4 @@
-"""Answers shared by all clients that ask the same at once: ten dashboards cost what one does."""
+"""Answers shared by clients that ask the same at once: ten dashboards cost what one does."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Shared:
     async def answer(
         self, asked: Hashable, make: Callable[[], Coroutine[None, None, bytes]]
     ) -> bytes:
-        """Return the result of `make`, called once for all callers; cancelling one harms no other.
+        """Return the result of `make`, called once for all; cancelling one caller harms no other.
 
         A failure goes to those who waited for it, and is not kept.
         """
@@ -44,7 +44,7 @@ class Shared:
         return failed or self._now_s() - made_s >= self._fresh_s
 
     def _forget(self) -> None:
-        """Drop old answers, or the oldest one, so that there is room for one more."""
+        """Drop stale answers; if none is stale and the cache is full, drop the oldest."""
         old = [asked for asked, known in self._made.items() if self._is_old(*known)]
         full = len(self._made) - len(old) >= SHARED_ANSWERS
         for asked in old or ([next(iter(self._made))] if full else []):

@@ -1,11 +1,10 @@
-"""Conversion of errors to HTTP (a status and the one error shape) and back, and the error for no
-answer.
+"""Conversion of errors to HTTP (a status and the one error shape) and back.
 
     {"error": {"code": "topic_not_found", "message": "…", "field": "topic", "limit": "",
     "retriable": false}}
 
 A code that is not in the table is the caller's mistake (400) unless it is fatal (503: the broker
-cannot go on).
+cannot go on).  The error of a client that got no answer is here too.
 """
 
 from __future__ import annotations

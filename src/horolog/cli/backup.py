@@ -30,7 +30,7 @@ def backup(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> int:
-    """Back up a running broker into a directory, while it goes on.
+    """Back up a running broker into a directory; the broker keeps running.
 
     The backup holds everything that was acknowledged when the command began. DIR is created, or
     holds an earlier backup of the same broker: then only new data is copied. An interrupted backup

@@ -26,7 +26,7 @@ app = typer.Typer(
 def example() -> None:
     """Print a configuration file with every setting, its default, unit and meaning.
 
-    Everything in it is commented out, so it changes nothing before you edit it.
+    Every line is commented out, so the file changes nothing before you edit it.
 
     Examples:
       horolog config example > horolog.toml

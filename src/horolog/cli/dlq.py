@@ -50,7 +50,7 @@ def list_letters(
     admin: Admin = ADMIN_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """List the dead letters of a consumer group that wait, the oldest first, or count those of all.
+    """List the waiting dead letters of a consumer group, oldest first; or count those of all groups.
 
     Examples:
       horolog dlq list

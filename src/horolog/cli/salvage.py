@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from horolog.storage.api import Storage
 
 _HELD_ROWS = 20
-_HELD_BYTES = 1 << 20  # of each place
+_HELD_BYTES = 1 << 20  # most bytes to read of each lost place
 _MEANS = """
 What was appended in these places is lost, and a broker that starts after this goes on without it:
   messages sent then, unless they were due and handed over later, and topics and groups made then

@@ -25,9 +25,9 @@ def verify(
 ) -> int:
     """Verify a data directory offline: every checksum and every cross-reference.
 
-    Nothing is changed; the broker must be stopped. A fault that a start would cut off or rebuild is a
-    note, any other fault is a finding. Exit code 0: clean; 1: findings; 3: no data directory; 4: in
-    use.
+    Nothing is changed; the broker must be stopped. Parts that a start would cut off or rebuild are
+    notes, all other faults are findings. Exit code 0: clean; 1: findings; 3: no data directory;
+    4: in use.
 
     Examples:
       horolog verify /var/lib/horolog

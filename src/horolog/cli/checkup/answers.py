@@ -19,7 +19,7 @@ _REFUSED = (ErrorCode.UNAUTHORIZED, ErrorCode.FORBIDDEN)
 class Answers:
     """Bodies of the admin API as they came; None: this broker does not know the path.
 
-    now_ms     this machine's clock when the broker told its own
+    now_ms     this machine's clock when the broker's clock was read
     slack_ms   duration of that request: how far the two clock readings may be apart
     groups     rows of /v1/groups
     lagging    the groups with the longest backlog, each in full

@@ -26,7 +26,7 @@ class Listener(NamedTuple):
 
 
 class LocalProcess(NamedTuple):
-    """Facts of the kernel about the broker's process.
+    """The kernel's facts about the broker's process.
 
     files_max  its limit on open files: the soft one, which a broker sets itself open_ports
     (address, port) that other machines can reach files_hard what `files_max` may be raised to; 0:

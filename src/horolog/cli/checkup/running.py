@@ -113,9 +113,7 @@ def _health(answers: Answers) -> list[Check]:
 
 
 def _repairs(answers: Answers) -> list[Check]:
-    """Note repairs: nothing is lost, but a disk that rots once may rot again, where there is no
-    copy.
-    """
+    """Note repairs: nothing is lost, but what rots once may rot again, where there is no copy."""
     repairs = int(answers.broker.get("repairs", 0))
     if not repairs:
         return []
