@@ -54,7 +54,7 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "schemas": dict(sorted({**shapes.defined, "Error": _error_shape()}.items())),
             "responses": {
                 "Refused": {
-                    "description": "Nothing was changed, and why.",
+                    "description": "The request was refused, and nothing was changed.",
                     "content": {JSON: {"schema": {"$ref": _SCHEMAS.format(model="Error")}}},
                 }
             },
@@ -154,7 +154,7 @@ def _responses(each: Endpoint, shapes: _Shapes) -> dict[str, Any]:
                     "properties": {"result": result},
                 }
             content = {each.media: {"schema": result}}
-        answers[str(status)] = {"description": "Done.", "content": content}
+        answers[str(status)] = {"description": "Success.", "content": content}
     for status, codes in _refusals(each).items():
         if status not in each.status:
             words = ", ".join(code.value for code in codes)

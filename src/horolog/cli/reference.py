@@ -1,6 +1,6 @@
 """Pages of docs/reference that are made from the code; `PAGES` has their names.
 
-python -m horolog.cli.reference docs/reference     # writes them; a test compares
+python -m horolog.cli.reference docs/reference     # writes the pages; a test compares them
 """
 
 from __future__ import annotations
@@ -31,42 +31,42 @@ _CLI = f"""# Command line
 {_MADE}
 
 Every command that talks to a broker takes `--admin URL` (or the variable `HOROLOG_ADMIN`) and
-`--json`. An error is one sentence on stderr that names the flag; the exit code says its kind.
+`--json`. An error is one sentence on stderr that names the flag; the exit code tells its kind.
 """
 _SETTINGS = f"""# Settings
 
 {_MADE}
 
-Settings of a node, for `horolog serve`. A setting comes from its flag, else from the environment,
-else from the TOML file given with `--config`, else it is the default; a key of the file that is
-no setting is refused, a variable is ignored.
-They may differ between starts of the same data directory, but for the clock: its kind is written
-into the directory, and a start with the other one is refused.
+Settings of a node, for `horolog serve`. The value of a setting comes from its flag, else from the
+environment, else from the TOML file given with `--config`, else it is the default. An unknown key in
+the file is refused, an unknown variable is ignored.
+Settings may differ between starts of the same data directory, except for the clock: its kind is
+written into the directory, and a start with the other kind is refused.
 
-[horolog.toml](horolog.toml) is a file with all of them, which `horolog config example` prints;
-`horolog config check FILE` reads one as a start does.
+[horolog.toml](horolog.toml) is a file with all settings, which `horolog config example` prints;
+`horolog config check FILE` checks a file as a start would read it.
 """
 _ERRORS = f"""# Errors
 
 {_MADE}
 
-Every error has a code, a sentence, the field and the limit it is about, and two flags: *retriable*
-(the same call may succeed later) and *fatal* (the broker or its data directory cannot go on). Over
-HTTP it has a status, on the command line an exit code. A method that a path of the admin API does not have is
-`bad_request` with status 405.
+Every error has a code, a sentence, the field and the limit that it is about, and two flags:
+*retriable* (the same call may succeed later) and *fatal* (the broker or its data directory cannot
+continue). Over HTTP an error has a status, on the command line an exit code. A method that a path
+of the admin API does not support is `bad_request` with status 405.
 """
 _LIMITS = f"""# Limits
 
 {_MADE}
 
-Everything has a limit; all of them stand in `src/horolog/limits.py`, each with its reason. They are
-not settings. Names end in their unit: `_MS` is time, `_BYTES` bytes, other numbers are counts. What
-a client meets is said once more, in the words of the protocol, in [grpc.md](grpc.md).
+Everything has a limit; `src/horolog/limits.py` declares all of them, each with its reason. Limits
+are not settings. Their names end in the unit: `_MS` is time, `_BYTES` bytes, other limits are
+counts. [grpc.md](grpc.md) lists the limits that clients meet, in the words of the protocol.
 """
 
 
 def cli_page() -> str:
-    """docs/reference/cli.md."""
+    """Return docs/reference/cli.md."""
     parts = [_CLI, "## Exit codes\n", _exit_table()]
     for path, text in _commands(typer.main.get_command(app), "horolog", None):
         parts.append(f"## {path}\n")
@@ -75,7 +75,7 @@ def cli_page() -> str:
 
 
 def settings_page() -> str:
-    """docs/reference/settings.md."""
+    """Return docs/reference/settings.md."""
     flags = {
         name
         for parameter in typer.main.get_command(app).commands["serve"].params  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def _default_cell(default: object) -> str:
 
 
 def errors_page() -> str:
-    """docs/reference/errors.md."""
+    """Return docs/reference/errors.md."""
     lines = [_ERRORS, "| code | HTTP | exit | retriable | fatal |", "|---|---|---|---|---|"]
     for code in ErrorCode:
         error = HorologError(code, "")
@@ -112,22 +112,22 @@ def errors_page() -> str:
 
 
 def limits_reference() -> str:
-    """docs/reference/limits.md."""
+    """Return docs/reference/limits.md."""
     return limits_page(_LIMITS.rstrip("\n"))
 
 
 def remoting_reference() -> str:
-    """docs/reference/remoting.md."""
+    """Return docs/reference/remoting.md."""
     return remoting_page(_MADE)
 
 
 def metrics_reference() -> str:
-    """docs/reference/metrics.md."""
+    """Return docs/reference/metrics.md."""
     return metrics_page(_MADE)
 
 
 def openapi_document() -> str:
-    """docs/reference/openapi.json: the admin API as GET /openapi.json describes it."""
+    """Return docs/reference/openapi.json: the admin API as GET /openapi.json describes it."""
     from horolog.admin.app import ENDPOINTS
     from horolog.admin.openapi import describe
 

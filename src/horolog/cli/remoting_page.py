@@ -16,8 +16,8 @@ _REMOTING = """# Remoting: request codes
 {made}
 
 Both ports of the remoting protocol, the name server's and the broker's, answer all of these codes.
-Any other is answered with `REQUEST_CODE_NOT_SUPPORTED` (3) and a sentence. [mqadmin.md](../guides/mqadmin.md)
-lists the commands of RocketMQ's own tools that use them.
+Any other code is answered with `REQUEST_CODE_NOT_SUPPORTED` (3) and a sentence. [mqadmin.md](../guides/mqadmin.md)
+lists the commands of RocketMQ's own tools that use these codes.
 
 | code | name | answer |
 |---|---|---|
