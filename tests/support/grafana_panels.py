@@ -63,7 +63,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Hand-over late (p99)",
-            "From the due time to when consumers can see a message.",
+            "Time from the due time of a message until consumers can see it.",
             "s",
             [Query(_quantile(0.99, "handover_lateness_seconds"), "p99")],
             4,
@@ -71,7 +71,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Overdue",
-            "How long the first message that is due and not handed over waits already.",
+            "How long the first message that is due and not handed over has been due.",
             "s",
             [Query("max(horolog_overdue_seconds{ON})", "overdue")],
             4,
@@ -79,7 +79,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Problems",
-            "Named by /healthz.",
+            "Problems that /healthz reports.",
             "short",
             [Query("sum(horolog_problems{ON})", "problems")],
             4,
@@ -87,7 +87,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Head-room",
-            "What may be written before sends are refused.",
+            "Bytes that may be written before sends are refused.",
             "bytes",
             [Query("min(horolog_disk_headroom_bytes{ON})", "head-room")],
             4,
@@ -106,7 +106,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Given out",
-            "Messages a second: handed over, leased, pulled, acknowledged, given out again.",
+            "Messages a second: handed over, leased, pulled, acknowledged, delivered again.",
             "ops",
             [
                 Query(_rate("messages_handed_over_total"), "handed over"),
@@ -145,13 +145,13 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Hand-over lateness, quantiles",
-            "An upper bound: that of the bucket.",
+            "Upper bounds: those of the buckets.",
             "s",
             _quantiles("handover_lateness_seconds"),
         ),
         Panel(
             "Hand-over lateness by topic (p99)",
-            "The ten latest topics.",
+            "The ten topics with the highest lateness.",
             "s",
             [
                 Query(
@@ -162,7 +162,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Lateness at the first lease",
-            "From the due time to when a consumer has the message.",
+            "Time from the due time of a message until a consumer has it.",
             "s",
             _quantiles("lease_lateness_seconds"),
         ),
@@ -176,20 +176,20 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Oldest message",
-            "How long the oldest message that a group has not consumed is visible.",
+            "Age of the oldest message that a group has not consumed, since it became visible.",
             "s",
             [Query("topk(10, horolog_group_oldest_seconds{ON})", "{{group}} · {{topic}}")],
         ),
         Panel(
             "Leases and polls",
-            "Live leases, and receives and pulls that wait.",
+            "Live leases, and receives and pulls that wait for messages.",
             "short",
             [_gauge("leases", "leases"), _gauge("parked_polls", "waiting polls")],
             _THIRD,
         ),
         Panel(
             "Failures",
-            "Messages a second: expired leases, retries, dead letters, too late.",
+            "Expired leases, retries, dead letters and messages that were too late, a second.",
             "ops",
             [
                 Query(_rate("lease_expiries_total"), "expired leases"),
@@ -201,7 +201,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Recalled and moved",
-            "Scheduled messages a second that ended otherwise than by becoming due.",
+            "Scheduled messages a second that ended without becoming due.",
             "ops",
             [Query(_rate("messages_settled_total", "outcome"), "{{outcome}}")],
             _THIRD,
@@ -232,7 +232,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Waiting for a turn",
-            "Commands, and what was refused.",
+            "Commands that wait for a turn, and commands refused a second.",
             "short",
             [
                 _gauge("commands_waiting", "waiting"),
@@ -263,7 +263,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Disk",
-            "Free, needed for what was promised, and head-room.",
+            "Bytes free, bytes needed for what was promised, and head-room.",
             "bytes",
             [
                 _gauge("disk_free_bytes", "free"),
@@ -281,7 +281,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Checkpoint",
-            "Age of the newest one, and how long it took.",
+            "Age of the newest checkpoint, and how long it took.",
             "s",
             [
                 _gauge("checkpoint_age_seconds", "age"),
@@ -290,16 +290,18 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Log after the checkpoint",
-            "What a start replays.",
+            "Bytes of log that a start replays.",
             "bytes",
             [_gauge("checkpoint_lag_bytes")],
         ),
     ],
     "Doors and process": [
-        Panel("Connections", "Open ones.", "short", [_gauge("connections", "{{door}}")], _THIRD),
+        Panel(
+            "Connections", "Open connections.", "short", [_gauge("connections", "{{door}}")], _THIRD
+        ),
         Panel(
             "Bytes of clients",
-            "In and out, a second.",
+            "Bytes in and out, a second.",
             "Bps",
             [
                 Query(_rate("received_bytes_total", "door"), "in {{door}}"),
@@ -309,21 +311,21 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Refused connections",
-            "A second.",
+            "Connections refused a second.",
             "ops",
             [Query(_rate("connections_refused_total", "door"), "{{door}}")],
             _THIRD,
         ),
         Panel(
             "Processor",
-            "Cores.",
+            "Processor cores in use.",
             "short",
             [Query("rate(process_cpu_seconds_total{ON}[$__rate_interval])", "{{instance}}")],
             _THIRD,
         ),
         Panel(
             "Memory",
-            "Resident.",
+            "Resident memory.",
             "bytes",
             [Query("process_resident_memory_bytes{ON}", "{{instance}}")],
             _THIRD,
