@@ -296,9 +296,7 @@ ROWS: dict[str, list[Panel]] = {
         ),
     ],
     "Doors and process": [
-        Panel(
-            "Connections", "Open connections.", "short", [_gauge("connections", "{{door}}")], _THIRD
-        ),
+        Panel("Connections", "Open now.", "short", [_gauge("connections", "{{door}}")], _THIRD),
         Panel(
             "Bytes of clients",
             "Bytes in and out, a second.",
