@@ -1,12 +1,14 @@
-"""Bytes in, commands out: what horolog shares with every RocketMQ client.
+"""Commands of front ends and broker, and RocketMQ's protocols as bytes in, commands out.
 
-grpc, http2         5.x clients
-remoting            4.x clients
-rocketmq            what both share
-commands            the one vocabulary of commands and results; its parts by subject: `send_commands`,
-`transaction_commands`, `lease_commands`, `queue_commands`, `retry_commands`,
+Protocol code takes bytes and returns commands, events or bytes; sockets belong to `server`.
+
+grpc, http2         the protocol of 5.x clients
+remoting            the protocol of 4.x clients
+rocketmq            what both protocols share: names, properties, the stored message layout
+commands            the one vocabulary of commands and results; its parts by subject:
+`send_commands`, `transaction_commands`, `lease_commands`, `queue_commands`, `retry_commands`,
 `dead_letter_commands`, `recall_commands`, `move_commands`, `pending_commands`,
 `history_commands`, `topic_commands`, `adoption_commands`, `tier_commands`, `schedules`
-accepted            which messages a topic of each type takes
-queue_read          the answer of a bulk read
+accepted            which types of message each type of topic accepts
+queue_read          binary answer of a bulk read of a queue
 """

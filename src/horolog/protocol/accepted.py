@@ -1,4 +1,4 @@
-"""Which messages a topic of each type takes: sends, routes and the creation of topics go by this one table."""
+"""Which message types each topic type accepts.  Sends, routes and topic creation use this table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ ACCEPTED: dict[TopicType, tuple[MessageType, ...]] = {
 
 
 def takes(type: TopicType, kind: MessageType, *, is_timed: bool) -> bool:
-    """Whether a topic takes a message of that kind; one with a message group and a due time is delayed as well."""
+    """Return whether a topic accepts messages of a kind.
+
+    A FIFO message with a due time is also accepted where DELAY messages are.
+    """
     if kind is MessageType.FIFO and is_timed and MessageType.DELAY in ACCEPTED[type]:
         return True
     return kind in ACCEPTED[type]
@@ -29,9 +32,9 @@ def takes(type: TopicType, kind: MessageType, *, is_timed: bool) -> bool:
 def refusal(
     topic: str, type: TopicType, kind: MessageType, *, is_timed: bool = False
 ) -> HorologError | None:
-    """Why a topic does not take a message of that kind; None if it does.
+    """Return the error for a message that a topic does not accept (TYPE_CONFLICT), else None.
 
-    is_timed  whether it has a due time
+    is_timed  whether the message has a due time
     """
     if takes(type, kind, is_timed=is_timed):
         return None

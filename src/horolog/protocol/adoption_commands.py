@@ -1,6 +1,7 @@
-"""Commands of adoptions: whole files of scheduled messages, committed as one transaction (app, version).
+"""Commands of adoptions: files of scheduled messages, committed as one transaction (app, version).
 
-A transaction is begun, its files are staged and committed; what all of it does stands in `broker.adopt.adoptions`.
+A writer begins a transaction, stages its files and commits them; `broker.adopt.adoptions` describes
+the whole procedure.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 @dataclass(slots=True, frozen=True)
 class BeginAdoption:
-    """Ask whether a transaction may be staged; gives `AdoptionBegun`."""
+    """Ask whether a transaction may be staged.  Result: `AdoptionBegun`."""
 
     app: str
     version: int
@@ -21,34 +22,38 @@ class BeginAdoption:
 
 @dataclass(slots=True)
 class AdoptionBegun:
-    """What a writer of files must know; `already`: that version or a later one is committed."""
+    """What a writer of files must know about the topic.
+
+    already  whether this version of the app, or a later one, is committed
+    """
 
     already: bool
     topic: str
     topic_id: int
     queues: int
-    max_due_ms: int  # the latest due time that is taken just now
+    max_due_ms: int  # the latest due time that is accepted at the moment
 
 
 class FileRow(NamedTuple):
-    """What is said of one file of a transaction: by its manifest, and by the ADOPT record (`delay.far.adopted`)."""
+    """A file of a transaction, as in its manifest and in the ADOPT record (`delay.far.adopted`)."""
 
-    name: str  # in a manifest with `.run`, as it was staged; in a record without, as it stands in `runs`
+    name: str  # with `.run` in a manifest, as staged; without it in a record, as in `runs`
     rows: int
     bytes: int
     first_ms: int
     last_ms: int
-    crc32: int  # of its footer
+    crc32: int  # of the footer
 
 
 @dataclass(slots=True, frozen=True)
 class Adopt:
-    """Commit a transaction; gives `Adopted`.
+    """Commit a transaction.  Result: `Adopted`.
 
-    files    checked and durable under their names; they become part of the store as they are
-    records  instead of files, all messages of a small transaction (checked, SCHEDULED, in due order): they are
-             appended like those of a send
-    topic_id  of the topic that they are of; one of the same name may have been made since they were checked
+    files     checked and durable under their names; they become part of the store unchanged
+    records   instead of files, all messages of a small transaction (checked, SCHEDULED, in due
+              order), appended like messages of a send
+    topic_id  id of the topic at the time the messages were checked; a topic that was created with
+              the same name since then has another id
     """
 
     app: str
@@ -56,14 +61,17 @@ class Adopt:
     topic: str
     files: list[FileRow] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
-    soon_bytes: int = 0  # of what is due within the next hour
-    fingerprint: str = ""  # of what is committed; "": its writer has none
-    topic_id: int = 0  # 0: there is nothing that is of any
+    soon_bytes: int = 0  # bytes of the messages due within the next hour
+    fingerprint: str = ""  # identifies the committed content; "": the writer has none
+    topic_id: int = 0  # 0: there are neither files nor records
 
 
 @dataclass(slots=True)
 class Adopted:
-    """A transaction is committed; `already`: it was before, and nothing was changed."""
+    """The transaction is committed.
+
+    already  whether it was committed before this command, which then changed nothing
+    """
 
     already: bool
     rows: int = 0
@@ -73,13 +81,13 @@ class Adopted:
 
 @dataclass(slots=True, frozen=True)
 class DescribeAdoption:
-    """Gives `AdoptionState`."""
+    """Ask for the newest committed version of an app.  Result: `AdoptionState`."""
 
     app: str
 
 
 class AdoptionState(NamedTuple):
-    """The highest committed version of an app (−1: none), and with which fingerprint it was committed."""
+    """The highest committed version of an app (−1: none), and the fingerprint of that version."""
 
     version: int
     fingerprint: str

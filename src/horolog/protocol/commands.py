@@ -1,9 +1,10 @@
-"""The one vocabulary of front ends and core: every front end speaks these commands and gets these results.
+"""The one vocabulary of commands and results, shared by all front ends and the core.
 
-A front end turns bytes into commands, hands them to the loop (`Engine.submit(command)`, which gives a future of
-the result named in the command's docstring) and turns the result into bytes.  A refused command raises
-`HorologError` from that future; in batches an entry that was refused holds the `HorologError` as a value.
-Times are UTC epoch milliseconds (`_ms` of a wall clock) or durations in milliseconds, as each field says.
+A front end turns bytes into commands, submits them to the loop (`Engine.submit(command)`, which
+returns a future) and turns the result into bytes.  The docstring of a command names the type of the
+result.  A refused command raises `HorologError` from the future; in a batch, a refused entry holds
+the `HorologError` as a value.  Times are UTC epoch milliseconds (`_ms` of a wall clock) or
+durations in milliseconds, as each field says.
 """
 # ruff: noqa: PLC0414 - what is imported as itself is part of this vocabulary
 
@@ -69,7 +70,12 @@ from horolog.protocol.transaction_commands import TransactionCommand
 
 @dataclass(slots=True, frozen=True)
 class DescribeGroup:
-    """Gives list[GroupQueueView] of a consumer group on a topic; unknown: GROUP_NOT_FOUND / TOPIC_NOT_FOUND."""
+    """Ask for the progress of a consumer group in each queue of a topic.
+
+    Result: list[GroupQueueView].
+
+    GROUP_NOT_FOUND, TOPIC_NOT_FOUND: there is no such group or topic.
+    """
 
     group: str
     topic: str
@@ -77,11 +83,11 @@ class DescribeGroup:
 
 @dataclass(slots=True)
 class GroupQueueView:
-    """Progress of a group in one queue."""
+    """Progress of a consumer group in one queue."""
 
     queue_id: int
-    ack_floor: int  # everything below is consumed
-    next_offset: int  # never leased yet
+    ack_floor: int  # every message below this offset is consumed
+    next_offset: int  # lowest offset that was never leased
     leased: int
     max_offset: int
     min_offset: int = 0  # lowest one still kept
@@ -89,45 +95,53 @@ class GroupQueueView:
 
 @dataclass(slots=True, frozen=True)
 class ReadQueue:
-    """Visible messages of a queue from an offset on, for whoever reads without a group; gives `QueueRead`.
+    """Read visible messages of a queue from an offset on, without a consumer group.
 
-    NOT_FOUND below the lowest offset that is kept.
+    Result: `QueueRead`.
+
+    NOT_FOUND if `first` is below the lowest offset that is kept.
     """
 
     topic: str
     queue_id: int
     first: int
-    limit: int  # messages; the core may give fewer, and more bytes than `max_bytes` only with one message
+    limit: int  # messages; the core may return fewer
     max_bytes: int
 
 
 @dataclass(slots=True)
 class QueueRead:
-    """Records as they lie in the log: 32 bytes of head, then the stored layout."""
+    """Records as they are in the log: 32 bytes of head, then the stored layout."""
 
     records: list[bytes]
-    next_offset: int  # where to read on; holes are passed over
+    next_offset: int  # offset at which to read on; holes are skipped
     min_offset: int  # lowest one still kept
     max_offset: int  # one above the newest
 
 
 @dataclass(slots=True, frozen=True)
 class ClientSeen:
-    """A client's session lives (telemetry, heartbeat); its auto-renewed leases are kept; gives None."""
+    """Keep the auto-renewed leases of a client alive, after its telemetry or heartbeat.
+
+    Result: None.
+    """
 
     client_id: str
 
 
 @dataclass(slots=True, frozen=True)
 class ClientGone:
-    """A client left: its polls end empty, what it holds with auto-renew becomes visible soon; gives None."""
+    """Note that a client left.  Result: None.
+
+    The polls of the client end empty; messages that it leased with auto-renew become visible soon.
+    """
 
     client_id: str
 
 
 @dataclass(slots=True, frozen=True)
 class DescribeBroker:
-    """Gives `BrokerView`."""
+    """Ask for the figures of the broker.  Result: `BrokerView`."""
 
 
 @dataclass(slots=True)
@@ -147,11 +161,11 @@ class BrokerView:
     parked_polls: int
     loaded: int  # scheduled messages in the loaded window
     problems: list[str] = field(default_factory=list)  # damage and disk pressure; empty: healthy
-    log_start: int = 0  # what lay below has been dropped by retention
-    # Damaged things that were made whole again from the log, since the directory was made.
+    log_start: int = 0  # the log below this position has been dropped by retention
+    # Damaged files or records that were repaired from the log, since the directory was made.
     repairs: int = 0
     expired: int = 0  # scheduled messages that were too late to be handed over
-    holes: int = 0  # messages of queues that could not be read, each counted once since the start
+    holes: int = 0  # unreadable messages of queues, each counted once since the start
 
 
 Command = (

@@ -1,7 +1,8 @@
-"""Commands about the dead letters of a consumer group: counted, listed, and sent once more.
+"""Commands about the dead letters of a consumer group: count, list and re-drive them.
 
-The same vocabulary as `protocol.commands`.  A dead letter is *waiting* until it is re-driven; it stays where it is
-then too, until retention drops it, and is re-driven no second time.
+Part of the vocabulary of `protocol.commands`.  A dead letter is *waiting* until it is re-driven.  A
+re-driven dead letter stays in its queue until retention drops it, and is not re-driven a second
+time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from horolog.errors import HorologError
 
 
 class LetterPlace(NamedTuple):
-    """Where a dead letter lies in the topic of its group."""
+    """Position of a dead letter in the dead-letter topic of its group."""
 
     queue: int
     offset: int
@@ -24,14 +25,17 @@ BEGINNING = LetterPlace(0, 0)
 
 @dataclass(slots=True, frozen=True)
 class CountDeadLetters:
-    """Dead letters by group; gives list[DeadLetterCount], by name: at most 1 024 (TURN_TOPICS_MAX) after `after`."""
+    """Count dead letters by group.  Result: list[DeadLetterCount], by name.
+
+    At most 1 024 groups (TURN_TOPICS_MAX) after `after` are returned.
+    """
 
     after: str = ""
-    group: str = ""  # only of this one; none if it has no dead letters
+    group: str = ""  # only this group; an empty list if it has no dead letters
 
 
 class DeadLetterCount(NamedTuple):
-    """How many dead letters a group has that retention has kept; the two together are all of them."""
+    """How many dead letters of a group retention has kept: the sum of `waiting` and `redriven`."""
 
     group: str
     waiting: int
@@ -40,12 +44,15 @@ class DeadLetterCount(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class ListDeadLetters:
-    """Dead letters of a group from a place on, by queue and age; gives `DeadLetterPage`, at most TURN_READ_MAX."""
+    """List dead letters of a group from a place on, by queue and age.  Result: `DeadLetterPage`.
+
+    At most TURN_READ_MAX dead letters are returned.
+    """
 
     group: str
     first: LetterPlace = BEGINNING
     limit: int = 100
-    all: bool = False  # those too that were re-driven
+    all: bool = False  # include dead letters that were re-driven
 
 
 class DeadLetter(NamedTuple):
@@ -57,7 +64,7 @@ class DeadLetter(NamedTuple):
 
 
 class DeadLetterPage(NamedTuple):
-    """Some dead letters; go on at `next`, unless it is None."""
+    """A page of dead letters; the next page begins at `next`, None at the end."""
 
     letters: list[DeadLetter]
     next: LetterPlace | None
@@ -65,24 +72,27 @@ class DeadLetterPage(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Redrive:
-    """Send dead letters of a group that wait once more, as new messages; gives `Redriven`, of a turn's worth.
+    """Send waiting dead letters of a group once more, as new messages.
 
-    They and the note that they are re-driven are one frame: none is sent twice, whoever asks again.
+    Result: `Redriven`, for one turn.
+
+    The new messages and the note that the dead letters are re-driven are one frame, so a repeated
+    command sends no dead letter twice.
     """
 
     group: str
-    to: str = ""  # topic; "": the one where each has failed
+    to: str = ""  # topic; "": the topic in which each message failed
     first: LetterPlace = BEGINNING
     limit: int = 1_024
-    only: tuple[LetterPlace, ...] | None = None  # these, instead of all from `first` on
-    due_ms: int = 0  # of the first one; 0: now
-    rate: int = 0  # a second: due times are that far apart; 0: all are due at `due_ms`
-    done: int = 0  # how many the caller has re-driven before with the same `due_ms`
-    dry_run: bool = False  # say what would be, and change nothing
+    only: tuple[LetterPlace, ...] | None = None  # exactly these; None: all from `first` on
+    due_ms: int = 0  # due time of the first message; 0: now
+    rate: int = 0  # messages a second, which spaces their due times; 0: all are due at `due_ms`
+    done: int = 0  # dead letters that the caller has re-driven before with this `due_ms`
+    dry_run: bool = False  # report what would be sent, and change nothing
 
 
 class RedrivenLetter(NamedTuple):
-    """A dead letter that is a message of that topic again, due then; 0: visible at once."""
+    """A dead letter that was sent again to `topic`, due at `due_ms`; 0: visible at once."""
 
     place: LetterPlace
     topic: str
@@ -91,7 +101,7 @@ class RedrivenLetter(NamedTuple):
 
 
 class RefusedLetter(NamedTuple):
-    """A dead letter that waits on, and why."""
+    """A dead letter that could not be sent and keeps waiting, and the reason."""
 
     place: LetterPlace
     message_id: str
@@ -100,11 +110,11 @@ class RefusedLetter(NamedTuple):
 
 @dataclass(slots=True)
 class Redriven:
-    """What a turn has re-driven; go on at `next`, unless it is None."""
+    """The dead letters that one turn re-drove; the next ones begin at `next`, None at the end."""
 
     letters: list[RedrivenLetter] = field(default_factory=list)
     refused: list[RefusedLetter] = field(default_factory=list)
-    already: int = 0  # of `only`: re-driven before
+    already: int = 0  # places of `only` that were re-driven before
     next: LetterPlace | None = None
 
 

@@ -1,7 +1,7 @@
 """Commands that ask what has happened to a message, and for lists of messages a page at a time.
 
-The same vocabulary as `protocol.commands`: `Engine.submit(command)` gives a future of the result that the command's
-docstring names.
+Part of the vocabulary of `protocol.commands`: `Engine.submit(command)` returns a future of the
+result that the docstring of the command names.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from horolog.protocol.pending_commands import FoundMessage, PendingMessage
 
 
 class MessageEvent(StrEnum):
-    """What can happen to a message, as its history names it."""
+    """What can happen to a message, as its history calls it."""
 
-    PREPARED = "prepared"  # as a half message, whose transaction is open
+    PREPARED = "prepared"  # stored as a half message, whose transaction is open
     ACCEPTED = "accepted"
-    MOVED = "moved"  # to another due time, or handed over by request
-    OFFLOADED = "offloaded"  # it waits in the tier
+    MOVED = "moved"  # given another due time, or handed over by request
+    OFFLOADED = "offloaded"  # moved into the tier, where it waits
     HANDED_OVER = "handed_over"
     LEASED = "leased"
-    LEASE_CHANGED = "lease_changed"  # made longer or shorter, or ended, by its consumer
-    PASSED_OVER = "passed_over"  # the filter of a group did not want it
+    LEASE_CHANGED = "lease_changed"  # a consumer made its lease longer or shorter, or ended it
+    PASSED_OVER = "passed_over"  # the filter of a group did not match it
     ACKED = "acked"
-    CONSUMED = "consumed"  # by a group that has committed an offset after it
-    RESET = "reset"  # a group was set back to it
+    CONSUMED = "consumed"  # a group committed an offset after it
+    RESET = "reset"  # the progress of a group was set back to it
     SENT_BACK = "sent_back"  # a consumer failed, and it waits for another attempt
     DEAD_LETTERED = "dead_lettered"
     REDRIVEN = "redriven"
@@ -36,10 +36,10 @@ class MessageEvent(StrEnum):
 
 
 class HistoryEvent(NamedTuple):
-    """One thing that has happened; in the order of the log.
+    """One event in the history of a message; histories are in the order of the log.
 
     at_ms   epoch ms, None where the instant is not known
-    detail  what belongs to it: names with their units last
+    detail  further fields of the event, with units as the last part of their names
     """
 
     event: MessageEvent
@@ -48,27 +48,30 @@ class HistoryEvent(NamedTuple):
 
 
 class GroupState(StrEnum):
-    """Where a visible message is for a consumer group."""
+    """State of a visible message for a consumer group."""
 
-    NEW = "new"  # not given out yet
+    NEW = "new"  # never leased
     LEASED = "leased"
-    WAITS_AGAIN = "waits_again"  # its lease is over, and it will be given out again
+    WAITS_AGAIN = "waits_again"  # its lease is over, and it will be delivered again
     CONSUMED = "consumed"
 
 
 class GroupView(NamedTuple):
-    """A consumer group that takes from the queue of a message."""
+    """A consumer group that takes messages from the queue of a message."""
 
     group: str
     state: GroupState
-    attempt: int = 0  # of the newest lease, 0 without one
-    leased_ms: int | None = None  # when that began, epoch ms
-    lease_ms: int | None = None  # how long it lasts
+    attempt: int = 0  # of the newest lease; 0: no lease
+    leased_ms: int | None = None  # when the newest lease began, epoch ms
+    lease_ms: int | None = None  # duration of the newest lease
 
 
 @dataclass(slots=True, frozen=True)
 class ShowMessage:
-    """Everything that is known of the messages with an id; gives `MessageHistory`, in which none may be found."""
+    """Ask for all that is known of the messages with an id.
+
+    Result: `MessageHistory`, perhaps empty.
+    """
 
     topic: str
     message_id: str
@@ -76,23 +79,27 @@ class ShowMessage:
 
 @dataclass(slots=True)
 class MessageHistory:
-    """What was found with an id.
+    """The messages with an id, and their history.
 
-    messages  as `FindMessages` gives them
-    complete  whether nothing is missing: retention has dropped nothing of it, and all of the log was looked at
+    messages  as `FindMessages` returns them
+    complete  whether the history is complete: retention has dropped nothing of it, and the whole
+              log was searched
     """
 
     messages: list[FoundMessage]
     events: list[HistoryEvent] = field(default_factory=list)
-    groups: list[GroupView] = field(default_factory=list)  # of the newest one that is visible
+    groups: list[GroupView] = field(default_factory=list)  # of the newest message that is visible
     complete: bool = True
 
 
 @dataclass(slots=True, frozen=True)
 class FindTopics:
-    """Topics, after one in the order of names, that know a message id: gives `TopicsKnown`.
+    """Find topics that know a message id, among those after `after` by name.
 
-    Indexes are by topic and id, so each topic is looked up; a turn takes as many as it may, perhaps none has it.
+    Result: `TopicsKnown`.
+
+    Indexes are by topic and id, so each topic is looked up.  One turn looks up a limited count of
+    topics, so the result may be empty although later topics have the message.
     """
 
     message_id: str
@@ -100,16 +107,16 @@ class FindTopics:
 
 
 class TopicsKnown(NamedTuple):
-    """Some topics; `next` is where to go on, None at the end."""
+    """A page of topics; the search continues after `next` (None: the end)."""
 
     topics: list[str]
     next: str | None
 
 
 class PendingPlace(NamedTuple):
-    """Where a listing of pending messages goes on: after the one with this due time and origin.
+    """Where a page of pending messages begins: after the message with this due time and origin.
 
-    position, row  of the origin; −1: before all that are due then
+    position, row  of the origin; −1: before all messages with this due time
     """
 
     due_ms: int
@@ -119,9 +126,12 @@ class PendingPlace(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class PagePending:
-    """Pending messages that come after a place and are due before `to_ms`, in hand-over order; gives `PendingPage`.
+    """List pending messages after a place and due before `to_ms`, in hand-over order.
 
-    As many as one turn may look at: perhaps none, although there are more.
+    Result: `PendingPage`.
+
+    One turn looks at a limited count of messages, so a page may be empty although more messages
+    follow.
     """
 
     after: PendingPlace
@@ -133,7 +143,7 @@ class PagePending:
 
 @dataclass(slots=True)
 class PendingPage:
-    """Some messages, perhaps none; `next` is where to go on, None at the end."""
+    """A page of pending messages, perhaps none; go on after `next` (None: the end)."""
 
     messages: list[PendingMessage]
     next: PendingPlace | None

@@ -1,4 +1,4 @@
-"""Commands of consumers that lease messages: receive, acknowledge, change a lease; and their results."""
+"""Commands of consumers that lease messages: receive, acknowledge and change a lease."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from horolog.limits import REQUEST_BYTES_MAX
 
 @dataclass(slots=True, frozen=True)
 class Receive:
-    """Lease up to `batch` messages; gives `Received`, at the latest after `poll_ms`, then empty."""
+    """Lease up to `batch` messages.
+
+    Result: `Received`, at the latest after `poll_ms`, then empty.
+    """
 
     group: str
     topic: str
-    queue_id: int  # the queue to begin with; −1: any.  All queues are looked at
+    queue_id: int  # the queue to begin with; −1: any.  All queues are searched
     filter_expression: str  # TAG expression: "*" or "TagA || TagB"; or SQL92
     batch: int
     invisible_ms: int  # duration of the lease; ignored with auto_renew
     auto_renew: bool
     poll_ms: int  # how long to wait for a first message; 0: answer at once
     client_id: str
-    attempt_id: str = ""  # in order: who comes again with the same one gets the same messages
-    bytes_max: int = REQUEST_BYTES_MAX  # leased messages have fewer, but for the last one
+    attempt_id: str = ""  # in order: a repeated receive with this id returns its first messages
+    bytes_max: int = REQUEST_BYTES_MAX  # of all the leased messages; the last one may exceed it
     is_sql: bool = False  # the filter is a SQL92 expression
-    gives_up: bool = False  # what was leased as often as the group allows goes to its dead letters
-    in_order: bool = False  # as a group whose settings say so
-    from_end: bool = False  # where a new group begins: `broker.consume.offsets.Offsets.begin`
-    counts_rest: bool = False  # the answer says how many more there are
-    inflates: bool = False  # compressed bodies are given as they were before, and count so
+    gives_up: bool = False  # a message out of attempts goes to the group's dead letters
+    in_order: bool = False  # treat the group as if its settings said in order
+    from_end: bool = False  # how a new group begins: `broker.consume.offsets.Offsets.begin`
+    counts_rest: bool = False  # the result counts the messages that were never leased
+    inflates: bool = False  # compressed bodies are returned inflated, and count by that size
 
 
 class Delivered(NamedTuple):
@@ -44,9 +47,10 @@ class Delivered(NamedTuple):
 
 @dataclass(slots=True)
 class Received:
-    """The leased messages, none when the poll ended without any.
+    """The leased messages; empty when the poll ended without any.
 
-    rest  how many of the topic were never leased to the group, if the receive wants to know
+    rest  how many messages of the topic were never leased to the group, if the receive asked for
+          this count
     """
 
     messages: list[Delivered]
@@ -55,10 +59,10 @@ class Received:
 
 @dataclass(slots=True, frozen=True)
 class CancelReceive:
-    """The caller of a parked Receive or Pull has gone; gives None.
+    """Note that the caller of a parked Receive or Pull has gone.  Result: None.
 
-    token   the future given for it
-    answer  answer it first, as if its time were over
+    token   the future of the parked command
+    answer  answer the parked command first, as if its poll time were over
     """
 
     token: object
@@ -67,7 +71,7 @@ class CancelReceive:
 
 @dataclass(slots=True, frozen=True)
 class Ack:
-    """Consumed; gives `Acked`."""
+    """Mark leased messages as consumed.  Result: `Acked`."""
 
     group: str
     topic: str
@@ -76,25 +80,28 @@ class Ack:
 
 @dataclass(slots=True)
 class Acked:
-    """Per handle: None, or why it was refused (INVALID_RECEIPT_HANDLE)."""
+    """For each handle None, or the error that refused it (INVALID_RECEIPT_HANDLE)."""
 
     refused: list[HorologError | None]
 
 
 @dataclass(slots=True, frozen=True)
 class ChangeInvisible:
-    """Make a leased message visible again after `invisible_ms` from now (renew or nack); gives `Changed`."""
+    """Make a leased message visible again `invisible_ms` from now (renew or nack).
+
+    Result: `Changed`.
+    """
 
     group: str
     topic: str
     receipt_handle: str
     invisible_ms: int
-    by_group: bool = False  # the pause is that of the group's back-off instead
+    by_group: bool = False  # use the pause of the group's back-off instead of `invisible_ms`
 
 
 @dataclass(slots=True)
 class Changed:
-    """The handle that replaces the old one."""
+    """The receipt handle that replaces the old one."""
 
     receipt_handle: str
 

@@ -1,7 +1,7 @@
-"""Commands that change when many scheduled messages are due, and how far those are that are under way.
+"""Commands that reschedule many messages at once, and that describe bulk operations under way.
 
-The same vocabulary as `protocol.commands`: `Engine.submit(command)` gives a future of the result that the command's
-docstring names.
+Part of the vocabulary of `protocol.commands`: `Engine.submit(command)` returns a future of the
+result that the docstring of the command names.
 """
 
 from __future__ import annotations
@@ -13,40 +13,44 @@ from typing import NamedTuple
 
 @dataclass(slots=True, frozen=True)
 class MoveMany:
-    """Let all messages of a topic that wait and are due in [from_ms, to_ms) be due at other times; gives `MovedMany`.
+    """Reschedule all pending messages of a topic that are due in [from_ms, to_ms).
 
-    Exactly one of `new_due_ms`, `shift_ms` and `now` says at which.  What is sent, or moved there, after the command has
-    come is left alone.  The answer comes when all is done.  The same command again goes on where a crash has ended it:
-    what is due at `new_due_ms`, or was handed over, is not meant any more, and of a shift `operation` is remembered with
-    each message that it has moved.
+    Result: `MovedMany`.
+
+    Exactly one of `new_due_ms`, `shift_ms` and `now` says what their new due times are.  Messages
+    that are sent, or moved into the window, after the command has arrived are left alone.  The
+    answer comes when all messages are moved.  Repeating the command after a crash completes it:
+    messages that are already due at `new_due_ms`, or were handed over, no longer match, and each
+    message that a shift has moved remembers its `operation`.
     """
 
     topic: str
     from_ms: int
     to_ms: int
     tag: str = ""  # "": any
-    new_due_ms: int | None = None  # all of them are due then
-    shift_ms: int | None = None  # each so much later, or earlier
-    now: bool = False  # they are handed over now, the earliest first
-    operation: str = ""  # names a shift; with the same name no message is shifted twice
+    new_due_ms: int | None = None  # due time of all of the messages
+    shift_ms: int | None = None  # added to each due time; negative: earlier
+    now: bool = False  # hand the messages over now, the earliest first
+    operation: str = ""  # name of a shift; no message is shifted twice under one name
     dry_run: bool = False  # only count
 
 
 @dataclass(slots=True)
 class MovedMany:
-    """How many messages were meant, and how many of them are due at other times now: all, or none in a dry run.
+    """How many messages matched and how many of them were moved: all, or none in a dry run.
 
-    left  of those that were meant: they have no room for the property that a new due time needs, and wait as before
+    left  matched messages without room for the property that a new due time needs; they wait as
+          before
     """
 
     matched: int
     moved: int
-    bytes: int  # of the records of those that were meant
+    bytes: int  # of the records of the matched messages
     left: int = 0
 
 
 class BulkAct(StrEnum):
-    """What is done to all messages of a window."""
+    """Operation on all messages of a window."""
 
     RECALL = "recall"
     RESCHEDULE = "reschedule"
@@ -54,10 +58,12 @@ class BulkAct(StrEnum):
 
 
 class BulkView(NamedTuple):
-    """One that has come and is not done.  They are worked at one after the other, in this order.
+    """A bulk operation that is not done.
 
-    matched  messages that were meant so far
-    done     of those: recalled, or moved; 0 in a dry run
+    Bulk operations are worked at one by one, in order of arrival.
+
+    matched  messages that matched so far
+    done     matched messages that were recalled or moved; 0 in a dry run
     """
 
     act: BulkAct
@@ -73,7 +79,7 @@ class BulkView(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class DescribeBulk:
-    """How far bulk recalls and bulk moves are; gives list[BulkView]."""
+    """Ask for the progress of bulk recalls and bulk moves.  Result: list[BulkView]."""
 
 
 MoveCommand = MoveMany | DescribeBulk

@@ -1,4 +1,4 @@
-"""Questions for what is scheduled: counts, lists, and what became of a message; and their answers."""
+"""Queries about scheduled messages: counts, lists, and what became of a message."""
 
 from __future__ import annotations
 
@@ -18,35 +18,39 @@ class CountBy(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class CountPending:
-    """Exact counts of scheduled messages; gives `PendingCounts`."""
+    """Count scheduled messages exactly.  Result: `PendingCounts`."""
 
     topic: str = ""
-    # An hour number (epoch ms // 3 600 000): count by second of that hour, whatever `by` is
+    # An hour (epoch ms // 3 600 000): count by second of this hour, whatever `by` is
     hour: int | None = None
     by: CountBy = CountBy.HOUR  # SECOND needs `hour`
     # By hour: only hours that begin in [from_ms, to_ms).
     from_ms: int = 0
     to_ms: int = 1 << 62
-    # By second, of an hour of which something is in a tier: count the rest (`PendingCounts.in_tier`) in place of IN_TIER.
+    # By second, for an hour of which a tier holds messages: count the other messages, and report
+    # the tier's as `PendingCounts.in_tier`, instead of refusing with IN_TIER.
     partly: bool = False
 
 
 @dataclass(slots=True)
 class PendingCounts:
-    """Rows (start of the day, hour or second in epoch ms, count), only those above zero, in order.
+    """Rows (start of the day, hour or second in epoch ms, count), in order, without zero counts.
 
-    By topic there are `topics` instead: (name, count).
+    By topic, `topics` has (name, count) instead of `rows`.
     """
 
     total: int
     rows: list[tuple[int, int]]
     topics: list[tuple[str, int]] = field(default_factory=list)
-    in_tier: int = 0  # of that hour, whose seconds only the tier knows; not in `total`
+    in_tier: int = 0  # messages of the hour whose seconds only the tier knows; not in `total`
 
 
 @dataclass(slots=True, frozen=True)
 class ListPending:
-    """Messages due in [from_ms, to_ms), in hand-over order; gives list[PendingMessage], at most `limit`."""
+    """List messages due in [from_ms, to_ms), in hand-over order.
+
+    Result: list[PendingMessage], at most `limit`.
+    """
 
     from_ms: int
     to_ms: int
@@ -55,7 +59,7 @@ class ListPending:
 
 
 class PendingMessage(NamedTuple):
-    """One scheduled message that waits."""
+    """A pending message."""
 
     due_ms: int
     topic: str
@@ -66,23 +70,26 @@ class PendingMessage(NamedTuple):
 
 
 class MessageState(StrEnum):
-    """What has become of a message."""
+    """State of a message, as look-ups report it."""
 
     PENDING = "pending"
-    DELIVERED = "delivered"  # visible to consumers since it was sent, or handed over
+    DELIVERED = "delivered"  # visible to consumers: never scheduled, or handed over
     RECALLED = "recalled"
     MOVED = "moved"  # rescheduled: a copy with another due time took its place
-    ENDED = "ended"  # recalled or expired long ago: the log is too long to be looked at for which
-    EXPIRED = "expired"  # it was too late to be handed over: dropped, or a dead letter
-    IN_TIER = "lake"  # it waits elsewhere, or was recalled before it went there
-    QUARANTINED = "quarantined"  # its record does not verify, and is never handed over
+    ENDED = "ended"  # recalled or expired long ago; too much log to search for which
+    EXPIRED = "expired"  # too late to be handed over: dropped, or made a dead letter
+    IN_TIER = "lake"  # waits elsewhere, or was recalled before it went there
+    QUARANTINED = "quarantined"  # its record fails verification, and is never handed over
 
 
 @dataclass(slots=True, frozen=True)
 class FindMessages:
-    """Messages of a topic by id, or by one word of their keys; gives list[FoundMessage], by origin.
+    """Find messages of a topic by id, or by one word of their keys.
 
-    By key only messages are found whose records the log still holds, and adopted ones that wait.
+    Result: list[FoundMessage], by origin.
+
+    A search by key finds only messages whose records are still in the log, and adopted messages
+    that wait.
     """
 
     topic: str
@@ -91,17 +98,17 @@ class FindMessages:
 
 
 class FoundMessage(NamedTuple):
-    """One message that was found."""
+    """A message that a look-up found."""
 
     state: MessageState
     topic: str
     message_id: str
     keys: list[str]
-    due_ms: int  # 0: it was never scheduled
+    due_ms: int  # 0: never scheduled
     origin: int
     queue_id: int
     queue_offset: int  # −1 unless it is visible
-    store_ms: int  # when it became visible; of others, when it was sent
+    store_ms: int  # when the message became visible; if it is not visible, when it was sent
     layout: bytes
 
 

@@ -1,7 +1,7 @@
-"""Commands of consumers that read queues by offset, as 4.x clients do, and of whoever looks after their groups.
+"""Commands of consumers that read queues by offset, as 4.x clients do, and of group operators.
 
-The same vocabulary as `protocol.commands`: `Engine.submit(command)` gives a future of the result that the command's
-docstring names.
+Part of the vocabulary of `protocol.commands`: `Engine.submit(command)` returns a future of the
+result that the docstring of the command names.
 """
 
 from __future__ import annotations
@@ -15,37 +15,38 @@ from horolog.protocol.rocketmq.backoff import Backoff
 
 
 class PullStatus(IntEnum):
-    """What a pull came upon."""
+    """Outcome of a pull."""
 
     FOUND = 0
-    FILTERED = 1  # a range without a match; go on at `next_offset` at once
+    FILTERED = 1  # no message of the range matches; pull at `next_offset` at once
     NOTHING = 2  # the end of the queue
-    MOVED = 3  # the offset is not one of the queue's; go on at `next_offset`
+    MOVED = 3  # the queue does not have the offset; pull at `next_offset`
 
 
 @dataclass(slots=True, frozen=True)
 class Pull:
-    """Messages of a queue from an offset on, without leases; gives `Pulled`, at the latest after `poll_ms`."""
+    """Read messages of a queue from an offset on, without leases.
+
+    Result: `Pulled`, at the latest after `poll_ms`.
+    """
 
     topic: str
     queue_id: int
     first: int
     limit: int  # messages
-    max_bytes: int  # of layouts; more only with one message
-    filter_expression: (
-        str  # TAG expression: hashes are compared, the client compares tags; or SQL92
-    )
+    max_bytes: int  # of layouts; a single message may exceed it
+    filter_expression: str  # TAG expression (the broker compares hashes, the client tags) or SQL92
     poll_ms: int  # how long to wait at the end of the queue; 0: answer at once
     client_id: str = ""
-    group: str = ""  # whose settings may forbid it, if it exists; "": nobody's
+    group: str = ""  # settings of an existing group may forbid the pull; "": no group
     is_sql: bool = False  # the filter is a SQL92 expression
-    broadcasts: bool = False  # all members of the group get everything
-    resumes: bool = False  # past the end of the queue it goes on where the group stands
+    broadcasts: bool = False  # all members of the group get all messages
+    resumes: bool = False  # an offset past the end is replaced by the group's progress
 
 
 @dataclass(slots=True)
 class Pulled:
-    """Stored layouts as they lie in the log."""
+    """Outcome of a pull, with stored layouts as they are in the log."""
 
     status: PullStatus
     layouts: list[memoryview]
@@ -56,12 +57,15 @@ class Pulled:
 
 @dataclass(slots=True, frozen=True)
 class CommitOffsets:
-    """Everything of these queues below these offsets is consumed, as the group says; gives None.
+    """Mark all messages of the queues below the offsets as consumed by a group.  Result: None.
 
-    An offset below the one before gives messages out again: so a group is set back.  One after the end of its
-    queue, or below 0, is refused (BAD_REQUEST), and then none is taken.  What retention has dropped stays dropped.
+    An offset below the earlier one makes the group consume messages again: this sets a group back.
+    Messages that retention has dropped stay dropped.
 
-    afresh  what lies after is new again in any case, whatever became of it: so a group is reset
+    BAD_REQUEST if an offset is below 0 or after the end of its queue; then no offset is committed.
+
+    afresh  messages at or above the offsets are new again, even if they were leased or consumed:
+            this resets a group
     """
 
     group: str
@@ -72,9 +76,10 @@ class CommitOffsets:
 
 @dataclass(slots=True, frozen=True)
 class GetOffsets:
-    """What a group has committed of a topic's queues; gives dict[int, int], without queues it never took from.
+    """Ask for the committed offsets of a group in a topic.  Result: dict[int, int], queue → offset.
 
-    Empty for a group that does not exist.
+    Queues that the group never consumed from are left out; the result is empty for a group that
+    does not exist.
     """
 
     group: str
@@ -83,9 +88,12 @@ class GetOffsets:
 
 @dataclass(slots=True, frozen=True)
 class SearchOffset:
-    """Offset of the first message of a queue stored at `store_ms` or later; gives int, at the end the next offset.
+    """Find the offset of the first message of a queue stored at `store_ms` or later.
 
-    upper  the last one stored at that time or earlier instead; the queue's first one if all are later
+    Result: int; the next offset of the queue if no message is that late.
+
+    upper  find the last message stored at `store_ms` or earlier instead; the first offset of the
+           queue if all messages are later
     """
 
     topic: str
@@ -96,7 +104,10 @@ class SearchOffset:
 
 @dataclass(slots=True, frozen=True)
 class EarliestStoreTime:
-    """When the first message was stored that a queue still has; gives int (epoch ms), −1 if it has none."""
+    """Ask when the first message that a queue still has was stored.
+
+    Result: int (epoch ms), −1 for no message.
+    """
 
     topic: str
     queue_id: int
@@ -104,29 +115,36 @@ class EarliestStoreTime:
 
 @dataclass(slots=True, frozen=True)
 class ReadMessage:
-    """The visible message at a log position; gives its stored layout (bytes).  NOT_FOUND."""
+    """Read the visible message at a log position.  Result: its stored layout (bytes).
+
+    NOT_FOUND if there is no visible message at the position.
+    """
 
     position: int
 
 
 @dataclass(slots=True, frozen=True)
 class GroupSettings:
-    """What is kept of a consumer group beside its progress; the defaults are RocketMQ's."""
+    """Settings of a consumer group; the defaults are RocketMQ's."""
 
     consume_enable: bool = True
     broadcast_enable: bool = True
     orderly: bool = False
     retry_queues: int = 1
-    retry_max: int = 16  # further attempts after the first
+    retry_max: int = 16  # attempts after the first
     # Pauses between attempts; None: those of RocketMQ's delay levels
     backoff: Backoff | None = None
-    # Everything that a client stored with the group and that means nothing here: given back as it came.
+    # Attributes that a client stored with the group and that have no effect here: returned
+    # unchanged.
     attributes: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)
 class PutGroup:
-    """Make a consumer group, or give it other settings (None: as they are, or the defaults); gives `GroupView`."""
+    """Create a consumer group, or change its settings.  Result: `GroupView`.
+
+    settings  None: keep the settings of an existing group; a new group gets the defaults
+    """
 
     name: str
     settings: GroupSettings | None = None
@@ -134,7 +152,10 @@ class PutGroup:
 
 @dataclass(slots=True, frozen=True)
 class ListGroups:
-    """Gives list[GroupView], by name: at most `limit` and 1 024 (TURN_GROUPS_MAX) of those after `after`."""
+    """List consumer groups after `after` by name.  Result: list[GroupView].
+
+    At most `limit` and at most 1 024 (TURN_GROUPS_MAX) groups are returned.
+    """
 
     after: str = ""
     limit: int = TURN_GROUPS_MAX
@@ -142,9 +163,10 @@ class ListGroups:
 
 @dataclass(slots=True, frozen=True)
 class CountLags:
-    """How far groups are in topics; gives list[Lag], of the first of `pairs`: as many as a turn looks at.
+    """Count the lag of groups in topics.  Result: list[Lag], of the first of `pairs`.
 
-    There is one at least.  Of a group or topic that does not exist there is nothing to consume.
+    A turn counts as many pairs as fit into it, at least one.  A group or topic that does not exist
+    has no lag.
     """
 
     pairs: list[tuple[str, str]]  # group and topic
@@ -152,14 +174,17 @@ class CountLags:
 
 @dataclass(slots=True, frozen=True)
 class FindGroup:
-    """One consumer group; gives `GroupView`.  GROUP_NOT_FOUND."""
+    """Find a consumer group.  Result: `GroupView`.  GROUP_NOT_FOUND if there is none."""
 
     name: str
 
 
 @dataclass(slots=True, frozen=True)
 class DeleteGroup:
-    """Forget a consumer group with its progress; gives None.  GROUP_NOT_FOUND."""
+    """Delete a consumer group with its progress.
+
+    Result: None.  GROUP_NOT_FOUND if there is none.
+    """
 
     name: str
 
@@ -169,14 +194,14 @@ class GroupView(NamedTuple):
 
     name: str
     settings: GroupSettings
-    topics: list[str]  # that it has progress in
+    topics: list[str]  # in which the group has progress
 
 
 class Lag(NamedTuple):
-    """How far a consumer group is in a topic, all queues together.
+    """Lag of a consumer group in a topic, summed over its queues.
 
-    waiting   visible and not consumed, what is leased included
-    consumed  what lies before it: the sum of the offsets below which everything is consumed
+    waiting   messages that are visible and not consumed, including leased ones
+    consumed  sum of the offsets below which everything is consumed
     """
 
     group: str

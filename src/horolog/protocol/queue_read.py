@@ -1,4 +1,6 @@
-"""The answer of a bulk read (GET /v1/topics/{name}/queues/{queue}/messages): many records, cheap to take apart.
+"""The binary answer of a bulk read (GET /v1/topics/{name}/queues/{queue}/messages).
+
+The answer has many records and is cheap to parse.
 
 Little-endian, but for the stored layouts within the records.
 
@@ -38,19 +40,19 @@ assert _HEAD.size == HEADER_BYTES
 
 
 class ReadAnswer(NamedTuple):
-    """A decoded answer."""
+    """A decoded answer of a bulk read."""
 
     next_offset: int
     min_offset: int
     max_offset: int
     sizes: npt.NDArray[Any]  # u32, bytes of each record
-    records: memoryview  # all of them
+    records: memoryview  # all records, back to back
 
 
 def encode_read(
     records: Sequence[bytes], *, next_offset: int, min_offset: int, max_offset: int
 ) -> bytes:
-    """The whole answer."""
+    """Return the answer of a bulk read as bytes."""
     sizes = np.array([len(record) for record in records], "<u4").tobytes()
     content = b"".join([sizes, *records])
     head = _HEAD.pack(
@@ -67,7 +69,10 @@ def encode_read(
 
 
 def decode_read(answer: bytes) -> ReadAnswer:
-    """Back from the bytes; DAMAGED if they are not whole, VERSION_UNSUPPORTED from a newer broker."""
+    """Decode the answer of a bulk read.
+
+    DAMAGED if the bytes are cut short or changed; VERSION_UNSUPPORTED if a newer broker wrote them.
+    """
     if len(answer) < HEADER_BYTES or answer[:4] != MAGIC:
         raise _damaged("it has no header")
     _, version, _, count, crc, next_offset, min_offset, max_offset = _HEAD.unpack_from(answer)

@@ -1,4 +1,4 @@
-"""Commands that cancel scheduled messages, or let them be due at another time; and their results."""
+"""Commands that recall or reschedule scheduled messages, and their results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from horolog.protocol.tier_commands import Elsewhere
 
 
 class RecallStatus(StrEnum):
-    """The truth about a recall (P8), decided by log order."""
+    """Outcome of a recall, decided by log order (promise P8)."""
 
     CANCELLED = "CANCELLED"
     ALREADY_DELIVERED = "ALREADY_DELIVERED"
@@ -18,33 +18,34 @@ class RecallStatus(StrEnum):
 
 @dataclass(slots=True, frozen=True)
 class Recall:
-    """Cancel every pending copy of (topic, message id, due time); gives `Recalled`.
+    """Cancel every pending copy of (topic, message id, due time).  Result: `Recalled`.
 
-    Or `LookElsewhere`, if copies may be there and nobody has looked: so do the three below.
+    The result is `LookElsewhere` instead if a tier may hold copies and was not searched yet; the
+    same applies to `RecallByKey`, `RecallMany` and `Reschedule`.
     """
 
     topic: str
     message_id: str
     due_ms: int
-    origin: int = -1  # −1: unknown (handle of five fields, or by id)
-    elsewhere: Elsewhere | None = None  # what was found there; None: nobody has looked
+    origin: int = -1  # −1: unknown (a handle of five fields, or a recall by id)
+    elsewhere: Elsewhere | None = None  # what the tier holds; None: it was not searched
 
 
 @dataclass(slots=True)
 class Recalled:
-    """What became of it; `detail` is a sentence that begins with the status word."""
+    """Outcome of a recall; `detail` is a sentence that begins with the status word."""
 
     status: RecallStatus
     detail: str
     message_id: str
-    due_ms: int = 0  # of the message that was meant
+    due_ms: int = 0  # of the message that the recall named
 
 
 @dataclass(slots=True, frozen=True)
 class RecallByKey:
-    """`Recall` of every message of the topic that has this key; gives list[Recalled], oldest first.
+    """Recall every message of a topic that has a key.  Result: list[Recalled], oldest first.
 
-    Only messages whose records the log still holds are found by key.
+    Only messages whose records are still in the log are found by key.
     """
 
     topic: str
@@ -52,7 +53,11 @@ class RecallByKey:
 
 
 def worth_telling(results: list[Recalled]) -> list[Recalled]:
-    """Results of a recall by key, without the former due times of what was rescheduled or sent again."""
+    """Return the results of a recall by key without redundant NOT_FOUND ones.
+
+    A rescheduled or repeated message has one at each former due time; these are dropped if the same
+    message id has another result.
+    """
     known = {each.message_id for each in results if each.status is not RecallStatus.NOT_FOUND}
     return [
         each
@@ -63,9 +68,12 @@ def worth_telling(results: list[Recalled]) -> list[Recalled]:
 
 @dataclass(slots=True, frozen=True)
 class RecallMany:
-    """Cancel all messages of a topic that wait and are due in [from_ms, to_ms); gives `RecalledMany`.
+    """Cancel all pending messages of a topic that are due in [from_ms, to_ms).
 
-    What is sent after the command has come is left alone.  The answer comes when all is done.
+    Result: `RecalledMany`.
+
+    Messages that are sent after the command has arrived are left alone.  The answer comes when all
+    messages are cancelled.
     """
 
     topic: str
@@ -73,60 +81,61 @@ class RecallMany:
     to_ms: int
     tag: str = ""  # "": any
     dry_run: bool = False  # only count
-    looked: tuple[int, ...] = ()  # offloads whose rows elsewhere are recalled, or counted
+    looked: tuple[int, ...] = ()  # offloads whose rows in the tier are already recalled, or counted
 
 
 @dataclass(slots=True)
 class RecalledMany:
-    """How many messages were meant, and how many of them are cancelled: all, or none in a dry run."""
+    """How many messages matched and how many of them are cancelled: all, or none in a dry run."""
 
     matched: int
     cancelled: int
-    bytes: int  # of the records of those that were meant
+    bytes: int  # of the records of the matched messages
 
 
 class RescheduleStatus(StrEnum):
-    """The truth about a reschedule, decided by log order as for a recall."""
+    """Outcome of a reschedule, decided by log order as for a recall."""
 
     RESCHEDULED = "RESCHEDULED"
-    HANDED_OVER = "HANDED_OVER"  # as it was asked for, now
-    DUE_TIME_CHANGED = "DUE_TIME_CHANGED"  # it is due at another time than the caller expects
+    HANDED_OVER = "HANDED_OVER"  # at once, as the command asked
+    DUE_TIME_CHANGED = "DUE_TIME_CHANGED"  # not due when the caller expects
     ALREADY_DELIVERED = "ALREADY_DELIVERED"
     NOT_FOUND = "NOT_FOUND"
 
 
 @dataclass(slots=True, frozen=True)
 class Reschedule:
-    """Let a scheduled message be due at `new_due_ms` instead; gives `Rescheduled`.
+    """Change the due time of a scheduled message to `new_due_ms`.  Result: `Rescheduled`.
 
-    All waiting copies of (topic, message id, due time) with one body go on as one; those of another body are another
-    message, which goes on beside it.  A time that has come makes it visible.
-    With `now` it is handed over now, by the clock of the step that decides it, and `new_due_ms` is 0.
+    All pending copies of (topic, message id, due time) with one body become one copy; copies with
+    another body are another message, which is rescheduled beside it.  A new due time in the past
+    makes the message visible.  With `now` the message is handed over at once, by the clock of the
+    step that decides it, and `new_due_ms` is 0.
     """
 
     topic: str
     message_id: str
     due_ms: int
     new_due_ms: int
-    origin: int = -1  # as of `Recall`
-    elsewhere: Elsewhere | None = None  # likewise
+    origin: int = -1  # as in `Recall`
+    elsewhere: Elsewhere | None = None  # as in `Recall`
     now: bool = False
-    # Refuse with DUE_TIME_CHANGED if it is due at another time; None: move it anyway
+    # Refuse with DUE_TIME_CHANGED if the message is due at another time; None: move it anyway
     expected_due_ms: int | None = None
 
 
 @dataclass(slots=True)
 class Rescheduled:
-    """What became of it; the rest describes the new copy, if there is one, as `Sent` does."""
+    """Outcome of a reschedule; the other fields describe the new copy, if any, as `Sent` does."""
 
     status: RescheduleStatus
     detail: str  # a sentence that begins with the status word
     message_id: str
-    due_ms: int = 0  # also of one whose due time has changed
+    due_ms: int = 0  # with DUE_TIME_CHANGED: when the message is due
     origin: int = -1
     queue_id: int = -1
     queue_offset: int = -1
-    copies: int = 0  # waiting copies that it replaces
+    copies: int = 0  # pending copies that the new copy replaces
 
 
 RecallCommand = Recall | RecallByKey | RecallMany | Reschedule

@@ -1,8 +1,9 @@
-"""Commands about messages that a consumer failed on: another attempt later, or the dead letters of its group.
+"""Commands about messages that a consumer failed on: retry later, or move to the dead letters.
 
-The same vocabulary as `protocol.commands`.  Another attempt is a message of the group's retry topic
-(`%RETRY%group`), and what was tried often enough a message of its dead letters (`%DLQ%group`); both topics are made
-when they are needed.  A request that comes again, because its answer was lost, is answered with the first copy.
+Part of the vocabulary of `protocol.commands`.  Another attempt is a message of the group's retry
+topic (`%RETRY%group`); a message that was tried often enough becomes a message of the dead letters
+(`%DLQ%group`).  Both topics are created when they are needed.  A request that is repeated, because
+its answer was lost, is answered with the first copy.
 """
 
 from __future__ import annotations
@@ -12,36 +13,41 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class SendBack:
-    """A consumer of `group` failed on the visible message at a log position; gives `Sent` of its copy.
+    """Retry the visible message at a log position, on which a consumer of `group` failed.
 
-    Without a copy (`Sent` of nothing) if the group's settings say that it keeps no retries.
-    GROUP_NOT_FOUND.  NOT_FOUND, DAMAGED: there is no such message, or no longer.
+    Result: `Sent` of the copy; `Sent` without messages if the group's settings say that it keeps no
+    retries.
+
+    GROUP_NOT_FOUND; NOT_FOUND or DAMAGED if there is no such message, or no longer.
     """
 
     group: str
     position: int
-    level: int = 0  # delay level; 0: 3 + attempts so far; below: to the dead letters
-    retry_max: int = -1  # further attempts after the first; −1: as the group's settings say
+    level: int = 0  # delay level; 0: 3 + attempts so far; below 0: to the dead letters
+    retry_max: int = -1  # attempts after the first; −1: as the group's settings say
 
 
 @dataclass(slots=True, frozen=True)
 class SendRetry:
-    """A message that a consumer sends to its group's retry topic itself; gives `Sent`.  GROUP_NOT_FOUND.
+    """Store a message that a consumer sends to its group's retry topic itself.  Result: `Sent`.
 
-    It bears its delay level, and how often it has failed, as the client counts.
+    The record has the delay level, and how often the message has failed, as the client counts.
+    GROUP_NOT_FOUND.
     """
 
     group: str
-    record: bytes  # of the retry topic, as it is sent (`send_commands`)
-    retry_max: int = -1  # as of `SendBack`
-    is_last: bool = False  # consumers in order have tried already: to the dead letters
+    record: bytes  # a record of the retry topic, with a head as sent (`send_commands`)
+    retry_max: int = -1  # as in `SendBack`
+    is_last: bool = False  # an orderly consumer has tried already: to the dead letters
 
 
 @dataclass(slots=True, frozen=True)
 class ForwardToDeadLetters:
-    """A consumer of `group` gives a leased message up: it is copied to the dead letters and consumed; gives `Sent`.
+    """Copy a leased message to the dead letters of `group` and consume it.  Result: `Sent`.
 
-    `Sent` of nothing if it is consumed already.  INVALID_RECEIPT_HANDLE: the lease is not (or no longer) the caller's.
+    The result is `Sent` without messages if the message is consumed already.
+
+    INVALID_RECEIPT_HANDLE if the lease is not (or no longer) the caller's.
     """
 
     group: str

@@ -1,8 +1,9 @@
-"""Recurring schedules: what one says, and its commands.
+"""Recurring schedules: their rules, and the commands about them.
 
-A schedule makes ordinary scheduled messages, its *firings*: each for a *nominal time*, which its rule gives, and due
-then, or a little later with jitter.  Rules are worked out by a `Calendar` (`horolog.calendar`), which knows time zones;
-the core asks it, and logs what it said.
+A schedule makes ordinary scheduled messages, its *firings*.  Each firing is for a *nominal time*,
+which the rule of the schedule gives, and is due then, or a little later with jitter.  A `Calendar`
+(`horolog.calendar`), which knows time zones, evaluates rules; the core asks it, and logs its
+answers.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from horolog.errors import ErrorCode, refused
 class Gap(StrEnum):
     """What becomes of a local time that a change of the clocks leaves out."""
 
-    SKIP = "skip"  # it does not fire
-    SHIFT = "shift"  # it fires at the first moment after the gap
+    SKIP = "skip"  # the schedule does not fire
+    SHIFT = "shift"  # the schedule fires at the first moment after the gap
 
 
 class Overlap(StrEnum):
     """What becomes of a local time that a change of the clocks repeats."""
 
-    FIRST = "first"  # it fires the first time only
-    BOTH = "both"  # it fires both times
+    FIRST = "first"  # the schedule fires the first time only
+    BOTH = "both"  # the schedule fires both times
 
 
 class Missed(StrEnum):
-    """What becomes of firings whose time passed before they were planned: the broker was down, or its clock stepped."""
+    """What becomes of firings that the broker missed: it was down, or its clock stepped."""
 
-    LATEST = "latest"  # the last of them fires, at once
-    ALL = "all"  # each fires, at once, in order
-    SKIP = "skip"  # none fires
+    LATEST = "latest"  # the last missed firing is sent, at once
+    ALL = "all"  # each missed firing is sent, at once, in order
+    SKIP = "skip"  # no missed firing is sent
 
 
 class Rule(NamedTuple):
@@ -47,19 +48,19 @@ class Rule(NamedTuple):
     zone: str = "UTC"
     gap: Gap = Gap.SHIFT
     overlap: Overlap = Overlap.FIRST
-    start_ms: int = 0  # 0: when it was created
-    end_ms: int = 0  # no firing after it; 0: without end
-    times: int = 0  # that it fires; 0: without end
-    jitter_ms: int = 0  # a firing is due up to so much after its nominal time
+    start_ms: int = 0  # 0: when the schedule was created
+    end_ms: int = 0  # no firing after this time; 0: without end
+    times: int = 0  # count of firings; 0: unlimited
+    jitter_ms: int = 0  # a firing is due up to this long after its nominal time
     missed: Missed = Missed.LATEST
 
     def since(self, created_ms: int) -> Rule:
-        """The same with its start; what a `Calendar` is asked."""
+        """Return the rule with a start time, as a `Calendar` needs it."""
         return self if self.start_ms else self._replace(start_ms=created_ms)
 
 
 class Content(NamedTuple):
-    """What its messages say."""
+    """What the messages of a schedule contain."""
 
     topic: str
     body: bytes
@@ -70,17 +71,23 @@ class Content(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """Where a rule goes on: after this nominal time, which was that local time when it was worked out."""
+    """The last nominal time of a rule; the rule continues after it.
+
+    local  the nominal time as a local time, as it was when the rule was evaluated
+    """
 
     at_ms: int
     local: str = ""  # ISO 8601 without zone; "": nothing has fired yet
 
 
 class Calendar(Protocol):
-    """Works out rules; a pure function of them and of the time zones of this machine."""
+    """Evaluates rules: a pure function of the rule and of the time zones of this machine."""
 
     def after(self, rule: Rule, cursor: Cursor) -> Cursor | None:
-        """The first nominal time after that; None if there is none.  Knows no `times`; BAD_REQUEST for an unknown zone."""
+        """Return the first nominal time of a rule after a cursor, or None; ignores `times`.
+
+        BAD_REQUEST for an unknown zone.
+        """
         ...
 
 
@@ -88,7 +95,7 @@ class Fixed:
     """A `Calendar` that knows no time zones: intervals only."""
 
     def after(self, rule: Rule, cursor: Cursor) -> Cursor | None:
-        """NOT_IMPLEMENTED for a cron expression."""
+        """Return the next nominal time, or None; NOT_IMPLEMENTED for a cron expression."""
         if not rule.every_ms:
             raise refused("cron", "not known here", code=ErrorCode.NOT_IMPLEMENTED)
         at_ms = interval_after(rule, cursor)
@@ -96,7 +103,7 @@ class Fixed:
 
 
 def interval_after(rule: Rule, cursor: Cursor) -> int:
-    """The first nominal time of an interval after a cursor; the first of all is the start."""
+    """Return the next nominal time of an interval rule; the very first one is `start_ms`."""
     at_ms = max(cursor.at_ms, rule.start_ms - 1)
     return rule.start_ms + ((at_ms - rule.start_ms) // rule.every_ms + 1) * rule.every_ms
 
@@ -105,12 +112,12 @@ class State(StrEnum):
     """The state of a schedule."""
 
     ACTIVE = "active"
-    PAUSED = "paused"  # what was planned is recalled; what would have fired meanwhile does not
-    ENDED = "ended"  # its rule has no more firings
+    PAUSED = "paused"  # planned firings are recalled; firings that fall into the pause are skipped
+    ENDED = "ended"  # the rule has no more firings
 
 
 class Firing(NamedTuple):
-    """A firing that is planned."""
+    """A planned firing."""
 
     number: int  # 1, 2, 3 …
     nominal_ms: int
@@ -127,24 +134,27 @@ class ScheduleView(NamedTuple):
     state: State
     rule: Rule
     content: Content
-    created_ms: int  # or changed: where the intervals of a rule without a start begin
+    created_ms: int  # or when it was changed: start of the intervals of a rule without a start
     fired: int  # firings that were planned and not taken back
-    cursor: Cursor  # of the last of them
-    planned: tuple[Firing, ...]  # those that are not due yet, as they were planned
+    cursor: Cursor  # at the last of these firings
+    planned: tuple[Firing, ...]  # firings that are not due yet, as they were planned
     used: tuple[int, ...]  # nominal times that are not planned again
-    problem: str = ""  # why it does not go on just now
+    problem: str = ""  # why the schedule is stuck at the moment; "": it is not
 
     @classmethod
     def made(cls, name: str, rule: Rule, content: Content, now_ms: int) -> ScheduleView:
-        """One as it would be if it were created now."""
+        """Return the schedule as it would be if it were created at `now_ms`."""
         return cls(name, 1, State.ACTIVE, rule, content, now_ms, 0, Cursor(now_ms), (), ())
 
 
 @dataclass(slots=True, frozen=True)
 class CreateSchedule:
-    """Gives `ScheduleView`.  One that says the same is left alone; any other of that name: SCHEDULE_EXISTS.
+    """Create a schedule.  Result: `ScheduleView`.
 
-    dry_run  check it, and create nothing
+    An existing schedule with this name, rule and content is left alone; SCHEDULE_EXISTS if they
+    differ.
+
+    dry_run  check the schedule, and create nothing
     """
 
     name: str
@@ -155,10 +165,13 @@ class CreateSchedule:
 
 @dataclass(slots=True, frozen=True)
 class ChangeSchedule:
-    """Another rule and content; gives `ScheduleView`.  What was planned is recalled, and planned again.
+    """Replace rule and content of a schedule.  Result: `ScheduleView`.
 
-    revision  that it has, or SCHEDULE_CHANGED; 0: whatever it has
-    dry_run   check it, and give it as it would be: nothing is changed, and nothing of it is planned
+    Planned firings are recalled, and planned again by the new rule.
+
+    revision  expected revision, SCHEDULE_CHANGED if the schedule has another; 0: any
+    dry_run   check the change, and return the schedule as it would be: nothing is changed or
+              planned
     """
 
     name: str
@@ -170,35 +183,38 @@ class ChangeSchedule:
 
 @dataclass(slots=True, frozen=True)
 class PauseSchedule:
-    """Recall what is planned, and plan nothing; gives `ScheduleView`."""
+    """Recall the planned firings of a schedule, and plan no others.  Result: `ScheduleView`."""
 
     name: str
 
 
 @dataclass(slots=True, frozen=True)
 class ResumeSchedule:
-    """Go on from now; gives `ScheduleView`."""
+    """Continue a paused schedule from now on.  Result: `ScheduleView`."""
 
     name: str
 
 
 @dataclass(slots=True, frozen=True)
 class RemoveSchedule:
-    """Recall what is planned, and forget it; gives `ScheduleView` as it was."""
+    """Recall the planned firings of a schedule, and delete it.  Result: the last `ScheduleView`."""
 
     name: str
 
 
 @dataclass(slots=True, frozen=True)
 class FindSchedule:
-    """Gives `ScheduleView`, or NOT_FOUND."""
+    """Find a schedule.  Result: `ScheduleView`.  NOT_FOUND if there is none."""
 
     name: str
 
 
 @dataclass(slots=True, frozen=True)
 class ListSchedules:
-    """Gives list[ScheduleView], by name: a turn's worth of those after a name."""
+    """List schedules after `after` by name, as many as fit into a turn.
+
+    Result: list[ScheduleView].
+    """
 
     after: str = ""
 
@@ -215,7 +231,10 @@ ScheduleCommand = (
 
 
 def due_of(name: str, rule: Rule, nominal_ms: int) -> int:
-    """When the firing of a nominal time is due: the same whenever it is worked out."""
+    """Return the due time of the firing of a nominal time.
+
+    Jitter is a hash of name and nominal time, so the due time is the same whenever it is computed.
+    """
     if not rule.jitter_ms:
         return nominal_ms
     return nominal_ms + xxh64_intdigest(f"{name}\0{nominal_ms}".encode()) % (rule.jitter_ms + 1)

@@ -1,23 +1,25 @@
 """Commands of producers: messages as records, from a front end to the core.
 
-A message comes as its record (`log.record`), with a head that says what its sender wants; the core, which alone knows
-the time and the queues, turns it into what is logged.  So a request is bytes and sizes, whatever protocol it came by:
-no object a message.  `HEAD_AS_SENT` of the record, little-endian:
+A message is submitted as its record (`log.record`), with a head that says what the producer wants.
+The core, which alone knows the time and the queues, turns this head into the one that is logged.
+So a request is bytes and sizes for every protocol, without an object per message.  `HEAD_AS_SENT`
+of the record, little-endian:
 
 ======  =====  ==========  =============================================================================
 offset  bytes  field       as sent
 ======  =====  ==========  =============================================================================
 0       4      size        of the whole record
 4       1      type        `MessageType`; the log has the kind of record here
-5       1      flags       1: it has KEYS
-6       2      lane        its delay level from 1 on, 0 without one
-8       8      due ms      UTC epoch milliseconds, 0: now; below 0: so many milliseconds after it is stored
-16      4      group       `group_code` of its message group, 0 without one; the log has the id of the topic here
+5       1      flags       1: the message has KEYS
+6       2      lane        delay level from 1 on, 0 without one
+8       8      due ms      UTC epoch milliseconds, 0: now; below 0: so many ms after the message is stored
+16      4      group       `group_code` of the message group, 0 without one; the log has the topic id here
 20      4      tags code   Java hash of the tag, 0 without a tag
 24      8      key hash    of (topic, message id)
 ======  =====  ==========  =============================================================================
 
-The queue id of the stored layout after it is the queue that the sender chose; −1 leaves it to the broker.
+The queue id of the stored layout after the head is the queue that the producer chose; −1 leaves the
+choice to the broker.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ ANY_QUEUE = -1
 
 
 class MessageType(IntEnum):
-    """What a message is; the numbers are those of the 5.x protocol."""
+    """Type of a message, with the values of the 5.x protocol."""
 
     NORMAL = 1
     FIFO = 2
@@ -47,35 +49,39 @@ class MessageType(IntEnum):
 class NewMessage(NamedTuple):
     """A checked message, encoded for the log (`protocol.rocketmq.message.encode`)."""
 
-    record: bytes  # its head as sent, then the stored layout
+    record: bytes  # a head as sent, then the stored layout
     message_id: str
-    due_ms: int  # 0: now; below 0: so many milliseconds after it is stored
+    due_ms: int  # 0: now; below 0: so many milliseconds after the message is stored
     tags_code: int  # Java hash of the tag, int32; 0 without a tag
     key_hash: int  # u64 of (topic, message id)
     type: MessageType
-    has_keys: bool = False  # whether it has a KEYS property
+    has_keys: bool = False  # whether the message has a KEYS property
 
 
 class NewRecords(NamedTuple):
-    """Checked messages as nothing but their records, back to back."""
+    """Checked messages as their records only, back to back."""
 
     records: bytes
     sizes: list[int]  # of each record
 
     @classmethod
     def of(cls, messages: Sequence[NewMessage]) -> NewRecords:
-        """The same messages, as columns."""
+        """Return the records of messages as columns."""
         records = [message.record for message in messages]
         return cls(b"".join(records), list(map(len, records)))
 
 
 @dataclass(slots=True, frozen=True)
 class SendMessages:
-    """Store messages of one topic; gives `Sent`.  Each message is atomic, the request is not.
+    """Store messages of one topic.  Result: `Sent`.
 
-    parts       so many messages at a time are refused together if one of them is; none: each is for itself
-    reuses_ids  its client may give one id to several messages on purpose, as 4.x clients do (`broker.send.repeats`)
-    any_type    whatever the type of the topic: its client knows nothing of types, as 4.x clients do not
+    Each message is atomic, the request is not.
+
+    parts       counts of messages that are refused together if one of them is; empty: each message
+                alone
+    reuses_ids  whether the client may give one id to several messages on purpose, as 4.x clients do
+                (`broker.send.repeats`)
+    any_type    accept messages whatever the type of the topic: 4.x clients know nothing of types
     """
 
     topic: str
@@ -85,13 +91,13 @@ class SendMessages:
     any_type: bool = False
 
     def columns(self) -> NewRecords:
-        """The messages as records."""
+        """Return the messages as columns of records."""
         given = self.messages
         return given if isinstance(given, NewRecords) else NewRecords.of(given)
 
     @property
     def size_bytes(self) -> int:
-        """Size of the records."""
+        """Size of all records together."""
         given = self.messages
         if isinstance(given, NewRecords):
             return len(given.records)
@@ -100,11 +106,11 @@ class SendMessages:
 
 @dataclass(slots=True, frozen=True)
 class DescribeLanes:
-    """Gives list[LaneView]: the delay levels that were ever used, by number."""
+    """List the delay levels that were ever used, ascending.  Result: list[LaneView]."""
 
 
 class LaneView(NamedTuple):
-    """What was scheduled by a delay level; the difference waits."""
+    """How many messages were scheduled by a delay level and are done; the difference waits."""
 
     level: int
     scheduled: int
@@ -113,9 +119,11 @@ class LaneView(NamedTuple):
 
 @dataclass(slots=True)
 class Sent:
-    """Per message: its origin (log position), queue, queue offset (−1 while it is scheduled), or a refusal.
+    """Outcome of a send: for each message its origin, queue and queue offset, or a refusal.
 
-    A message that repeats an earlier one has the result of that one, and its due time in `first_due_ms` too.
+    The origin is the log position; the queue offset is −1 while the message is scheduled.  A
+    message that repeats an earlier one has the outcome of the earlier one, and the earlier due time
+    in `first_due_ms` too.
     """
 
     origins: list[int]
@@ -123,10 +131,10 @@ class Sent:
     queue_offsets: list[int]
     refused: dict[int, HorologError] = field(default_factory=dict)
     first_due_ms: dict[int, int] = field(default_factory=dict)
-    due_ms: list[int] = field(default_factory=list)  # when each is due; past or 0: visible at once
+    due_ms: list[int] = field(default_factory=list)  # of each message; past or 0: visible at once
 
     def part(self, start: int, end: int) -> Sent:
-        """What became of some of the messages, those from `start` up to `end`."""
+        """Return the outcome of the messages from `start` up to `end`."""
         return Sent(
             self.origins[start:end],
             self.queue_ids[start:end],

@@ -1,6 +1,6 @@
-"""Commands of a tier, which holds messages elsewhere; what all of it does says `delay.tier`.
+"""Commands of a tier, which holds scheduled messages elsewhere; see `delay.tier`.
 
-An offload takes what is due far ahead there.
+An offload moves messages that are due far ahead into the tier.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from horolog.errors import HorologError
 
 @dataclass(slots=True, frozen=True)
 class BeginOffload:
-    """Freeze what is due at or after `from_ms`, or go on with the open offload of that app; gives `OffloadView`."""
+    """Freeze messages due at or after `from_ms`, or continue the open offload of the app.
+
+    Result: `OffloadView`.
+    """
 
     app: str
     from_ms: int
@@ -23,14 +26,20 @@ class BeginOffload:
 
 @dataclass(slots=True, frozen=True)
 class FreezeOffload:
-    """Wait until all of it lies in runs, and remember from there on what is recalled; gives `OffloadView`."""
+    """Wait until all messages of an offload are in runs, and remember recalls of them from then on.
+
+    Result: `OffloadView`.
+    """
 
     offload_id: int
 
 
 @dataclass(slots=True, frozen=True)
 class CommitOffload:
-    """The tier has all rows of the frozen runs, which the caller has compared; gives `OffloadView`."""
+    """Note that the tier has all rows of the frozen runs, which the caller has compared.
+
+    Result: `OffloadView`.
+    """
 
     offload_id: int
     rows: int
@@ -39,28 +48,31 @@ class CommitOffload:
 
 @dataclass(slots=True, frozen=True)
 class AbortOffload:
-    """Thaw what is frozen; gives whether there was something to abort."""
+    """Thaw what an offload froze.  Result: bool, whether there was something to abort."""
 
     offload_id: int
 
 
 @dataclass(slots=True, frozen=True)
 class DescribeOffload:
-    """One offload, with its frozen runs; gives `OffloadView`."""
+    """Ask for one offload, with its frozen runs.  Result: `OffloadView`."""
 
     offload_id: int
 
 
 @dataclass(slots=True, frozen=True)
 class DescribeTier:
-    """What waits in the tier; gives `TierView`."""
+    """Ask for what waits in the tier.  Result: `TierView`."""
 
-    to_ms: int  # hours that begin before it are listed
+    to_ms: int  # hours that begin before this time are listed
 
 
 @dataclass(slots=True, frozen=True)
 class ListRecalled:
-    """What was recalled of an offload and hour, so that it is left out; gives list[(position, row)]."""
+    """List the recalled rows of an offload, or of one hour of it, for a reader to leave out.
+
+    Result: list[(position, row)].
+    """
 
     offload_id: int
     hour: int | None = None
@@ -68,22 +80,25 @@ class ListRecalled:
 
 @dataclass(slots=True, frozen=True)
 class TellTierProblem:
-    """Why the tier cannot be read, for the broker's health; "": it can; gives None."""
+    """Report why the tier cannot be read, for the broker's health; "": it can be read.
+
+    Result: None.
+    """
 
     why: str
 
 
 class TierRow(NamedTuple):
-    """A message as the tier has it."""
+    """A message as a row of the tier."""
 
     offload_id: int
-    position: int  # origin
+    position: int  # of the origin
     row: int
     due_ms: int
 
 
 class TierPlace(NamedTuple):
-    """Hours of one offload and topic of which something waits, and that somebody asks for."""
+    """Hours of one offload and topic in which messages wait, for a query that needs their rows."""
 
     uri: str
     offload_id: int
@@ -92,10 +107,10 @@ class TierPlace(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """What was found of one message where a tier has it.
+    """Copies of one message that were found in the tier.
 
-    looked   offloads that were searched
-    records  of each of the rows, as they stand there; only a reschedule needs them
+    looked   ids of the offloads that were searched
+    records  the record of each row, as the tier has it; only a reschedule needs the records
     """
 
     rows: tuple[TierRow, ...]
@@ -105,12 +120,13 @@ class Elsewhere(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class LookElsewhere:
-    """The answer to a recall or reschedule of what a tier may have, where nobody has looked; nothing is changed.
+    """Answer to a recall or reschedule of messages that a tier may have, before it is searched.
 
-    Look there, and ask again with what was found.
+    Nothing is changed.  Search the tier, and repeat the command with what was found.
 
-    refusal   for whoever cannot look there
-    messages  of a recall by key: (message id, due ms) of the messages that it means, as far as the core knows them
+    refusal   for a caller that cannot search the tier
+    messages  of a recall by key: (message id, due ms) of the matching messages, as far as the core
+              knows them
     """
 
     refusal: HorologError
@@ -119,11 +135,11 @@ class LookElsewhere:
 
 @dataclass(slots=True, frozen=True)
 class RecallRows:
-    """Recall those of these rows of the tier that wait; gives which, as `npt.NDArray[np.bool_]`.
+    """Recall those rows of the tier that still wait.  Result: a mask, `npt.NDArray[np.bool_]`.
 
-    rows     as the tier names its rows, and not too many for one step
-    dry_run  only say which
-    done     how many were recalled before them, for the error
+    rows     as the tier names its rows, few enough for one step
+    dry_run  only return the mask
+    done     how many rows were recalled by earlier commands, for the error text
     """
 
     rows: npt.NDArray[Any]
@@ -132,10 +148,10 @@ class RecallRows:
 
 
 class FrozenView(NamedTuple):
-    """Rows [first, stop) of a run that is frozen.
+    """Frozen rows [first, stop) of a run.
 
-    gone     a bit for each row, packed, little-endian; b"": none
-    adopted  of an adopted run: position of its adoption, and number there of the file's row 0
+    gone     a bit for each row, packed, little-endian; b"": no row is gone
+    adopted  for an adopted run: position of its adoption, and the row there of the file's row 0
     """
 
     path: str  # in the data directory
@@ -147,7 +163,7 @@ class FrozenView(NamedTuple):
 
 @dataclass(slots=True)
 class OffloadView:
-    """An offload; `stage` is a word of the tier for how far it is."""
+    """State of an offload; `stage` is a word of the tier for its progress."""
 
     offload_id: int
     app: str
@@ -155,14 +171,14 @@ class OffloadView:
     stage: str
     uri: str = ""
     rows: int = 0
-    waiting: int = 0  # in the tier
+    waiting: int = 0  # messages that wait in the tier
     log_id: int = 0
     runs: list[FrozenView] = field(default_factory=list)
-    committed_ms: int = 0  # since when its messages wait there; 0: they do not, or it is not known
+    committed_ms: int = 0  # since when its messages wait in the tier; 0: they do not, or unknown
 
 
 class TierHour(NamedTuple):
-    """What waits of an offload, hour and topic."""
+    """How many messages of an offload, hour and topic wait in the tier."""
 
     offload_id: int
     hour: int
@@ -171,14 +187,14 @@ class TierHour(NamedTuple):
     waiting: int
 
     def row(self) -> dict[str, Any]:
-        """As JSON, where the offload is called `number`."""
+        """Return the fields for JSON, where the offload id is called `number`."""
         fields = self._asdict()
         return {"number": fields.pop("offload_id"), **fields}
 
 
 @dataclass(slots=True)
 class TierView:
-    """All offloads, and what waits of them in the hours that were asked for, ascending."""
+    """All offloads, and their waiting messages in each hour that was asked for, ascending."""
 
     waiting: int
     offloads: list[OffloadView]

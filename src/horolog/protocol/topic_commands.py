@@ -1,6 +1,6 @@
-"""Commands about topics: what they are, how many queues they have, what waits in them.
+"""Commands about topics: their type, settings and queues, and the messages that wait for them.
 
-Part of the vocabulary of `protocol.commands`, which gives these names too.
+Part of the vocabulary of `protocol.commands`, which exports these names too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from horolog.protocol.rocketmq.late_policy import Late, LatePolicy, policy_of
 
 
 class TopicType(StrEnum):
-    """Which messages a topic takes; MIXED takes all."""
+    """Type of a topic, which says which messages it accepts; MIXED accepts all."""
 
     NORMAL = "normal"
     FIFO = "fifo"
@@ -27,17 +27,19 @@ PERM_NAMES = {2: "write", 4: "read", 6: "read and write"}
 
 @dataclass(slots=True, frozen=True)
 class TopicSettings:
-    """What is kept of a topic beside its type and queues; the defaults are RocketMQ's.
+    """Settings of a topic beside its type and queues; the defaults are RocketMQ's.
 
-    perm          2: it may be sent to, 4: consumed, 6: both.  What waits is handed over whatever it is
-    order         whether its messages are in order over all queues' owners: for clients, means nothing here
+    perm          2: producers may send, 4: consumers may consume, 6: both.  Scheduled messages are
+                  handed over whatever it is
+    order         whether messages are ordered over the queues of all brokers: for clients, no
+                  effect here
     read_queues   how many queues routes show to consumers, 0: all
     write_queues  how many queues take new messages, 0: all
-    multi_tag     whether a message may have several tags, joined by `||` or commas, of which a consumer wants one; it
-                  counts when a message becomes visible
-    attributes    everything that a client stored with the topic and that means nothing here
+    multi_tag     whether a message may have several tags, joined by `||` or commas, of which a
+                  consumer wants one; it counts when a message becomes visible
+    attributes    attributes that a client stored with the topic and that have no effect here
     late          what becomes of a scheduled message that is too late (`late_policy`)
-    late_after_ms  how late that is; 0 with hand-over
+    late_after_ms  how late too late is; 0 with hand-over
     """
 
     perm: int = 6
@@ -51,39 +53,49 @@ class TopicSettings:
 
     @property
     def late_policy(self) -> LatePolicy:
-        """What becomes of its late messages; BAD_REQUEST if that is no policy."""
+        """Late policy of the topic; BAD_REQUEST if `late` and `late_after_ms` are not one."""
         return policy_of(self.late, self.late_after_ms)
 
 
 @dataclass(slots=True, frozen=True)
 class CreateTopic:
-    """Create a topic; gives `TopicView`.  One that exists just so: no change; any other: TOPIC_EXISTS."""
+    """Create a topic.  Result: `TopicView`.
+
+    An existing topic of the same type, queues and settings is left alone; TOPIC_EXISTS if one of
+    them differs.
+    """
 
     name: str
     type: TopicType
     queues: int
-    settings: TopicSettings | None = None  # None: the defaults, or whatever the one has that exists
+    settings: TopicSettings | None = None  # None: the defaults, or those of the existing topic
 
 
 @dataclass(slots=True, frozen=True)
 class ChangeTopic:
-    """Add queues to a topic, up to `queues` of them, or give it other settings; gives `TopicView`.
+    """Raise the queues of a topic to `queues`, or change its settings or type.
 
-    Fewer queues than it has, of whichever kind, are refused; and another type, but of a topic that takes all: its
-    messages stay as they are, and new ones must be of that type.
+    Result: `TopicView`.
+
+    Fewer queues than the topic has, also fewer read or write queues, are refused.  Only a topic
+    that accepts all messages (MIXED) may get another type: its messages stay as they are, and new
+    ones must be of that type.
     """
 
     name: str
-    queues: int = 0  # 0: as many as it has
-    settings: TopicSettings | None = None  # None: as they are
-    type: TopicType | None = None  # None: as it is
+    queues: int = 0  # 0: unchanged
+    settings: TopicSettings | None = None  # None: unchanged
+    type: TopicType | None = None  # None: unchanged
 
 
 @dataclass(slots=True, frozen=True)
 class DeleteTopic:
-    """Forget a topic, its messages and the progress of groups in it; gives None.  TOPIC_NOT_FOUND.
+    """Delete a topic, its messages and the progress of groups in it.
 
-    FORBIDDEN while messages of it wait.  A topic that is made with this name later is another one.
+    Result: None.  TOPIC_NOT_FOUND.
+
+    FORBIDDEN while messages of the topic are pending or its transactions are open.  A topic that is
+    later created with this name is another topic.
     """
 
     name: str
@@ -91,18 +103,21 @@ class DeleteTopic:
 
 @dataclass(slots=True, frozen=True)
 class DescribeTopic:
-    """Gives `TopicView`; unknown: TOPIC_NOT_FOUND."""
+    """Ask for one topic.  Result: `TopicView`.  TOPIC_NOT_FOUND if there is none."""
 
     name: str
-    with_pending: bool = True  # a route does not ask, and what waits need not be counted
+    with_pending: bool = True  # False for a route, which needs no count of pending messages
 
 
-NOT_COUNTED = -1  # `pending` of a view that was not to count it
+NOT_COUNTED = -1  # `TopicView.pending` if it was not asked for
 
 
 @dataclass(slots=True, frozen=True)
 class ListTopics:
-    """Gives list[TopicView], by name: at most 1 024 (TURN_TOPICS_MAX) of those after `after`."""
+    """List topics after `after` by name, at most 1 024 (TURN_TOPICS_MAX).
+
+    Result: list[TopicView].
+    """
 
     after: str = ""
     with_pending: bool = True
@@ -116,19 +131,19 @@ class TopicView:
     type: TopicType
     queues: int
     queue_offsets: list[int]  # next offset of each queue
-    pending: int  # scheduled messages that wait, or NOT_COUNTED
-    min_offsets: list[int] = field(default_factory=list)  # lowest offset of each queue still kept
+    pending: int  # pending messages, or NOT_COUNTED
+    min_offsets: list[int] = field(default_factory=list)  # lowest offset that each queue still has
     settings: TopicSettings = field(default_factory=TopicSettings)
     open_transactions: int = 0
 
     @property
     def read_queues(self) -> int:
-        """How many queues, from the first one on, consumers are shown."""
+        """How many queues, from the first one on, routes show to consumers."""
         return self.settings.read_queues or self.queues
 
     @property
     def write_queues(self) -> int:
-        """How many queues, from the first one on, new messages go to."""
+        """How many queues, from the first one on, take new messages."""
         return self.settings.write_queues or self.queues
 
 

@@ -1,10 +1,10 @@
 """Commands of transactions.
 
-SendHalf             store messages that nobody sees before their transactions are committed
-EndTransaction       commit one, or roll it back
-CheckTransactions    read half messages whose producers are to be asked, and count that they are
-LookForProducers     producers have come: look again after those that wait for them
-TopicOfTransaction   which topic an open one is of
+SendHalf             store half messages, which are invisible until their transactions are committed
+EndTransaction       commit or roll back a transaction
+CheckTransactions    read half messages whose producers are to be asked, and count the check
+LookForProducers     retry the checks that wait for a producer of some groups
+TopicOfTransaction   ask for the topic of an open transaction
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import NamedTuple
 
 from horolog.protocol.send_commands import MessageType, NewRecords, SendMessages
 
-TYPE_AT = 4  # in a head as sent
+TYPE_AT = 4  # offset of the message type in a head as sent
 
 
 @dataclass(slots=True, frozen=True)
 class SendHalf(SendMessages):
-    """Store half messages of one topic; gives `Sent`.
+    """Store half messages of one topic.  Result: `Sent`.
 
-    The origin of each is the log position by which its transaction is known, its queue offset is its number among half
-    messages.
+    The origin of a half message is the log position that identifies its transaction; the queue
+    offset is its number among the half messages.
     """
 
 
 def as_half(message: NewRecords) -> NewRecords:
-    """The same single message, as one of a transaction."""
+    """Return a single message with the type of a half message."""
     assert len(message.sizes) == 1, message.sizes
     records = bytearray(message.records)
     records[TYPE_AT] = MessageType.TRANSACTION
@@ -36,7 +36,7 @@ def as_half(message: NewRecords) -> NewRecords:
 
 
 class Resolution(Enum):
-    """What a producer says of its transaction."""
+    """What a producer says about the outcome of its transaction."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
@@ -45,9 +45,10 @@ class Resolution(Enum):
 
 @dataclass(slots=True, frozen=True)
 class EndTransaction:
-    """End a transaction; gives None.  INVALID_TRANSACTION_ID if it is not known, or has ended otherwise.
+    """End a transaction.  Result: None.
 
-    The same end may be told again.  What is None is not compared.
+    INVALID_TRANSACTION_ID if the transaction is not known, or has ended with another outcome.
+    Repeating the command is allowed.  Fields that are None are not compared with the transaction.
     """
 
     position: int
@@ -60,9 +61,9 @@ class EndTransaction:
 
 @dataclass(slots=True, frozen=True)
 class CheckTransactions:
-    """Count one more check of these transactions; gives list[TransactionCheck] of those that are open still.
+    """Count one more check of transactions.  Result: list[TransactionCheck], of those still open.
 
-    There may be fewer than asked for: the others are due again later.
+    The result may have fewer transactions than `positions`: the others are due again later.
     """
 
     positions: tuple[int, ...]
@@ -70,20 +71,23 @@ class CheckTransactions:
 
 @dataclass(slots=True, frozen=True)
 class LookForProducers:
-    """Producers of these groups have come."""
+    """Note that producers of these groups have connected.  Result: None."""
 
     groups: frozenset[str]
 
 
 @dataclass(slots=True, frozen=True)
 class TopicOfTransaction:
-    """Gives the topic of the half message of an open transaction; "" if there is none at that log position."""
+    """Ask for the topic of an open transaction.
+
+    Result: str, "" if none is open at the log position.
+    """
 
     position: int
 
 
 class CheckDue(NamedTuple):
-    """A transaction of which somebody has to be asked what became of it."""
+    """A transaction whose producer has to be asked for the outcome."""
 
     position: int
     topic: str
@@ -91,10 +95,10 @@ class CheckDue(NamedTuple):
 
 
 class TransactionCheck(NamedTuple):
-    """What a producer is asked.
+    """A check to send to a producer.
 
     layout  the half message as it is stored
-    checks  how often it was asked, with this time
+    checks  how often the producer was asked, this check included
     """
 
     position: int
