@@ -1,14 +1,16 @@
-"""RocketMQ's remoting protocol (4.x, and 5.x over TCP) as bytes in, commands out; no socket is touched here.
+"""RocketMQ's remoting protocol (4.x, and 5.x over TCP), without sockets: bytes in, commands out.
 
-frame, frame_reader, frame_writer   frames: the layout, bytes to frames, frames to bytes
-codes, request                      what is asked for, how it went
-send, send_header, building, gathered  sends: frames to one command, and its result to answers
+frame, frame_reader, frame_writer   the layout of frames, bytes to frames, frames to bytes
+codes, request                      request codes and status codes; fields of a request, and its
+                                    answer
+send, send_header, building, gathered  send frames to one command, and its result to answers
 batch, batches                      messages of batches
-known_codes                         codes of their tags and message groups
-shapes, header_shapes, text_rows, send_reader, send_runs, sent  the same for sends that are alike
-wanted                              what properties of a message ask for
-heartbeat, assignment, queue_locks  who is there, and who consumes what
+known_codes                         cached codes of tags and message groups
+shapes, header_shapes, text_rows, send_reader, send_runs, sent  a fast path for sends of one shape
+wanted                              what the properties of a message ask for
+heartbeat, assignment, queue_locks  group members, their queues, and locks of orderly consumers
 pop                                 answers to pop consumers
-routes                              what the name server tells
-topic_bodies, group_bodies, client_bodies, broker_bodies    what admin tools are told; `object_keys` is their JSON
+routes                              routes and the cluster, as a name server returns them
+topic_bodies, group_bodies, client_bodies, broker_bodies    JSON bodies for admin tools
+object_keys                         JSON whose keys are objects, for these bodies
 """

@@ -1,9 +1,11 @@
-"""Who consumes what, for clients that leave it to the broker: pop consumers, and consumers of RocketMQ 5.x by wish.
+"""Assignment of queues to consumers that leave it to the broker.
 
-In mode PULL each queue belongs to one client of the group, and all clients come to the same result as if they shared
-the queues out by themselves.  In mode POP everybody takes from all queues: queue −1.
+These are pop consumers, and consumers of RocketMQ 5.x that ask for it.  In mode PULL each queue
+belongs to one client of the group, and all clients come to the same result as if they divided the
+queues by themselves.  In mode POP every client takes from all queues: queue −1.
 
-Worked example: 5 queues, clients a, b, c.  AVG gives a 0 1, b 2 3, c 4; AVG_BY_CIRCLE a 0 3, b 1 4, c 2.
+Worked example: 5 queues, clients a, b, c.  AVG gives a 0 1, b 2 3, c 4; AVG_BY_CIRCLE a 0 3, b 1 4,
+c 2.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ _STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 
 
 def share(strategy: str, queues: int, client_id: str, clients: Sequence[str]) -> list[int]:
-    """The queues of a client of a group; none if it is not among the clients.  BAD_REQUEST: unknown strategy."""
+    """Return the queues that a strategy assigns to a client; none if it is not in `clients`.
+
+    BAD_REQUEST for an unknown strategy.
+    """
     if strategy not in _STRATEGIES:
         raise refused(
             "strategyName",
@@ -37,7 +42,7 @@ def share(strategy: str, queues: int, client_id: str, clients: Sequence[str]) ->
 
 
 def check_mode(mode: object) -> str:
-    """The mode itself; BAD_REQUEST if there is no such."""
+    """Return the mode if it is PULL or POP; raise BAD_REQUEST otherwise."""
     if mode not in (PULL, POP):
         raise refused("mode", f"{str(mode)[:40]!r}; there are {PULL} and {POP}", f"{PULL}, {POP}")
     return str(mode)

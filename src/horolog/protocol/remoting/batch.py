@@ -1,6 +1,7 @@
-"""The body of a batch: its messages back to back, each with its own flag, body and properties.
+"""The body of a batch: messages back to back, each with its own flag, body and properties.
 
-Total size i32, magic i32, CRC i32, flag i32, body (i32 length), properties (i16 length).
+Layout of a message: total size i32, magic i32, CRC i32, flag i32, body (i32 length), properties
+(i16 length).
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ from horolog.limits import BODY_MAX, MESSAGES_PER_SEND_MAX
 _ITEM = struct.Struct(">iiiii")
 _TAIL = struct.Struct(">H")
 ITEM_MIN = _ITEM.size + 1 + _TAIL.size
-_STORED_MAX = 0xFFFF  # bytes, as its length says
+_STORED_MAX = 0xFFFF  # bytes of properties, since their length is 16 bits
 
 
 class Items(NamedTuple):
     """Messages of a batch, as columns.
 
-    fault  why there are no more of them than these; None: it is the whole batch
+    fault  why the batch was not parsed to its end; None: these are all its messages
     """
 
     flags: Sequence[int]
     bodies: Sequence[bytes]
-    texts: Sequence[bytes]  # their properties, which may be no UTF-8
+    texts: Sequence[bytes]  # the properties, perhaps not UTF-8
     fault: HorologError | None = None
 
     @property
     def are_usual(self) -> bool:
-        """Whether there are messages, and all bodies are of a size that is allowed."""
+        """Whether there are messages, and the sizes of all bodies are allowed."""
         sizes = list(map(len, self.bodies))
         return bool(sizes) and min(sizes) > 0 and max(sizes) <= BODY_MAX
 
 
 class Form(NamedTuple):
-    """Sizes that all messages of a batch have."""
+    """Sizes that all messages of a batch share."""
 
     size: int
     body_size: int
@@ -57,12 +58,12 @@ class Rows(NamedTuple):
 
 
 def cut(body: bytes) -> Items:
-    """The messages up to the first one that cannot be cut out."""
+    """Split a batch into its messages, up to the first one that cannot be parsed."""
     return cut_even(body) or cut_each(body)
 
 
 def form_of(body: bytes) -> Form | None:
-    """What the messages of a batch have in common if all are of one size, as its first and its last say."""
+    """Return the sizes that the first and the last message share; None if they differ."""
     if len(body) < ITEM_MIN:
         return None
     size, _, _, _, body_size = _ITEM.unpack_from(body)
@@ -73,12 +74,12 @@ def form_of(body: bytes) -> Form | None:
     if rest or not 1 < count <= MESSAGES_PER_SEND_MAX:
         return None
     if _ITEM.unpack_from(body, len(body) - size)[::4] != (size, body_size):
-        return None  # as it is mostly seen here, if they differ
+        return None  # the last message shows most batches of unequal messages
     return Form(size, body_size, stored_size)
 
 
 def rows_of(batches: Sequence[bytes], form: Form) -> Rows | None:
-    """The messages of batches of one form; None if that is not what they are."""
+    """Return the messages of batches as rows; None if one has other sizes than `form`."""
     raw = np.frombuffer(b"".join(batches), np.uint8).reshape(-1, form.size)
     tail = _ITEM.size + form.body_size
     text_at = tail + _TAIL.size
@@ -94,7 +95,10 @@ def rows_of(batches: Sequence[bytes], form: Form) -> Rows | None:
 
 
 def cut_even(body: bytes) -> Items | None:
-    """`cut` with one call, if all messages have bodies of one size and properties of one size."""
+    """Split a batch in one call, if all bodies have one size and all properties one size.
+
+    Return None for any other batch.
+    """
     form = form_of(body)
     if form is None:
         return None
@@ -117,7 +121,7 @@ def _even(body_size: int, stored_size: int) -> struct.Struct:
 
 
 def cut_each(body: bytes) -> Items:
-    """`cut` of any body, one message after another."""
+    """Split any batch like `cut`, message by message."""
     flags: list[int] = []
     bodies: list[bytes] = []
     texts: list[bytes] = []
@@ -157,5 +161,5 @@ def _wrong_count(count: str) -> HorologError:
 
 
 def broken_batch(number: int, why: str) -> HorologError:
-    """The refusal of a batch for the message of that number, from 1 on."""
+    """Build the refusal of a batch because of message `number`, counted from 1."""
     return refused("body", f"message {number} of the batch {why}", code=ErrorCode.MESSAGE_CORRUPTED)

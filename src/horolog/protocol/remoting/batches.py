@@ -1,4 +1,4 @@
-"""Batches that came together: whose messages are of one size and shape, they are read and made as rows of bytes."""
+"""Batches that arrived together, read as rows of bytes if all messages share size and shape."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NOTHING = Items((), (), ())
 
 
 class Batch(NamedTuple):
-    """A frame and its messages.
+    """A batch frame and its messages.
 
-    form   what they seem to have in common, and then they are not cut yet
+    form   the sizes that the messages seem to share; while it is set, `items` is empty
     """
 
     frame: Frame
@@ -34,17 +34,17 @@ class Batch(NamedTuple):
 
     @classmethod
     def of(cls, frame: Frame, shared: Shared, born_ms: int) -> Batch:
-        """The batch in a frame."""
+        """Return the batch of a frame, split into messages only if they have different sizes."""
         form = form_of(frame.body)
         return cls(frame, shared, born_ms, form, _NOTHING if form else cut(frame.body))
 
     @property
     def messages(self) -> int:
-        """How many there are, or seem to be."""
+        """Count of messages; with `form`, by the size of the body."""
         return len(self.frame.body) // self.form.size if self.form else len(self.items.bodies)
 
     def cut(self) -> Batch:
-        """The same with its messages."""
+        """Return the batch with its messages split into `items`."""
         return self._replace(form=None, items=cut(self.frame.body)) if self.form else self
 
 
@@ -61,9 +61,10 @@ def records_of_batches(
     ways_of: Callable[[Sequence[bytes]], Ways],
     shapes: Shapes,
 ) -> MadeBatches | None:
-    """The records of batches to one topic; None if something is unusual about them, or not of one size or shape.
+    """Build the records of batches to one topic; None if they are unusual or not of one shape.
 
-    ways_of  gives the ways of messages, of what is stored with each if it is delayed
+    ways_of  returns the `Ways` of messages, from the properties that each gets in addition if it is
+             delayed
     """
     shared, form = batches[0].shared, batches[0].form
     if form is None or not 0 < form.body_size <= BODY_MAX:

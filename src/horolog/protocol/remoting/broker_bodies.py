@@ -1,4 +1,4 @@
-"""What admin tools are told of the broker itself, in the words of Java's classes."""
+"""Bodies about the broker itself for admin tools, with the field names of Java's classes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from horolog.protocol.remoting.topic_bodies import encode
 
 
 class Unit(NamedTuple):
-    """One message of a queue, as its entry in the queue says."""
+    """One message of a queue, as its consume queue entry says."""
 
     position: int
     size: int
     tags_code: int
-    matches: bool  # whether the subscription that was asked for takes it
+    matches: bool  # whether the subscription of the request matches it
 
 
 def properties(table: Mapping[str, object]) -> bytes:
-    """Text of Java's `Properties`: a line each."""
+    """Encode a table as text of Java's `Properties`, one line an entry."""
     return "".join(f"{key}={_escaped(str(value))}\n" for key, value in table.items()).encode()
 
 
@@ -27,24 +27,24 @@ def _escaped(value: str) -> str:
 
 
 def kv_table(table: Mapping[str, object]) -> bytes:
-    """KVTable: all values are text."""
+    """Encode a KVTable: all values are text."""
     return encode({"table": {key: str(value) for key, value in table.items()}})
 
 
 def stats_data(minute: Mapping[str, Any], hour: Mapping[str, Any], day: Mapping[str, Any]) -> bytes:
-    """BrokerStatsData."""
+    """Encode a BrokerStatsData."""
     return encode({"statsDay": day, "statsHour": hour, "statsMinute": minute})
 
 
 def stats_item(total: int, a_second: float) -> dict[str, Any]:
-    """BrokerStatsItem; `avgpt` is of bytes a message there, and is not kept."""
+    """Build a BrokerStatsItem; `avgpt`, bytes per message in Java, is not kept and always 0."""
     return {"avgpt": 0.0, "sum": total, "tps": a_second}
 
 
 def queue_units(
     units: Iterable[Unit], min_offset: int, max_offset: int, subscription: Mapping[str, Any] | None
 ) -> bytes:
-    """QueryConsumeQueueResponseBody."""
+    """Encode a QueryConsumeQueueResponseBody."""
     return encode(
         {
             "maxQueueIndex": max_offset,

@@ -1,4 +1,4 @@
-"""A command while the messages of its frames are gathered."""
+"""A send command under construction, while the messages of its frames are gathered."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from horolog.protocol.transaction_commands import SendHalf, as_half
 
 
 class Building:
-    """A command while its messages are gathered."""
+    """A send command of one topic under construction.
+
+    Messages are added as columns or as finished records, with the frames that they came in;
+    `gathered` finishes the command.
+    """
 
     def __init__(self, topic: str, name: bytes, *, is_half: bool = False) -> None:
         self._is_half = is_half
         self._topic = topic
         self._name = name
         self._columns: list[list[Any]] = [[] for _ in Messages._fields]
-        self._records: list[bytes] = []  # of messages that are in no column any more
-        self._sizes: list[int] = []  # of these
-        self._ids: list[bytes] = []  # of these
+        self._records: list[bytes] = []  # records of messages that are no longer in `_columns`
+        self._sizes: list[int] = []  # of the messages in `_records`
+        self._ids: list[bytes] = []  # of the messages in `_records`
         self._taken: list[Request | Run] = []
         self._parts: list[int] = []
 
@@ -35,14 +39,14 @@ class Building:
         return len(self._sizes) + len(self._columns[0])
 
     def add(self, frames: Sequence[Frame], counts: Sequence[int], messages: Messages) -> None:
-        """Take up the messages of frames, so many of each."""
+        """Add the messages of frames; `counts` has the messages of each frame."""
         self._take(frames, counts)
         self._add(messages)
 
     def add_records(
         self, batches: Sequence[Batch], records: NewRecords, ids: Sequence[bytes]
     ) -> None:
-        """The same with messages whose records are made."""
+        """Add batches whose records are already built."""
         self._take([batch.frame for batch in batches], [batch.messages for batch in batches])
         self._make()
         self._records.append(records.records)
@@ -57,7 +61,7 @@ class Building:
         self._parts += counts
 
     def add_runs(self, runs: Sequence[Alike], messages: Messages) -> None:
-        """Take up frames of one message each."""
+        """Add runs of frames with one message each."""
         at = len(self)
         for run in runs:
             self._taken.append(Run(run, range(at, at + len(run))))
@@ -70,7 +74,7 @@ class Building:
             column += values
 
     def _make(self) -> None:
-        """Make records of what is in columns."""
+        """Build records of the messages that are in columns."""
         if self._columns[0]:
             messages = Messages(*self._columns)
             made = records_of(self._name, messages)
@@ -80,7 +84,7 @@ class Building:
             self._columns = [[] for _ in Messages._fields]
 
     def gathered(self) -> Gathered:
-        """The command."""
+        """Return the finished command."""
         self._make()
         parts = () if len(self._parts) == len(self) else self._parts
         records = NewRecords(b"".join(self._records), self._sizes)
@@ -92,7 +96,7 @@ class Building:
 
 
 class Where(NamedTuple):
-    """What messages have of their frames, as columns."""
+    """Columns of fields that messages have from their frames."""
 
     flags: list[int]
     queue_ids: list[int]
@@ -104,7 +108,7 @@ class Where(NamedTuple):
 def messages_of(
     bodies: Sequence[bytes], where: Where, wanted: Wanted, born_hosts: Sequence[Host]
 ) -> Messages:
-    """Messages as columns of equal length, from what their frames say and what their properties want."""
+    """Combine fields of frames and of properties into columns of messages."""
     codes = {tag: code_of_tag(tag) for tag in set(wanted.tags)}
     groups = {group: code_of_group(group) for group in set(wanted.groups)}
     return Messages(

@@ -1,4 +1,4 @@
-"""What admin tools are told of connected clients, in the words of Java's classes."""
+"""Bodies about connected clients for admin tools, with the field names of Java's classes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Connected(NamedTuple):
     address: str
     language: str
     version: int
-    seen_ms: int  # when it was last heard of
+    seen_ms: int  # when the client was last heard of
 
 
 def connection(client: Connected) -> dict[str, Any]:
-    """Connection."""
+    """Build a Connection."""
     return {
         "clientAddr": client.address,
         "clientId": client.client_id,
@@ -30,12 +30,12 @@ def connection(client: Connected) -> dict[str, Any]:
 
 
 def producer_connections(clients: Iterable[Connected]) -> bytes:
-    """ProducerConnection."""
+    """Encode a ProducerConnection."""
     return encode({"connectionSet": [connection(client) for client in clients]})
 
 
 def producer_table(groups: Mapping[str, Sequence[Connected]]) -> bytes:
-    """ProducerTableInfo."""
+    """Encode a ProducerTableInfo."""
     table = {group: [_producer(client) for client in clients] for group, clients in groups.items()}
     return encode({"data": table})
 
@@ -55,9 +55,9 @@ def consumer_connections(
     consumer: ConsumerData,
     subscriptions: Mapping[str, Mapping[str, Any]],
 ) -> bytes:
-    """ConsumerConnection.
+    """Encode a ConsumerConnection.
 
-    consumer       what one member says of all of them
+    consumer       the settings of one member, which count for the whole group
     subscriptions  `subscription_data` by topic
     """
     return encode(
@@ -74,7 +74,7 @@ def consumer_connections(
 def subscription_data(
     subscription: Subscription, tags: Iterable[str], codes: Iterable[int]
 ) -> dict[str, Any]:
-    """SubscriptionData; tags and their codes are those of the expression."""
+    """Build a SubscriptionData; `tags` and `codes` are those of the expression."""
     return {
         "classFilterMode": False,
         "codeSet": sorted(codes),

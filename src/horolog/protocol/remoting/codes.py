@@ -1,4 +1,4 @@
-"""Numbers of the remoting protocol: what is asked for, and how it went."""
+"""Codes of the remoting protocol: request codes, and status codes of answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from horolog.errors import ErrorCode
 
 
 class Code(IntEnum):
-    """What a request asks for; one that is not here is answered with REQUEST_CODE_NOT_SUPPORTED."""
+    """Request codes; any other code is answered with REQUEST_CODE_NOT_SUPPORTED."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -107,7 +107,7 @@ SEND_CODES = frozenset({Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH
 
 
 class Status(IntEnum):
-    """How a request went."""
+    """Status codes of answers."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -168,5 +168,5 @@ _OF_ERRORS = {
 
 
 def status_of(error: ErrorCode) -> Status:
-    """The status that tells a 4.x client of an error; its remark has the sentence."""
+    """Return the status for an error; the remark of the answer has the sentence."""
     return _OF_ERRORS.get(error, Status.SYSTEM_ERROR)

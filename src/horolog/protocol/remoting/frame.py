@@ -10,11 +10,13 @@ offset  bytes  field           meaning
 8 + n   m      body
 ======  =====  ==============  ====================================================================
 
-A header in ROCKETMQ is code i16, language u8, version i16, opaque i32, flag i32, remark (i32 length and UTF-8), and
-the fields (i32 length of all, then for each i16 length and name, i32 length and value).
+A header in ROCKETMQ is code i16, language u8, version i16, opaque i32, flag i32, remark (i32 length
+and UTF-8), and the fields (i32 length of all, then for each i16 length and name, i32 length and
+value).
 
-Any bytes, in any chunks, are frames or one `FrameFault`, after which the connection must end: where the next frame
-begins is not known then.  `frame_reader` reads them, `frame_writer` writes them.
+Any bytes, in any chunks, are parsed into frames or one `FrameFault`.  After a fault the connection
+must end: the start of the next frame is not known.  `frame_reader` reads frames, `frame_writer`
+writes them.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ import struct
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
-FRAME_BYTES_MAX = 16 << 20  # of what follows the length: the official limit
+FRAME_BYTES_MAX = 16 << 20  # bytes after the length field: the official limit
 PREFIX_BYTES = 8
 PREFIX = struct.Struct(">II")  # length; serializer and header length
 BINARY = struct.Struct(">hBhiiI")  # a header in ROCKETMQ up to its remark, and the remark's length
-LENGTH = struct.Struct(">I")  # of its fields, and of a value
-NAME = struct.Struct(">H")  # of a name
+LENGTH = struct.Struct(">I")  # length of all fields, and of a value
+NAME = struct.Struct(">H")  # length of a name
 
 
 class Serializer(IntEnum):
-    """How a header is written; an answer is written as its request."""
+    """Encoding of a header; an answer uses that of its request."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -42,7 +44,7 @@ class Flag(IntFlag):
     """Bits of `Frame.flag`."""
 
     ANSWER = 1
-    ONE_WAY = 2  # nobody waits for an answer
+    ONE_WAY = 2  # the sender expects no answer
 
 
 LANGUAGES = (
@@ -52,21 +54,21 @@ LANGUAGES = (
 """Names by their codes in a binary header."""
 OTHER = "OTHER"
 
-# An operation of an IntFlag takes a microsecond, and every frame is asked.
+# An operation of an IntFlag takes a microsecond, and these bits are tested for every frame.
 _ANSWER, _ONE_WAY = int(Flag.ANSWER), int(Flag.ONE_WAY)
 
-VERSION = 479  # ordinal of RocketMQ 5.3.3, in answers: what clients of 4.x and 5.x do depends on it
+VERSION = 479  # ordinal of RocketMQ 5.3.3, sent in answers: 4.x and 5.x clients depend on it
 
 
 class FrameFault(Exception):
-    """Bytes that are no frame, or what no frame can hold; the text says why."""
+    """Bytes that are no frame, or content that no frame can hold; the text says why."""
 
 
 class Frame(NamedTuple):
-    """A request, or an answer.
+    """A request or an answer.
 
-    opaque    the caller's number of the request, repeated in its answer; any i32
-    version   ordinal of the RocketMQ version that the peer says it is
+    opaque    id of the request, chosen by its sender and repeated in the answer; any i32
+    version   ordinal of the RocketMQ version that the peer reports
     fields    names and values of the header's extFields, values as text whatever JSON type they had
     """
 
@@ -82,19 +84,19 @@ class Frame(NamedTuple):
 
     @property
     def is_answer(self) -> bool:
-        """Whether it answers a request of ours."""
+        """Whether the frame answers a request of ours."""
         return self.flag & _ANSWER != 0
 
     @property
     def is_one_way(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether the sender expects no answer."""
         return self.flag & _ONE_WAY != 0
 
 
 class LongFields(dict[str, str]):
-    """Fields of a header so long that it counts among what a request keeps.
+    """Fields of a header so long that its size counts in what a request keeps in memory.
 
-    header_bytes  of all of it
+    header_bytes  size of the whole header
     """
 
     header_bytes = 0

@@ -1,4 +1,4 @@
-"""Bytes of a connection to frames (`frame` has their layout), in either form of header.
+"""Parser from bytes of a connection to frames (layout: `frame`), with JSON or binary headers.
 
 A reader holds less than one frame of `FRAME_BYTES_MAX`.
 """
@@ -36,23 +36,27 @@ _KNOWN = frozenset(LANGUAGES)
 
 
 class Reader:
-    """Cuts the bytes of a connection into frames.
+    """Splits the bytes of a connection into frames.
 
-    The bytes of an unfinished frame gather until it is whole, so each is looked at once, however small the chunks.
+    The bytes of an unfinished frame are buffered until it is complete, so each byte is parsed once,
+    however small the chunks are.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = bytearray()
-        self._wanted = PREFIX_BYTES  # bytes without which the buffer gives nothing
+        self._wanted = PREFIX_BYTES  # the buffer has no complete frame until it has so many bytes
 
     @property
     def held(self) -> int:
-        """Bytes of a frame that has not come to its end."""
+        """Buffered bytes of an unfinished frame."""
         return len(self._buffer)
 
     def receive(self, chunk: bytes) -> list[Frame]:
-        """Take bytes of the peer; gives the frames that they complete.  FrameFault: end the connection."""
+        """Take bytes of the peer and return the frames that they complete.
+
+        FrameFault: the caller must end the connection.
+        """
         whole = self.join(chunk)
         return [
             read_frame(mark >> 24, whole[header_at:body_at], whole[body_at:stop])
@@ -60,7 +64,7 @@ class Reader:
         ]
 
     def join(self, chunk: bytes) -> bytes:
-        """What has come with what was held; to be cut."""
+        """Return the buffered bytes and a chunk, for `cut`; b"" while the frame is unfinished."""
         if not self._buffer:
             return chunk
         self._buffer += chunk
@@ -71,9 +75,11 @@ class Reader:
         return whole
 
     def cut(self, chunk: bytes) -> Iterator[tuple[int, int, int, int]]:
-        """For each frame its serializer and header length, and where header and body begin and end; holds the rest.
+        """Yield the bounds of each frame, and buffer the rest.
 
-        Every one must be taken, or the connection ended.  FrameFault for a length that no frame has, after the frames
+        The bounds are serializer and header length as one integer, then the start of the header,
+        the start of the body and the end of the body.  The caller must consume the iterator to its
+        end, or end the connection.  FrameFault for a length that no frame has, after the frames
         before it.
         """
         at, end = 0, len(chunk)
@@ -101,12 +107,12 @@ class Reader:
             self._buffer += chunk[at:]
 
     def check_invariants(self) -> None:
-        """Less than one frame is held."""
+        """Check that less than one frame is buffered."""
         assert len(self._buffer) < self._wanted <= 4 + self._frame_bytes_max
 
 
 def read_frame(serializer: int, header: bytes, body: bytes) -> Frame:
-    """A frame of its header and its body.  FrameFault: it is none."""
+    """Build a frame from its header and body.  FrameFault if the header is not valid."""
     if serializer == Serializer.JSON:
         frame = _read_json(header, body)
     elif serializer == Serializer.ROCKETMQ:
@@ -162,9 +168,10 @@ def _read_json(header: bytes, body: bytes) -> Frame:
 
 
 def _lenient(header: bytes, why: orjson.JSONDecodeError) -> object:
-    """The same, read as Java reads it: what is no text in UTF-8 is U+FFFD, and control characters may stand bare.
+    """Parse a JSON header as Java does: bad UTF-8 becomes U+FFFD, control characters are allowed.
 
-    Clients in C++ send keys and properties in the encoding of their system.  Half a surrogate pair is a question mark.
+    C++ clients send keys and properties in the encoding of their system.  Half a surrogate pair
+    becomes a question mark.
     """
     if len(header) > _LENIENT_MAX:
         raise FrameFault(f"the header is no JSON: {why}")
@@ -181,7 +188,7 @@ def _text_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(value: Any) -> Any:
-    """A text that can be stored: without halves of surrogate pairs."""
+    """Replace halves of surrogate pairs in a text, so that it can be stored."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
@@ -201,7 +208,7 @@ def _integer(header: dict[str, Any], name: str, default: int | None = None) -> i
 
 
 def _text(name: str, value: object) -> str:
-    """Java sends strings; the C++ client bare numbers, and others booleans."""
+    """Return a field as text: Java sends strings, C++ bare numbers, other clients booleans."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Frames to bytes (`frame` has their layout): of answers with as little work as can be."""
+"""Encoder of frames (layout: `frame`), with a fast path for answers."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _ANSWER_HEADER = (
 
 
 def encode(frame: Frame) -> bytes:
-    """A frame as it travels.  JSON is compact and has all values as text: some clients read it so only.
+    """Encode a frame.  JSON is compact with all values as text: some clients read no other form.
 
-    FrameFault: it would be too long, or its header has what the serializer cannot express.
+    FrameFault if the frame would be too long, or its header has what the serializer cannot express.
     """
     return encode_head(frame, len(frame.body)) + frame.body
 
 
 def encode_head(frame: Frame, body_bytes: int) -> bytes:
-    """A frame but for its body, which has so many bytes and follows."""
+    """Encode a frame without its body of `body_bytes`, which the caller appends."""
     if frame.serializer is Serializer.ROCKETMQ:
         header = _binary_header(frame)
     else:
@@ -60,7 +60,10 @@ def encode_head(frame: Frame, body_bytes: int) -> bytes:
 def encode_answer(
     request: Frame, code: int, fields: Mapping[str, str], remark: str, body_bytes: int
 ) -> bytes:
-    """The answer to a request, but for its body, which has so many bytes and follows.  FrameFault as of `encode`."""
+    """Encode the answer to a request without its body, which the caller appends.
+
+    FrameFault as in `encode`.
+    """
     if request.serializer is Serializer.ROCKETMQ:
         header = _binary_header(
             Frame(

@@ -1,7 +1,7 @@
-"""Sends of 4.x clients as one command, and what became of them as the answer to each frame.
+"""Sends of 4.x clients, gathered into one command whose outcome is split into answers.
 
-The answer to a batch has the ids of all messages, and no recall handles: who wants to recall one makes its handle of id
-and due time.
+The answer to a batch has the ids of all messages but no recall handles: a producer that wants to
+recall one of them builds the handle from the id and the due time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_STORED = {"msgId": "0", "queueId": "0", "queueOffset": "0", **REGION}
 
 
 class Site(NamedTuple):
-    """What the doors say of their broker."""
+    """What front ends know of their broker."""
 
     broker_name: str
     store_host: bytes  # 4 bytes of IPv4 and 4 of port, as advertised
@@ -40,22 +40,22 @@ class Request(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Frames that are alike, and the row of the command for each."""
+    """A run of frames of one shape, and the row of the command for each."""
 
     run: Alike
     rows: range
 
 
 class Gathered(NamedTuple):
-    """Sends of one topic: a command, and whose messages it has."""
+    """A send command of one topic, and the frames that its messages came in."""
 
     command: SendMessages
-    ids: list[bytes]  # of each message
+    ids: list[bytes]  # id of each message
     taken: list[Request | Run]
 
     @property
     def requests(self) -> list[Request]:
-        """Each frame for itself; `ready_answers` and most who ask need no more than `taken`."""
+        """Each frame as a request; most callers, such as `ready_answers`, need only `taken`."""
         found: list[Request] = []
         for each in self.taken:
             if isinstance(each, Run):
@@ -68,7 +68,7 @@ class Gathered(NamedTuple):
         return found
 
     def answers(self, sent: Sent, site: Site) -> list[tuple[Frame, Answer | HorologError]]:
-        """What each frame is answered; a refusal is for the door to put into words."""
+        """Return the answer to each frame; the front end encodes a refusal."""
         if not self.command.parts and not sent.refused:
             return self._single(sent, site)
         found: list[tuple[Frame, Answer | HorologError]] = []
@@ -78,7 +78,7 @@ class Gathered(NamedTuple):
         return found
 
     def _single(self, sent: Sent, site: Site) -> list[tuple[Frame, Answer | HorologError]]:
-        """The usual case, which comes often: a message each, and none refused."""
+        """Return the answers in the frequent case: one message a frame, and none refused."""
         found: list[tuple[Frame, Answer | HorologError]] = []
         topic, broker, place = self.command.topic, site.broker_name, _place(site.store_host)
         for (frame, _), name, origin, queue, offset, due_ms in zip(
@@ -105,11 +105,11 @@ class Gathered(NamedTuple):
         return found
 
     def alone(self) -> list[Gathered]:
-        """The same sends, each frame with a command of its own."""
+        """Split the command into one command for each frame."""
         return self._split(self.requests)
 
     def alone_by_run(self) -> list[Gathered]:
-        """The same sends, with a command for each of what was taken."""
+        """Split the command into one command for each frame or run of `taken`."""
         return self._split(self.taken)
 
     def _split(self, taken: Sequence[Request | Run]) -> list[Gathered]:
@@ -154,12 +154,12 @@ class Gathered(NamedTuple):
 
 
 def _places(host: bytes, origins: Sequence[int]) -> str:
-    """The ids of messages at these log positions, with a comma between them."""
+    """Return the ids of messages at these log positions, separated by commas."""
     front = host.hex().upper()
     ends = struct.pack(f">{len(origins)}Q", *origins).hex(",", 8).upper()
     return front + ends.replace(",", "," + front)
 
 
 def _place(host: bytes) -> str:
-    """Ids that name the place of messages, but for the log position that they end with."""
+    """Return a format for the id of a message, which takes the log position."""
     return host.hex().upper() + "%016X"

@@ -1,4 +1,4 @@
-"""What admin tools are told of consumer groups, in the words of Java's classes."""
+"""Bodies about consumer groups for admin tools, with the field names of Java's classes."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _NUMBERS = {"retryQueueNums": "retry_queues", "retryMaxTimes": "retry_max"}
 
 
 class QueueProgress(NamedTuple):
-    """What a group has consumed of one queue.
+    """Progress of a group in one queue.
 
-    pulled       next offset to give out; at least `committed`
+    pulled       next offset to deliver; at least `committed`
     consumed_ms  when the last consumed message was stored; 0: unknown
     """
 
@@ -57,7 +57,7 @@ class QueueProgress(NamedTuple):
 
 
 def group_config(group: GroupView) -> dict[str, Any]:
-    """SubscriptionGroupConfig."""
+    """Build a SubscriptionGroupConfig."""
     settings = group.settings
     found = {**_UNUSED, **settings.attributes, "groupName": group.name}
     found |= {key: getattr(settings, name) for key, name in _SWITCHES.items()}
@@ -66,7 +66,7 @@ def group_config(group: GroupView) -> dict[str, Any]:
 
 
 def group_configs(groups: Iterable[GroupView]) -> bytes:
-    """SubscriptionGroupWrapper."""
+    """Encode a SubscriptionGroupWrapper."""
     table = {group.name: group_config(group) for group in groups}
     return encode(
         {"dataVersion": DATA_VERSION, "forbiddenTable": {}, "subscriptionGroupTable": table}
@@ -74,7 +74,7 @@ def group_configs(groups: Iterable[GroupView]) -> bytes:
 
 
 def read_group_config(body: Mapping[str, Any]) -> tuple[str, GroupSettings]:
-    """Name and settings of a SubscriptionGroupConfig.  BAD_REQUEST names what is wrong."""
+    """Return name and settings from a SubscriptionGroupConfig.  BAD_REQUEST names what is wrong."""
     name = body.get("groupName")
     if not isinstance(name, str):
         raise refused("groupName", "a name is needed")
@@ -97,10 +97,11 @@ def read_group_config(body: Mapping[str, Any]) -> tuple[str, GroupSettings]:
 
 
 def with_attributes_of(before: GroupSettings, settings: GroupSettings) -> GroupSettings:
-    """Settings that a client gives a group, with its attributes as they change them.
+    """Return settings sent by a client, with the group's attributes changed as the client asks.
 
-    `+name` sets one and `-name` removes one, as tools send them; a bare name, as they are told, sets it too.
-    BAD_REQUEST for a name to set that nobody knows: else a mistyped one would go unnoticed.
+    `+name` sets an attribute and `-name` removes it, as tools send them; a bare name, as tools
+    receive it, sets it too.  BAD_REQUEST for setting an unknown name: otherwise a mistyped name
+    would go unnoticed.
     """
     changes = settings.attributes.get(_ATTRIBUTES, {})
     if not isinstance(changes, dict):
@@ -123,7 +124,7 @@ def with_attributes_of(before: GroupSettings, settings: GroupSettings) -> GroupS
 
 
 def consume_stats(broker: str, queues: Iterable[QueueProgress], rate: float) -> dict[str, Any]:
-    """ConsumeStats; `rate` is messages a second."""
+    """Build a ConsumeStats; `rate` is in messages a second."""
     rows = (
         (
             queue_key(queue.topic, broker, queue.queue_id),
@@ -140,13 +141,13 @@ def consume_stats(broker: str, queues: Iterable[QueueProgress], rate: float) -> 
 
 
 def offsets(topic: str, broker: str, found: Mapping[int, int]) -> bytes:
-    """ResetOffsetBody, as Java and Go read it."""
+    """Encode a ResetOffsetBody, as Java and Go read it."""
     rows = ((queue_key(topic, broker, queue_id), offset) for queue_id, offset in found.items())
     return encode({"offsetTable": object_keys.table(rows)})
 
 
 def offsets_for_cpp(topic: str, broker: str, found: Mapping[int, int]) -> bytes:
-    """ResetOffsetBodyForC: the same as a list."""
+    """Encode a ResetOffsetBodyForC, which has the offsets as a list."""
     rows = [
         {**queue_key(topic, broker, queue_id), "offset": offset}
         for queue_id, offset in found.items()

@@ -1,15 +1,16 @@
-r"""Headers of sends that are alike: read by their shape, many at once (`shapes` explains the idea).
+r"""Headers of sends that differ in few values: read by their shape, many at once (see `shapes`).
 
     {"code":310,"opaque":7,"extFields":{"b":"orders","e":"0","g":"1700000000000","i":"KEYS\u0001k7\u0002","j":"0"}}
     {"code":310,"opaque":(…),"extFields":{"b":"orders","e":"(…)","g":"(…)","i":"(…)","j":"0"}}
 
-The headers of one client's messages to a topic differ in the request's number, the queue, the time and the properties;
-all else is the text that it was, byte for byte.  So what else a header says was read once, with the first of them, and
-is the same for all that match.
+The headers of one client's messages to a topic differ in the request's number, the queue, the time
+and the properties; all other text is the same, byte for byte.  So the other fields are parsed once,
+with the first header, and are the same for all headers that match.
 
-Of signed sends the signature differs as well; what it was made of is joined from the same values.
+Headers of signed sends differ in the signature as well; the text that was signed is joined from the
+same values.
 
-Batches are read the full way: their header is shared by many messages anyway.
+Batches are parsed in full: one header is shared by many messages anyway.
 """
 
 from __future__ import annotations
@@ -22,57 +23,58 @@ from horolog.limits import SHAPE_TEXT_MAX
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 
-_MET_MAX = 512  # shapes that are remembered for connections to come
+_MET_MAX = 512  # shapes that are cached for future connections
 _TOKEN = re.compile(
     rb'[ \t\r\n]*("(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9]+|true|false|null|[{}:,])[ \t\r\n]*'
 )
 _OPAQUE = rb"(0|-?[1-9][0-9]{0,9})"
 _OPAQUE_MAX = 0x7FFF_FFFF
-_QUEUE = (rb'"(-?[0-9]{1,9})"', rb"(0|-?[1-9][0-9]{0,8})")  # as text, and as a number of C++
+_QUEUE = (rb'"(-?[0-9]{1,9})"', rb"(0|-?[1-9][0-9]{0,8})")  # as text, and as a number (C++ clients)
 _BORN = (rb'"([0-9]{1,18})"', rb"(0|[1-9][0-9]{0,17})")
 _TEXT = rb'"([^"\x00-\x1f]*)"'
 _SIGNED = rb'"([0-9A-Za-z+/=]{1,64})"'
 SIGNATURE = "Signature"
 
-# Topic, queue, born time, properties, whether it is a batch
+# Fields of topic, queue, born time, properties, and of the batch flag
 FIELDS: dict[int, tuple[str, ...]] = {
     Code.SEND_MESSAGE: ("topic", "queueId", "bornTimestamp", "properties", "batch"),
     Code.SEND_MESSAGE_V2: ("b", "e", "g", "i", "m"),
 }
 _NO_BATCH = frozenset({"false", "0", ""})
 
-# Opaque, queue, born, and the properties as they are stored
+# Opaque, queue, born time, and the properties as they are stored
 Values = tuple[bytes, bytes, bytes, bytes]
 
 
 class Columns(NamedTuple):
-    """What sends of one shape say, each in its own way."""
+    """Columns of the values in which sends of one shape differ."""
 
     opaques: Sequence[bytes]
     queues: Sequence[bytes]
     borns: Sequence[bytes]
-    texts: Sequence[bytes]  # their properties as they are stored
+    texts: Sequence[bytes]  # properties as they are stored
     signatures: Sequence[bytes]  # empty if the shape is not signed
 
 
 class HeaderShape:
     """Headers that differ in opaque, queue, born time, properties and signature only.
 
-    sample  one of them, as it was read
-    names   the fields of queue, born time and properties
+    sample  a parsed header of the shape
+    names   the field names of queue, born time and properties
     """
 
     def __init__(
         self, pattern: bytes, order: Sequence[int], sample: Frame, names: tuple[str, str, str]
     ) -> None:
         self._expression = re.compile(pattern)
-        # Of many, joined: what is of another shape is found as well, with nothing in its groups.
+        # For many joined headers: a header of another shape matches too, with empty groups.
         self._many = re.compile(rb"\x00(?:%b|[^\x00]*)(?=\x00)" % pattern)
         self._order = order
         self.sample = sample._replace(body=b"")
         self._names = names
         self.is_signed = SIGNATURE in sample.fields
-        # What is signed: the values by the order of their names, those that differ by their place in `Values`.
+        # The signed text: values in the order of field names; a differing value by its index in
+        # `Values`.
         self._pieces: list[bytes | int] = [
             names.index(name) + 1 if name in names else sample.fields[name].encode()
             for name in sorted(sample.fields)
@@ -81,14 +83,14 @@ class HeaderShape:
 
     @classmethod
     def of(cls, header: bytes, sample: Frame) -> HeaderShape | None:
-        """The shape of a header in JSON that was read; None if it is not of a single message, or has not all four."""
+        """Return the shape of a JSON header; None for a batch, or if a value is missing."""
         named = FIELDS.get(sample.code)
         if named is None or sample.is_answer or len(header) > SHAPE_TEXT_MAX:
             return None
         topic, queue, born, properties, batch = named
         if sample.fields.get(batch, "") not in _NO_BATCH:
             return None
-        if sample.fields.get(topic, "%").startswith("%"):  # of a retry topic: taken one by one
+        if sample.fields.get(topic, "%").startswith("%"):  # a retry topic: parsed one by one
             return None
         marks = {
             (1, b'"opaque"'): (0, (_OPAQUE, _OPAQUE)),
@@ -125,7 +127,7 @@ class HeaderShape:
         return shape
 
     def read(self, chunk: bytes, first: int, stop: int) -> tuple[Values, bytes] | None:
-        """What the header there says, and its signature; None if it is of another shape."""
+        """Return values and signature of the header there; None if it has another shape."""
         found = self._expression.fullmatch(chunk, first, stop)
         if found is None:
             return None
@@ -138,9 +140,9 @@ class HeaderShape:
         return (opaque, queue, born, text), signature[0] if signature else b""
 
     def read_many(self, headers: Sequence[bytes]) -> tuple[Columns, list[bool]] | None:
-        """The same of many: what they say as the columns of `Alike`, and which of them `read` would read.
+        """Read many headers: return columns of values, and for each header if `read` would read it.
 
-        None if there are zero bytes in them, which stand between them here.
+        None if a header has a zero byte, since zero bytes separate the joined headers.
         """
         rows = self._many.findall(b"\0%b\0" % b"\0".join(headers))
         if len(rows) != len(headers):
@@ -164,11 +166,11 @@ class HeaderShape:
         return Columns(opaques, queues, borns, texts, signed), are_read
 
     def signed(self, values: Values) -> bytes:
-        """What the signature of such a header was made of, but for the body."""
+        """Return the text that was signed, without the body."""
         return b"".join([p if isinstance(p, bytes) else values[p] for p in self._pieces])
 
     def frame(self, values: Values, body: bytes, signature: bytes) -> Frame:
-        """The frame as it would have been read."""
+        """Return the frame as the full parser would have built it."""
         opaque, *texts = values
         fields = self.sample.fields | {
             name: value.decode() for name, value in zip(self._names, texts, strict=True)
@@ -178,19 +180,19 @@ class HeaderShape:
         return self.sample._replace(opaque=int(opaque), fields=fields, body=body)
 
 
-# By its pattern, so that what many clients send alike is of one shape.
+# By pattern, so that clients that send alike share a shape.
 _met: dict[bytes, HeaderShape] = {}
 
 
 def _stored(text: bytes) -> bytes:
-    """Properties as they are stored, or many of them, of the text of a JSON string without other escapes."""
+    """Unescape properties (one or many) from JSON text, as they are stored; other escapes stay."""
     return text.replace(b"\\u0001", b"\x01").replace(b"\\u0002", b"\x02")
 
 
 def _values(header: bytes) -> list[tuple[tuple[int, bytes], int, int]]:
-    """((depth, key), first, stop) of all plain values in a JSON object and its extFields.
+    """Return ((depth, key), first, stop) of all plain values in a JSON object and its extFields.
 
-    None of them if it is more than that, or has a key twice.
+    Return an empty list if the object has other nested values, or has a key twice.
     """
     found: list[tuple[tuple[int, bytes], int, int]] = []
     seen: set[tuple[int, bytes]] = set()

@@ -1,7 +1,8 @@
-"""What a 4.x client says of itself every 30 s: its groups and subscriptions.
+"""Heartbeats: every 30 s a 4.x client sends its groups and subscriptions.
 
-Values of enums come as names from Java and Go, as ordinals from C++, and numbers as texts from some: all are read.
-The hashes of tags that clients send are not: those of C++ are wrong.
+Values of enums come as names from Java and Go and as ordinals from C++; some clients send numbers
+as texts.  All of these are accepted.  The tag hashes that clients send are ignored, since those of
+C++ clients are wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from horolog.limits import FILTER_EXPRESSION_MAX
 from horolog.protocol.rocketmq.names import check_group_name
 
 TAG, SQL92 = "TAG", "SQL92"
-_SUBSCRIPTION_BYTES = 200  # about what one takes besides its text
+_SUBSCRIPTION_BYTES = 200  # approximate memory of a subscription besides its text
 
 
 class ConsumeType(IntEnum):
@@ -27,14 +28,14 @@ class ConsumeType(IntEnum):
 
 
 class MessageModel(IntEnum):
-    """Whether the members of a group share messages, or each gets all."""
+    """Whether the members of a group share its messages, or each member gets all of them."""
 
     BROADCASTING = 0
     CLUSTERING = 1
 
 
 class ConsumeFrom(IntEnum):
-    """Where a group begins that has no progress; the client decides by it, not the broker."""
+    """Where a group without progress begins; the client decides by this, not the broker."""
 
     CONSUME_FROM_LAST_OFFSET = 0
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 1
@@ -45,7 +46,7 @@ class ConsumeFrom(IntEnum):
 
 
 class Subscription(NamedTuple):
-    """What a group wants of a topic; `version` rises when it wants something else."""
+    """The subscription of a group to a topic; `version` rises when it changes."""
 
     topic: str
     expression: str = "*"
@@ -54,12 +55,12 @@ class Subscription(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in memory."""
+        """Approximate size in memory."""
         return _SUBSCRIPTION_BYTES + len(self.topic) + len(self.expression)
 
 
 class ConsumerData(NamedTuple):
-    """A client's membership of a consumer group."""
+    """Membership of a client in a consumer group."""
 
     group: str
     consume_type: ConsumeType
@@ -69,15 +70,15 @@ class ConsumerData(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """All that a client says of itself."""
+    """The content of a heartbeat."""
 
     client_id: str
-    producers: list[str]  # groups
+    producers: list[str]  # group names
     consumers: list[ConsumerData]
 
 
 def read_heartbeat(content: dict[str, Any]) -> Heartbeat:
-    """From the body of a heartbeat; BAD_REQUEST or ILLEGAL_GROUP, naming the field."""
+    """Parse the body of a heartbeat.  BAD_REQUEST or ILLEGAL_GROUP, naming the field."""
     return Heartbeat(
         _named(content, "clientID"),
         [_named(entry, "groupName") for entry in _entries(content, "producerDataSet")],
@@ -86,7 +87,10 @@ def read_heartbeat(content: dict[str, Any]) -> Heartbeat:
 
 
 def read_subscription(entry: dict[str, Any]) -> Subscription:
-    """One subscription, in a heartbeat or alone; BAD_REQUEST that names the field which is missing, no text, or too long."""
+    """Parse a subscription, of a heartbeat or alone.
+
+    BAD_REQUEST names a field that is missing, no text, or too long.
+    """
     expression = entry.get("subString")
     if expression is not None and not isinstance(expression, str):
         raise refused("subString", "no text")

@@ -1,4 +1,4 @@
-"""Codes that heads have of tags and message groups; those of short ones are remembered, for they come again and again."""
+"""Codes of tags and message groups for heads of records; codes of short texts are cached."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from functools import lru_cache
 from horolog.protocol.rocketmq.message_group import NO_GROUP, group_code
 from horolog.protocol.rocketmq.tags import tags_code
 
-_CACHED_MAX = 256  # bytes; longer ones are rare, and are not kept
+_CACHED_MAX = 256  # bytes; longer texts are rare, and are not cached
 
 
 def code_of_tag(tag: bytes) -> int:
-    """Its tags code."""
+    """Return the tags code of a tag."""
     return _known_tag(tag) if len(tag) <= _CACHED_MAX else tags_code(tag.decode())
 
 
 def code_of_group(group: bytes) -> int:
-    """The code of a message group, `NO_GROUP` of an empty one."""
+    """Return the code of a message group; `NO_GROUP` for an empty one."""
     if not group:
         return NO_GROUP
     return _known_group(group) if len(group) <= _CACHED_MAX else group_code(group.decode())

@@ -2,11 +2,11 @@
 
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{"maxOffset":7}}}
 
-No parser of JSON reads that.  Official tools and clients write their tables of queues so, and read them only so.
-Maps with numbers as keys come without quotation marks: `{0:"10.0.0.1:10911"}`.
+No JSON parser reads this form, but official tools and clients write their tables of queues so, and
+read no other form.  Maps with numbers as keys come without quotation marks: `{0:"10.0.0.1:10911"}`.
 
-Reading turns the text into JSON and leaves all else to the parser: a key that is an object becomes the text of that
-object, in quotation marks.  One pass, whatever the bytes are.
+Reading turns the text into JSON and leaves the rest to the parser: a key that is an object becomes
+the text of the object, in quotation marks.  It takes one pass for any input.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ _OPENING = {b"}": b"{", b"]": b"["}
 
 
 def table(rows: Iterable[tuple[Mapping[str, object], object]]) -> orjson.Fragment:
-    """An object with these keys and values, to stand anywhere in what is encoded with orjson."""
+    """Return an object with these keys and values as a fragment, for encoding with orjson."""
     entries = [orjson.dumps(key) + b":" + orjson.dumps(value) for key, value in rows]
     return orjson.Fragment(b"{" + b",".join(entries) + b"}")
 
 
 def read(body: bytes) -> dict[str, Any]:
-    """The object that is the body; keys that are objects are compact JSON.  BAD_REQUEST: it is none."""
+    """Parse a body that is an object; keys that are objects become compact JSON.
+
+    BAD_REQUEST otherwise.
+    """
     try:
         found = orjson.loads(_as_json(body))
     except ValueError:
@@ -41,7 +44,7 @@ def read(body: bytes) -> dict[str, Any]:
 
 
 def rows(table: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
-    """Keys as the objects they are, and values, of a table that was read; others are left out."""
+    """Return (key object, value) of each entry of a parsed table; other keys are left out."""
     found = []
     for text, value in table.items():
         try:
@@ -55,8 +58,8 @@ def rows(table: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
 
 def _as_json(text: bytes) -> bytes:
     pieces: list[bytes] = []
-    open_: list[bytes] = []  # brackets that wait for their end
-    key_from = -1  # the piece that an object key begins with; −1: outside
+    open_: list[bytes] = []  # open brackets
+    key_from = -1  # index of the piece where an object key begins; −1: outside of one
     key_depth = 0
     awaits_key = False
     at = 0

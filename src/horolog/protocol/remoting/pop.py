@@ -1,8 +1,8 @@
-"""What pop consumers are answered: messages with the handles that their clients take apart.
+"""Answers to pop consumers: messages with the handles that their clients parse.
 
-A message bears its handle itself, in the property POP_CK, and how often it has failed in its reconsume times.  The
-fields of the answer say the same for a whole batch; clients that find the property go by it, but need the fields to
-be there.
+Each message carries its handle in the property POP_CK, and its failed attempts in its reconsume
+times.  The fields of the answer say the same for a whole batch; clients that find the property use
+it, but need the fields to be present.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from horolog.protocol.commands import Delivered
 from horolog.protocol.rocketmq import layout, properties
 
 POP_CK = "POP_CK"
-_NORMAL = "0"  # queues of the topic itself, not of a topic for retries
-_WORDS = ("it", "pt", "q", "rq", "so")  # numbers of an entry
+_NORMAL = "0"  # queues of the topic itself, not of a retry topic
+_WORDS = ("it", "pt", "q", "rq", "so")  # numeric fields of an entry
 
 
 def popped(messages: Sequence[Delivered], handle_of: Callable[[str], str]) -> list[bytes]:
-    """The layouts of the answer; `handle_of` a receipt handle gives the one for the client."""
+    """Return the layouts of the answer; `handle_of` maps a receipt handle to the client's."""
     return [_with_handle(each, handle_of(each.receipt_handle)) for each in messages]
 
 
@@ -32,14 +32,14 @@ def _with_handle(message: Delivered, handle: str) -> bytes:
     named = properties.replaced(stored, POP_CK, handle)
     if len(named) <= STORED_PROPERTIES_MAX:
         stored = named
-    # Else clients would read a negative length, and nothing of the messages after it: it comes without its handle,
-    # and comes again.
+    # Otherwise clients would read a negative length, and nothing of the messages after it: the
+    # message goes out without its handle, and is delivered again.
     queue_id = layout.queue_id_of(message.layout)
     return layout.readdressed(message.layout, topic, stored, message.attempt - 1, queue_id)
 
 
 def counts_of(messages: Sequence[Delivered]) -> str:
-    """How often messages that are given out in order have failed, those that have."""
+    """Encode how often each message delivered in order has failed, if it has failed."""
     failed = [each for each in messages if each.attempt > 1]
     return ";".join(
         f"{_NORMAL} qo{each.queue_id}%{each.queue_offset} {each.attempt - 1}" for each in failed
@@ -49,7 +49,7 @@ def counts_of(messages: Sequence[Delivered]) -> str:
 def fields_of(
     messages: Sequence[Delivered], popped_ms: int, invisible_ms: int, rest: int = 0
 ) -> dict[str, str]:
-    """The fields of the answer; `rest`: how many more there are."""
+    """Return the fields of the answer; `rest` is how many more messages there are."""
     queues: dict[int, list[int]] = {}
     for message in messages:
         queues.setdefault(message.queue_id, []).append(message.queue_offset)
@@ -70,7 +70,7 @@ def fields_of(
 
 
 def handles_of_batch(body: dict[str, Any]) -> list[tuple[str, str, list[str]]]:
-    """(Group, topic, handles) of each entry of a batch of acknowledgements; BAD_REQUEST."""
+    """Return (group, topic, handles) of each entry of a batch acknowledgement.  BAD_REQUEST."""
     entries = body.get("acks")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise refused("acks", "a list of JSON objects is needed")
@@ -103,7 +103,7 @@ def _entry(entry: dict[str, Any], bits: int, broker: str) -> tuple[str, str, lis
 
 
 def _set_of_bits(entry: dict[str, Any]) -> int:
-    """A Java BitSet, as its bytes in Base64."""
+    """Decode a Java BitSet from its bytes in Base64."""
     encoded = entry.get("b")
     try:
         packed = b64decode(encoded, validate=True) if isinstance(encoded, str) else b""

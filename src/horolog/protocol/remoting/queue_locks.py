@@ -1,11 +1,11 @@
-"""Locks of orderly consumers: who in a group may consume a queue just now.
+"""Locks of orderly consumers: which client of a group may consume a queue at the moment.
 
-A lock lasts for 60 s after it was last asked for, so the queues of a client that has gone are free again soon.
-Nothing of it is logged: after a start clients ask again within 20 s, and consumers are at-least-once anyway.  The
-clock is the caller's, and monotonic.
+A lock lasts for 60 s after the last request for it, so the queues of a client that has gone are
+free again soon.  Locks are not logged: after a start clients ask again within 20 s, and consumers
+are at-least-once anyway.  The caller passes the time, which is monotonic.
 
-Worked example: at 0 s A locks queue 1, and asks again at 20 s.  B gets it at 80 s and not before, or at once when A
-gives it up.
+Worked example: at 0 s A locks queue 1, and asks again at 20 s.  B gets the lock at 80 s and not
+before, or as soon as A unlocks the queue.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class LockedQueue(NamedTuple):
 
 class _Lock(NamedTuple):
     client_id: str
-    until_ms: int  # from then on anybody may have it
+    until_ms: int  # from then on any client may take the lock
 
 
 class QueueLocks:
-    """By group, then by queue; not more than a maximum of all groups together."""
+    """Locks by group and queue; at most `maximum` over all groups."""
 
     def __init__(self, maximum: int = QUEUE_LOCKS_MAX) -> None:
         self._maximum = maximum
@@ -40,7 +40,7 @@ class QueueLocks:
     def lock(
         self, group: str, client_id: str, queues: Iterable[LockedQueue], now_ms: int
     ) -> list[LockedQueue]:
-        """Lock queues for a client, again if it has them; gives those that it has now."""
+        """Lock or relock queues for a client, and return those that the client now holds."""
         locks = self._groups.setdefault(group, {})
         granted = []
         for queue in queues:
@@ -57,7 +57,7 @@ class QueueLocks:
         return granted
 
     def unlock(self, group: str, client_id: str, queues: Iterable[LockedQueue]) -> None:
-        """Give up what a client has of these queues."""
+        """Release the locks that a client holds on these queues."""
         locks = self._groups.get(group, {})
         for queue in queues:
             held = locks.get(queue)
@@ -68,11 +68,11 @@ class QueueLocks:
             self._groups.pop(group, None)
 
     def is_orderly(self, group: str, now_ms: int) -> bool:
-        """Whether somebody in a group consumes in order just now: it holds a lock."""
+        """Return whether a client of the group consumes in order: it holds a lock at the moment."""
         return any(lock.until_ms > now_ms for lock in self._groups.get(group, {}).values())
 
     def sweep(self, now_ms: int) -> None:
-        """Forget locks that are over."""
+        """Drop expired locks."""
         self._count = 0
         for group, locks in list(self._groups.items()):
             left = {queue: lock for queue, lock in locks.items() if lock.until_ms > now_ms}
@@ -83,6 +83,6 @@ class QueueLocks:
                 del self._groups[group]
 
     def check_invariants(self) -> None:
-        """No group is there for nothing, and all locks are counted."""
+        """Check that no group is empty, and that all locks are counted."""
         assert all(self._groups.values())
         assert self._count == sum(map(len, self._groups.values()))

@@ -1,4 +1,4 @@
-"""What handlers of the remoting doors see of a request, and what they give back."""
+"""What handlers of the remoting front end use: fields of a request, and its answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_FIELDS: dict[str, str] = {}
 
 
 class Answer(NamedTuple):
-    """How a request went; its frame gets opaque, serializer and language from the request."""
+    """Answer to a request; its frame takes opaque, serializer and language from the request."""
 
     status: int = Status.SUCCESS
     fields: Mapping[str, str] = _NO_FIELDS
@@ -28,7 +28,7 @@ _MISSING = "missing"
 
 
 def text(frame: Frame, name: str, default: str | None = None) -> str:
-    """A field; BAD_REQUEST if it is not there and has no default."""
+    """Return a field; BAD_REQUEST if it is missing and has no default."""
     value = frame.fields.get(name, default)
     if value is None:
         raise refused(name, _MISSING)
@@ -43,7 +43,7 @@ def integer(
     low: int = -(1 << 63),
     high: int = (1 << 63) - 1,
 ) -> int:
-    """A field that is a decimal number from `low` to `high`; BAD_REQUEST, naming field and limit."""
+    """Return a field as an integer from `low` to `high`; BAD_REQUEST names field and limit."""
     value = frame.fields.get(name)
     if value is None or value == "":
         if default is None:
@@ -61,7 +61,7 @@ def integer(
 
 
 def flag(frame: Frame, name: str, *, default: bool = False) -> bool:
-    """A field that says yes or no: `true`/`false`, and of C++ clients `1`/`0`; BAD_REQUEST for anything else."""
+    """Return a boolean field: `true`/`false`, or `1`/`0` (C++ clients); BAD_REQUEST otherwise."""
     value = frame.fields.get(name)
     if value is None or value == "":
         return default
@@ -71,7 +71,7 @@ def flag(frame: Frame, name: str, *, default: bool = False) -> bool:
 
 
 def content(frame: Frame) -> dict[str, Any]:
-    """The JSON object that is the body; BAD_REQUEST if it is none."""
+    """Return the JSON object in the body; BAD_REQUEST if the body is none."""
     try:
         found = orjson.loads(frame.body)
     except orjson.JSONDecodeError:
@@ -82,7 +82,7 @@ def content(frame: Frame) -> dict[str, Any]:
 
 
 def entries(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Objects of a list in a body; BAD_REQUEST if it is anything else."""
+    """Return the objects of a list in a body; BAD_REQUEST if the field is anything else."""
     found = body.get(name)
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise refused(name, "a list of JSON objects is needed")

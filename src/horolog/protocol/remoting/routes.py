@@ -1,6 +1,7 @@
-"""Routes and the cluster, as the name server tells of them.
+"""Routes and the cluster, as a name server returns them.
 
-The JSON is compact and its keys are sorted: the Go client reads the addresses as text.
+The JSON is compact and its keys are sorted, because the Go client finds the addresses by text
+search.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ ID_OF_LEADER = "0"
 
 
 def broker_entry(broker_name: str, cluster_name: str, address: str) -> dict[str, object]:
-    """The one broker."""
+    """Build the entry of the one broker."""
     return {
         "brokerAddrs": {ID_OF_LEADER: address},
         "brokerName": broker_name,
@@ -25,9 +26,10 @@ def broker_entry(broker_name: str, cluster_name: str, address: str) -> dict[str,
 def route(
     broker: dict[str, object], read_queues: int, write_queues: int, perm: int, order: str = ""
 ) -> bytes:
-    """Where the queues of a topic are.
+    """Encode the route of a topic: the broker and the queues.
 
-    order  "broker:queues" of a topic whose order a client keeps over all queues; "": any other
+    order  "broker:queues" for a topic whose order a client keeps over all queues; "" for any other
+           topic
     """
     found: dict[str, object] = {
         "brokerDatas": [broker],
@@ -48,7 +50,7 @@ def route(
 
 
 def cluster(broker: dict[str, object]) -> bytes:
-    """All brokers, and which cluster they are of."""
+    """Encode all brokers, and the cluster of each."""
     name = str(broker["brokerName"])
     return orjson.dumps(
         {

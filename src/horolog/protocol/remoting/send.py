@@ -1,12 +1,13 @@
 """Sends of 4.x clients: frames with the codes 10, 310 and 320 to records.
 
-`gather` makes one command of all sends to a topic that came in one piece, so what a command costs is shared by them;
-`Gathered` gives each frame its answer.  Sends whose headers are alike come as runs (`send_reader`, `send_runs`), and
-batches are read together.  Properties are stored as they came, behind a region: only those that the broker goes by are
-looked for, in their stored form: by their shape (`shapes`), or the full way (`wanted`).
+`gather` makes one command of all sends to a topic that arrived in one chunk, so they share the cost
+of a command; `Gathered` builds the answer to each frame.  Sends whose headers are alike come as
+runs (`send_reader`, `send_runs`), and batches are read together.  Properties are stored as they
+came, after a region.  Only the properties that the broker uses are looked for, in their stored
+form: by their shape (`shapes`), or in full (`wanted`).
 
-A batch (code 320, or the field `batch`) has its messages in the body (`batch`).  Each has its own due time; they are
-taken together or not at all.
+A batch (code 320, or the field `batch`) has its messages in the body (`batch`).  Each message has
+its own due time; all messages are accepted together or refused together.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from horolog.protocol.remoting.wanted import (
 from horolog.protocol.rocketmq.message import check_body
 from horolog.protocol.rocketmq.record_columns import Host
 
-_MANY = 96  # messages of batches that are quicker read as rows of bytes
+_MANY = 96  # from so many messages on, reading batches as rows of bytes is faster
 _GATHERED_MAX = 1_024  # messages of a command, unless one batch has more
 
 
 class Cancel(NamedTuple):
-    """A message that is sent to cancel another one, and is never stored (TIMER_DEL_UNIQKEY).
+    """A message that is sent to cancel another message, and is never stored (TIMER_DEL_UNIQKEY).
 
-    due_ms  of the one that is meant; below 0: so many milliseconds from now
+    due_ms  due time of the message to cancel; below 0: so many milliseconds from now
     """
 
     frame: Frame
@@ -55,9 +56,9 @@ class Cancel(NamedTuple):
 
 
 class _Gathering:
-    """The commands of one chunk while they are built; arguments as of `gather`.
+    """The commands of one chunk under construction; arguments as of `gather`.
 
-    Batches to one topic that follow each other wait for `settle`, and are read together.
+    Consecutive batches to one topic wait for `_settle`, and are read together.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class _Gathering:
         self._full: list[Building] = []
         self._building: dict[str, Building] = {}
         self._batches: list[Batch] = []
-        self._waiting = 0  # messages of them
+        self._waiting = 0  # messages of `_batches`
         self._born_host = born_host
         self._levels = site.levels
         self._cluster = site.cluster.encode()
@@ -81,7 +82,7 @@ class _Gathering:
         self._shapes = shapes
 
     def commands(self) -> list[Gathered]:
-        """All that was taken."""
+        """Return all finished commands."""
         self._settle()
         return [each.gathered() for each in (*self._full, *self._building.values())]
 
@@ -89,7 +90,7 @@ class _Gathering:
         return Ways(self._levels, reals, self._new_ids, self._cluster)
 
     def _room(self, shared: Shared, most: int) -> Building:
-        """Where so many messages go, at most."""
+        """Return the command under construction that has room for `most` more messages."""
         topic = shared.topic
         taken = self._building.get(topic)
         if taken is not None and len(taken) + most > _GATHERED_MAX:
@@ -100,7 +101,7 @@ class _Gathering:
         return taken
 
     def take_run(self, run: Alike) -> bool:
-        """Take up a run; False if something is wrong with one of its frames: then each is for itself."""
+        """Add a run; return False if a frame is bad: then each is to be added by itself."""
         self._settle()
         read = read_run(run, [self._born_host] * len(run), self._ways, self._shapes)
         if read is None:
@@ -110,7 +111,7 @@ class _Gathering:
         return True
 
     def take(self, frame: Frame) -> None:
-        """Take up a frame, or refuse it and be as before."""
+        """Add a frame, or refuse it without any other effect."""
         try:
             self._take(frame)
         except HorologError as error:
@@ -123,7 +124,7 @@ class _Gathering:
         shared = shared_by(frame.code, *texts)
         born_ms = integer(frame, born, 0)
         text = get(properties, "").encode()
-        again = shared.attempts > 0  # of a message that was consumed: its transaction is over
+        again = shared.attempts > 0  # sent again after it was consumed: its transaction is over
         if not again and (shared.is_half or (not shared.is_batch and is_half(text))):
             self._take_half(frame, shared, born_ms, of_half(text, _producers_of(frame)))
             return
@@ -143,7 +144,7 @@ class _Gathering:
         self._add([Batch(frame, shared, born_ms, None, items)], wanted)
 
     def _take_half(self, frame: Frame, shared: Shared, born_ms: int, text: bytes) -> None:
-        """A message of a transaction is a command of its own."""
+        """Add a half message, which is a command of its own."""
         if shared.is_batch:
             raise half_message()
         check_body(frame.body)
@@ -167,7 +168,7 @@ class _Gathering:
         self._waiting += count
 
     def _settle(self) -> None:
-        """Take up the batches that wait: together, or each for itself if one of them is unusual."""
+        """Add the waiting batches: together, or each by itself if one of them is unusual."""
         if not self._batches:
             return
         batches, waiting = self._batches, self._waiting
@@ -189,7 +190,7 @@ class _Gathering:
                 self.refused.append((batch.frame, error.kept()))
 
     def _read_together(self, batches: Sequence[Batch]) -> Wanted | None:
-        """What the messages of these batches want; None if something is unusual about one of them."""
+        """Read the properties of all messages of batches; None if a batch is unusual."""
         if any(batch.items.fault or not batch.items.are_usual for batch in batches):
             return None
         texts = list(chain.from_iterable(batch.items.texts for batch in batches))
@@ -199,7 +200,7 @@ class _Gathering:
         return self._shapes.read(texts, self._ways(reals))
 
     def _read_batch(self, batch: Batch) -> Wanted:
-        """The same, message by message; the first that is wrong refuses the batch, with its own reason."""
+        """Read the properties message by message; the first bad message refuses the batch."""
         items = batch.items
         one = self._ways((batch.shared.real,))
         found = []
@@ -217,7 +218,7 @@ class _Gathering:
         return Wanted(*[[value for (value,) in column] for column in zip(*found, strict=True)])
 
     def _add(self, batches: Sequence[Batch], wanted: Wanted) -> None:
-        """Take up frames to one topic, and what their messages want."""
+        """Add frames to one topic, with the meaning of their messages' properties."""
         where = Where([], [], [], [], [])
         bodies: list[bytes] = []
         counts = []
@@ -244,13 +245,14 @@ def gather(
     shapes: Shapes,
     cancels: list[Cancel] | None = None,
 ) -> tuple[list[Gathered], list[tuple[Frame, HorologError]]]:
-    """Commands for sends that came together, one for each topic, and the frames that are refused.
+    """Return commands for sends that arrived together, one for each topic, and the refused frames.
 
     frames     with a code of SEND_CODES
     born_host  4 bytes of IPv4 (zeros if it is not known) and port of the client
-    new_ids    gives ids for so many messages whose clients gave them none; never the same twice
-    shapes     what was learned of the connection's messages
-    cancels    where sends that cancel another message are put; None: they are refused
+    new_ids    returns ids for so many messages whose clients gave them none; never the same id
+               twice
+    shapes     the shapes learned from the connection's messages
+    cancels    list for sends that cancel another message; None: they are refused
     """
     gathering = _Gathering(born_host, site, new_ids, shapes, cancels)
     for each in frames:
@@ -263,5 +265,5 @@ def gather(
 
 
 def _producers_of(frame: Frame) -> str:
-    """The producer group that sends a frame."""
+    """Return the producer group of a frame."""
     return frame.fields.get("producerGroup" if frame.code == Code.SEND_MESSAGE else "a", "")

@@ -1,4 +1,4 @@
-"""Headers of sends (codes 10, 310 and 320): what the frames of a producer have in common, read once for all of them."""
+"""Headers of sends (codes 10, 310 and 320): fields that many frames share are parsed once."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from horolog.protocol.send_commands import ANY_QUEUE
 _V1 = (
     "topic", "queueId", "sysFlag", "bornTimestamp", "flag", "properties", "reconsumeTimes", "batch",
 )  # fmt: skip
-_V2 = ("b", "e", "f", "g", "h", "i", "j", "m")  # the same, in the short header
+_V2 = ("b", "e", "f", "g", "h", "i", "j", "m")  # the same fields in the short header
 
-_STORED_FLAGS = 0x703  # of the sender's flags: compressed and how, several tags
+_STORED_FLAGS = 0x703  # stored bits of the producer's flags: compressed and how, several tags
 _I32 = 1 << 31
 
 
 class Shared(NamedTuple):
-    """What the sends of a producer have in common, but for the time and the properties."""
+    """Fields that the sends of a producer share: all but the time and the properties."""
 
     topic: str
-    name: bytes  # the topic, in UTF-8
+    name: bytes  # the topic in UTF-8
     queue_id: int
     sys_flag: int
     flag: int
     attempts: int
     is_batch: bool
-    real: bytes  # what is stored with a delayed message
-    is_half: bool  # of a transaction, by its flags
+    real: bytes  # properties stored in addition with a delayed message
+    is_half: bool  # a half message, by its flags
 
 
 def names_of(code: int) -> tuple[str, ...]:
-    """Fields of a send: topic, queueId, sysFlag, bornTimestamp, flag, properties, reconsumeTimes, batch."""
+    """Return the field names that a send of this code uses, in the order of `_V1`."""
     return _V1 if code == Code.SEND_MESSAGE else _V2
 
 
 @lru_cache(maxsize=4_096)
 def shared_by(code: int, *given: str | None) -> Shared:
-    """From the fields in the order of topic, queue, sysFlag, flag, reconsumeTimes, batch; a bad one is refused."""
+    """Parse the fields topic, queue, sysFlag, flag, reconsumeTimes and batch; refuse bad ones."""
     topic, queue, sys_flags, _, flags, _, attempts, batch = names_of(code)
     named = (topic, queue, sys_flags, flags, attempts, batch)
     fields = {name: value for name, value in zip(named, given, strict=True) if value is not None}
@@ -60,7 +60,7 @@ def shared_by(code: int, *given: str | None) -> Shared:
         sys_flag & _STORED_FLAGS,
         integer(frame, flags, 0, low=-_I32, high=_I32 - 1),
         integer(frame, attempts, 0, low=0, high=_I32 - 1),
-        flag(frame, batch) or code == Code.SEND_BATCH_MESSAGE,  # what is kept was looked at
+        flag(frame, batch) or code == Code.SEND_BATCH_MESSAGE,  # `flag` checks it
         real,
         sys_flag & layout.TRANSACTION_BITS == layout.TRANSACTION_PREPARED,
     )

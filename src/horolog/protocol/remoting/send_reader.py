@@ -1,7 +1,7 @@
-"""Sends of a connection: frames, and runs of sends that are alike.
+"""Reader of a connection's sends: single frames, and runs of sends that are alike.
 
-A run of sends whose headers are of one shape (`header_shapes`) is one object, `Alike`, and becomes a frame for each
-only where something is wrong with one.
+A run of sends whose headers share a shape (`header_shapes`) is one object, `Alike`.  It is turned
+into single frames only where something is wrong with one of them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from horolog.protocol.remoting.header_shapes import FIELDS, Columns, HeaderShape
 from horolog.protocol.remoting.shapes import Pace
 
 RUN_MAX = 256  # frames
-_FEW = 4  # frames of a chunk that are quicker read one by one
+_FEW = 4  # with fewer frames in a chunk, reading them one by one is faster
 
 Cut = tuple[int, int, int, int]  # as of `Reader.cut`
 
 
 class Alike:
-    """Sends that came one after the other and whose headers are of one shape.
+    """A run: consecutive sends whose headers share a shape.
 
-    columns  of what differs; lists, and only `add` changes them
-    bodies   of each
+    columns  the values that differ; lists that only `add` changes
+    bodies   body of each send
     """
 
     __slots__ = ("bodies", "columns", "shape")
@@ -40,14 +40,14 @@ class Alike:
         return len(self.bodies)
 
     def add(self, columns: Columns, bodies: Sequence[bytes]) -> None:
-        """Take up some more."""
+        """Add sends of the same shape."""
         for column, more in zip(self.columns, columns, strict=True):
             assert isinstance(column, list)
             column += more
         self.bodies += bodies
 
     def follows(self, last: Frame | Alike) -> bool:
-        """Add all of it to a run of the same shape, unless that gets too long; False if it is still for itself."""
+        """Append this run to `last` if its shape and length allow that; return whether they do."""
         if not _has_room(last, self.shape, len(self)):
             return False
         last.add(self.columns, self.bodies)
@@ -55,7 +55,7 @@ class Alike:
 
     @property
     def sample(self) -> Frame:
-        """What all say of themselves: code, language, version, flag."""
+        """A header of the shape, for the fields that all share: code, language, version, flag."""
         return self.shape.sample
 
     @property
@@ -64,13 +64,13 @@ class Alike:
         return sum(map(len, self.bodies))
 
     def signed(self) -> list[bytes]:
-        """What the signature of each was made of."""
+        """Return the signed text of each send, body included."""
         signed = self.shape.signed
         rows = zip(*self.columns[:4], strict=True)
         return [signed(row) + body for row, body in zip(rows, self.bodies, strict=True)]
 
     def frames(self) -> list[Frame]:
-        """Each as a frame."""
+        """Return each send as a frame."""
         rows = zip(*self.columns[:4], strict=True)
         return [
             self.shape.frame(*each)
@@ -79,7 +79,7 @@ class Alike:
 
 
 class SendReader(Reader):
-    """Cuts the bytes of a connection into frames, and runs of sends that are alike."""
+    """Splits the bytes of a connection into frames, and runs of sends that are alike."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,14 +87,17 @@ class SendReader(Reader):
         self._pace = Pace()
 
     def receive_alike(self, chunk: bytes) -> list[Frame | Alike]:
-        """Take bytes of the peer; gives what they complete.  FrameFault: end the connection."""
+        """Take bytes of the peer and return the frames and runs that they complete.
+
+        FrameFault: the caller must end the connection.
+        """
         chunk = self.join(chunk)
         cuts: list[Cut] = []
         fault: FrameFault | None = None
         try:
             cuts.extend(self.cut(chunk))
         except FrameFault as error:
-            fault = error  # told unless something is wrong with a frame before it
+            fault = error  # raised at the end, unless a frame before it is bad
         found: list[Frame | Alike] = []
         if not self._take_together(chunk, cuts, found):
             for cut in cuts:
@@ -104,7 +107,7 @@ class SendReader(Reader):
         return found
 
     def _take_together(self, chunk: bytes, cuts: Sequence[Cut], found: list[Frame | Alike]) -> bool:
-        """Read all headers at once, by the shape that was met last; False if that cannot be."""
+        """Read all headers at once by the last used shape; return False if that is not possible."""
         if len(cuts) < _FEW or not self._known or max(cuts)[0] > SHAPE_TEXT_MAX:
             return False
         shape = self._known[0]
@@ -130,7 +133,7 @@ class SendReader(Reader):
         return True
 
     def _take(self, chunk: bytes, cut: Cut, found: list[Frame | Alike]) -> None:
-        """Read one frame, by its shape or the full way."""
+        """Read one frame, by its shape or in full."""
         mark, header_at, body_at, stop = cut
         body = chunk[body_at:stop]
         read = self._read(chunk, header_at, body_at) if mark <= SHAPE_TEXT_MAX else None
@@ -147,7 +150,7 @@ class SendReader(Reader):
             self._learn(header, frame)
 
     def _read(self, chunk: bytes, first: int, stop: int) -> tuple[Values, bytes] | None:
-        """What a header in JSON says; the first of the known shapes is then its one."""
+        """Read a JSON header by a known shape, which becomes the first; None if none matches."""
         for place, shape in enumerate(self._known):
             values = shape.read(chunk, first, stop)
             if values is not None:
@@ -164,13 +167,13 @@ class SendReader(Reader):
             del self._known[SHAPES_MAX:]
 
     def check_invariants(self) -> None:
-        """What is kept is bounded."""
+        """Check that the buffer and the known shapes are bounded."""
         super().check_invariants()
         assert len(self._known) <= SHAPES_MAX
 
 
 def _run_of(found: list[Frame | Alike], shape: HeaderShape, count: int) -> Alike:
-    """The last run, if so many more of that shape may be added to it; else a new one."""
+    """Return the last run if it has this shape and room for `count` more sends; else a new run."""
     if found and _has_room(last := found[-1], shape, count):
         return last
     run = Alike(shape)
@@ -179,5 +182,5 @@ def _run_of(found: list[Frame | Alike], shape: HeaderShape, count: int) -> Alike
 
 
 def _has_room(last: Frame | Alike, shape: HeaderShape, count: int) -> TypeGuard[Alike]:
-    """Whether it is a run of that shape, to which so many more may be added."""
+    """Return whether `last` is a run of this shape with room for `count` more sends."""
     return isinstance(last, Alike) and last.shape is shape and len(last) + count <= RUN_MAX

@@ -1,7 +1,7 @@
-"""Runs of sends that are alike (`send_reader.Alike`), read as columns: one shape, so one header is read for all.
+"""Runs of sends that are alike (`send_reader.Alike`), read as columns: one header serves all.
 
-If anything is wrong with one of the frames the whole run is for `send.gather`, which takes each for itself and has the
-words of the refusal.
+If one of the frames is bad, the whole run is left to `send.gather`, which adds each frame by itself
+and knows the text of each refusal.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def gather_alike(
     new_ids: Callable[[int], list[bytes]],
     shapes: Shapes,
 ) -> Gathered | None:
-    """One command for runs of one shape that several clients have sent; None if something is wrong with a frame.
+    """Build one command for runs of one shape from several clients; None if a frame is bad.
 
-    born_hosts  of each run
-    shapes      what was learned of the messages of such runs
+    born_hosts  host of each run's client
+    shapes      the shapes learned from the messages of such runs
     """
     whole = Alike(runs[0].shape)
     hosts: list[Host] = []
@@ -52,7 +52,7 @@ def read_run(
     ways_of: Callable[[Sequence[bytes]], Ways],
     shapes: Shapes,
 ) -> tuple[Shared, Messages] | None:
-    """What the frames of a run share, and their messages; None if something is wrong with one of them."""
+    """Return the shared fields and the messages of a run; None if a frame is bad."""
     _, queues, born_ms, texts, _ = run.columns
     code, get = run.sample.code, run.sample.fields.get
     topic, _, sys_flag, _, flags, _, attempts, batch = names_of(code)

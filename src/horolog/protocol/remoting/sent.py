@@ -1,6 +1,7 @@
-"""Answers to sends as bytes, for those that come by the ten thousand: one message a frame, and a header in JSON.
+"""Fast encoder of answers to sends: one message a frame, and a header in JSON.
 
-The same as `Gathered.answers` and `encode_answer` make, without a dictionary for each; a test holds them together.
+The bytes are those of `Gathered.answers` and `encode_answer`, built without a dictionary per
+answer; a test compares both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from horolog.protocol.send_commands import Sent
 
 _PREFIX = struct.Struct(">II")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
-# What is the same for all answers of a client is put in first, so what is not has its marks doubled.
+# Values that all answers to a client share are formatted first; so the marks of the other values
+# are doubled.
 _STORED = (
     b'{"code":0,"flag":1,"language":"%%b","opaque":%%%%b,"serializeTypeCurrentRPC":"JSON","version":%d,'
     b'"extFields":{"msgId":"%%b%%%%016X","queueId":"%%%%d","queueOffset":"%%%%d","transactionId":"%%%%b",'
@@ -25,7 +27,7 @@ _SCHEDULED = _STORED[:-2] + b',"recallHandle":"%%b"}}'
 
 
 def ready_answers(gathered: Gathered, sent: Sent, site: Site) -> list[bytes] | None:
-    """The answers to all frames that want one; None where some need more than this knows."""
+    """Encode the answers to all frames that want one; None if a frame needs the general encoder."""
     if sent.refused:
         return None
     host = site.store_host.hex().upper().encode()

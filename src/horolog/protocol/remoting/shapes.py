@@ -1,23 +1,27 @@
-r"""Shapes: what the messages of a producer have in common, learned from one of them and used to read the next ones.
+r"""Shapes: what a producer's messages have in common, learned from one to read the next ones.
 
-A program sends messages that differ in a few places only.  Properties, with · for \x01 and | for \x02:
+A program sends messages that differ in a few places only.  Properties, with · for \x01 and | for
+\x02:
 
     KEYS·order-1|UNIQ_KEY·0A01|DELAY·5|
     KEYS·order-2|UNIQ_KEY·0A02|DELAY·7|
 
-are of one shape, the names in their order:
+share a shape, the names in their order:
 
     KEYS·…|UNIQ_KEY·(…)|DELAY·(…)|
 
-As a regular expression it reads a message in one go, and what the broker goes by are its groups: id, tag, message group,
-and the value that delays.  Many messages are read with one call, their texts joined.
+As a regular expression a shape reads a message with one match.  Its groups are the values that the
+broker uses: id, tag, message group, and the value that delays.  Many messages are read with one
+call, their texts joined.
 
-A shape knows nothing but the usual: each name once, an id of letters and digits, a plain number, at most one property
-that delays.  What it does not match is read the full way (`wanted`), so shapes change how long a message takes and never
-what it means.  Values cannot hold what separates them, so an expression never goes back: its time is linear.
+A shape covers the usual case only: each name once, an id of letters and digits, a plain number, at
+most one property that delays.  Messages that no shape matches are read in full (`wanted`), so
+shapes change how long a message takes and never what it means.  Values cannot contain the
+separators, so the expression never backtracks: its time is linear.
 
-To learn a shape costs as much as to read a hundred messages.  So it is done after many that no shape has matched, and
-after ever more if what was learned last was of little use: who sends no two messages alike pays next to nothing.
+To learn a shape costs as much as to read a hundred messages.  So a shape is learned only after many
+messages that no shape has matched, and after ever more if the last learned shape was of little use:
+a client that sends no two messages alike pays next to nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ from horolog.protocol.rocketmq.properties import CANCELS, IN_REGION, REGION
 
 _LEARN_AFTER = 64  # messages that no shape has matched
 _LEARN_AFTER_MAX = 65_536
-_OF_USE = 1_024  # messages that a shape must have matched to have been worth it
+_OF_USE = 1_024  # messages that a shape must have matched to have been useful
 _ID, _TAGS, _KEYS, _GROUP = b"UNIQ_KEY", b"TAGS", b"KEYS", b"__SHARDINGKEY"
 _FULL_WAY = frozenset(
     {b"POP_CK", b"TRAN_MSG", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"REPLY_TO_CLIENT"}
@@ -49,7 +53,7 @@ _CAUGHT = {
 
 
 class Pace:
-    """Tells when it is time to learn a shape.
+    """Decides when to learn a shape.
 
     matched  messages that were read by their shape since one was learned
     """
@@ -59,7 +63,7 @@ class Pace:
         self._missed = self.matched = 0
 
     def missed(self, count: int) -> bool:
-        """Count so many more that have matched no shape: whether one is to be learned from them."""
+        """Count messages that matched no shape; return whether to learn a shape from them."""
         self._missed += count
         if self._missed < self._wait:
             return False
@@ -73,11 +77,11 @@ class PropertyShape:
     """Properties with the same names in the same order.
 
     names      each once; none with a meaning of its own that `_CAUGHT` does not know
-    ends       whether a separator stands after the last value too
-    keyed      whether KEYS is one of them
-    region     what is stored in front of them
-    delay      the one that delays; empty: none
-    separator  what stands between these properties and more of them
+    ends       whether a separator follows the last value too
+    keyed      whether KEYS is one of the names
+    region     properties to store before these ones
+    delay      the name that delays; empty: none
+    separator  what to put between these properties and further ones
     """
 
     def __init__(self, names: Sequence[bytes], *, ends: bool) -> None:
@@ -91,14 +95,14 @@ class PropertyShape:
         groups = [name for name in names if name in _CAUGHT]
         wanted = (_ID, _TAGS, _GROUP, self.delay)
         missing = [name for name in wanted if name not in groups]
-        pattern += rb"()" * len(missing)  # so that there are always four
+        pattern += rb"()" * len(missing)  # so that there are always four groups
         self._id, self._tag, self._group, self._due = map((groups + missing).index, wanted)
         self.separator = b"" if ends or not names else b"\x02"
         self._expression = re.compile(rb"\x00" + pattern + rb"(?=\x00)")
 
     @classmethod
     def of(cls, text: bytes) -> PropertyShape | None:
-        """The shape of these properties; None if they are none that are read by their shape."""
+        """Return the shape of properties; None if they have to be read in full."""
         if len(text) > SHAPE_TEXT_MAX or b"\0" in text:
             return None
         ends = text.endswith(b"\x02")
@@ -115,11 +119,11 @@ class PropertyShape:
         return cls(names, ends=ends)
 
     def fits(self, text: bytes) -> bool:
-        """Whether these properties are of this shape; `read` may refuse them all the same."""
+        """Return whether properties have this shape; `read` may refuse them all the same."""
         return self._expression.match(b"\0%b\0" % text) is not None
 
     def read(self, joined: bytes, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
-        """What these want; None if not all of them are of this shape.
+        """Read the properties of many messages; None if not all of them have this shape.
 
         joined  the texts, with a zero byte around each and nowhere else
         """
@@ -156,14 +160,14 @@ class PropertyShape:
 
 
 class Shapes:
-    """The shapes of one connection, the one that was met last first."""
+    """The shapes of one connection, the last used one first."""
 
     def __init__(self) -> None:
         self._known: list[PropertyShape] = []
         self._pace = Pace()
 
     def read(self, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
-        """What messages with these properties want, if all are of one shape; None: read them the full way."""
+        """Read the properties of messages by their shapes; None: they have to be read in full."""
         known = self._known
         if not known:
             return None
@@ -185,7 +189,7 @@ class Shapes:
         return self._read_mixed(texts, ways) if len(known) > 1 else None
 
     def _read_mixed(self, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
-        """The same where they are of several shapes."""
+        """Read the properties of messages of several shapes; None if one has no known shape."""
         rows_of: dict[PropertyShape, list[int]] = {}
         for row, text in enumerate(texts):
             shape = self.shape_of(text)
@@ -207,15 +211,15 @@ class Shapes:
         return Wanted(*columns)
 
     def shape_of(self, text: bytes) -> PropertyShape | None:
-        """The one that properties are of."""
+        """Return the known shape of properties, or None."""
         return next((shape for shape in self._known if shape.fits(text)), None)
 
     def matched(self, count: int) -> None:
-        """Count so many messages that were read by a shape that was asked for."""
+        """Count messages that the caller read by a shape from `shape_of`."""
         self._pace.matched += count
 
     def missed(self, texts: Sequence[bytes]) -> None:
-        """Messages with these properties were read the full way, and are sound: a shape may be learned from them."""
+        """Note that sound messages were read in full; perhaps learn a shape from one of them."""
         if not self._pace.missed(len(texts)):
             return
         text = next((text for text in texts if self.shape_of(text) is None), None)
@@ -225,5 +229,5 @@ class Shapes:
             del self._known[SHAPES_MAX:]
 
     def check_invariants(self) -> None:
-        """What is kept is bounded."""
+        """Check that the known shapes are bounded."""
         assert len(self._known) <= SHAPES_MAX

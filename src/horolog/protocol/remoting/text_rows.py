@@ -1,14 +1,16 @@
-r"""Stored properties of many messages that are of one shape and one size, read as the rows of a table of bytes.
+r"""Stored properties of many messages of one shape and size, read as rows of a table of bytes.
 
-What a program sends at a time often differs in digits of ids and times only (· for \x01, | for \x02):
+Messages that a program sends together often differ in digits of ids and times only (· for \x01, |
+for \x02):
 
     UNIQ_KEY·7F00010A|TIMER_DELIVER_MS·1700000000123|
     UNIQ_KEY·7F00010B|TIMER_DELIVER_MS·1700000000207|
                     ^                            ^^^
 
-The first row is read by its shape (`shapes`).  In the others a byte that is like the one above it means the same, and one
-that is not must lie within a value and be what that value may have.  So only the columns that vary are looked at, and the
-cost of a message is that of comparing its bytes.
+The first row is read by its shape (`shapes`).  In the other rows a byte that equals the one above
+it means the same; a byte that differs must be within a value, and be a byte that this value may
+have.  So only the columns that vary are checked, and the cost of a message is that of comparing its
+bytes.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from horolog.protocol.rocketmq.delays import PLAIN_DELAYS, plain_dues
 
 _Table = npt.NDArray[np.uint8]
 _ID, _TAGS, _GROUP = b"UNIQ_KEY", b"TAGS", b"__SHARDINGKEY"
-_NAME, _VALUE, _LETTERS, _DIGITS, _FIRST_DIGIT = range(5)  # what stands in a column
-# [of these, byte]; a byte of a name is what it is in the first row
+_NAME, _VALUE, _LETTERS, _DIGITS, _FIRST_DIGIT = range(5)  # the kinds of column
+# [kind, byte]: allowed bytes; the bytes of a name must equal the first row
 _MAY_BE = np.zeros((5, 256), np.bool_)
 _MAY_BE[_VALUE, 3:128] = True
 _MAY_BE[_LETTERS, [byte for byte in range(128) if bytes((byte,)).isalnum()]] = True
@@ -35,9 +37,9 @@ _MAY_BE[_DIGITS, 48:58] = _MAY_BE[_FIRST_DIGIT, 49:58] = True
 
 
 class TextRows(NamedTuple):
-    """What such properties ask for (`Wanted`), as columns; one value for all where they do not differ.
+    """Columns of `Wanted` for such properties; a column has one value if all messages share it.
 
-    texts  as they are stored: tables of bytes beside each other
+    texts  the properties as they are stored: tables of bytes, side by side
     """
 
     texts: Sequence[_Table]
@@ -50,9 +52,9 @@ class TextRows(NamedTuple):
 
 
 def read_rows(texts: _Table, ways: Ways, shapes: Shapes) -> TextRows | None:
-    """What messages with these properties want; None: they are to be read one by one.
+    """Read the properties of many messages; None: they have to be read one by one.
 
-    ways  with a row of `reals` for each message
+    ways  with an entry of `reals` for each message
     """
     count, width = texts.shape
     if width > SHAPE_TEXT_MAX:
@@ -97,7 +99,7 @@ def read_rows(texts: _Table, ways: Ways, shapes: Shapes) -> TextRows | None:
 
 
 def _places(text: bytes, shape: PropertyShape) -> tuple[_Table, dict[bytes, tuple[int, int]]]:
-    """What stands in each column of a text of that shape, and where the values begin and end."""
+    """Return the kind of each column of a text of that shape, and the bounds of each value."""
     kinds = np.full(len(text), _NAME, np.uint8)
     spans = {}
     at = 0
@@ -116,7 +118,7 @@ def _places(text: bytes, shape: PropertyShape) -> tuple[_Table, dict[bytes, tupl
 
 
 def _numbers(texts: _Table, start: int, stop: int) -> list[int]:
-    """The plain numbers in these columns, which have at most 15 digits."""
+    """Parse the plain numbers in these columns, which have at most 15 digits."""
     assert 0 < stop - start <= 15, (start, stop)
     places = 10 ** np.arange(stop - start - 1, -1, -1, dtype=np.int64)
     numbers: list[int] = ((texts[:, start:stop] - np.uint8(48)) @ places).tolist()
@@ -124,13 +126,13 @@ def _numbers(texts: _Table, start: int, stop: int) -> list[int]:
 
 
 def _as_bytes(table: _Table) -> list[bytes]:
-    """Each row as bytes."""
+    """Return each row as bytes."""
     found: list[bytes] = np.ascontiguousarray(table).view(f"V{table.shape[1]}")[:, 0].tolist()
     return found
 
 
 def _table(*rows: bytes) -> _Table:
-    """Rows of one size as a table; of a single one it has a single row."""
+    """Return byte strings of one size as the rows of a table."""
     raw: Any = np.frombuffer(b"".join(rows), np.uint8)
     assert len(raw) == len(rows) * len(rows[0]), (len(raw), len(rows))
     table: _Table = raw.reshape(len(rows), -1)

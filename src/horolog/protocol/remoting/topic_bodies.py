@@ -1,6 +1,7 @@
-"""What admin tools are told of topics, in the words of Java's classes.
+"""Bodies about topics for admin tools, with the field names of Java's classes.
 
-`attributes` of a topic are one text, `+message.type=DELAY,+cleanup.policy=DELETE`: `+` sets one, `-` removes it.
+The `attributes` of a topic are one text, `+message.type=DELAY,+cleanup.policy=DELETE`: `+` sets an
+attribute, `-` removes it.
 """
 
 from __future__ import annotations
@@ -15,35 +16,35 @@ from horolog.protocol.commands import TopicType, TopicView
 from horolog.protocol.remoting import object_keys
 
 MESSAGE_TYPE = "message.type"
-MULTI_TAG = "multi.tag"  # ours: of RocketMQ's tools only Java programs say `topicFilterType`
-_UNSPECIFIED = "UNSPECIFIED"  # a topic of RocketMQ without a type takes what 4.x clients send: all
-LATE = "horolog.late"  # the attribute that says what becomes of late messages
+MULTI_TAG = "multi.tag"  # ours: of RocketMQ's tools, only Java programs send `topicFilterType`
+_UNSPECIFIED = "UNSPECIFIED"  # a RocketMQ topic without a type accepts all messages of 4.x clients
+LATE = "horolog.late"  # attribute with the late policy
 _KEPT = ("cleanup.policy", "lite.topic.expiration", "queue.type", "reserve.time")
 """Attributes that RocketMQ has, and that mean nothing here: they are kept and shown."""
 _KNOWN = frozenset({*_KEPT, MESSAGE_TYPE, MULTI_TAG, LATE})
-DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # configuration is not numbered
+DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # configuration has no versions
 
 
 class QueueState(NamedTuple):
-    """One queue of a topic."""
+    """State of one queue of a topic."""
 
     min_offset: int
     max_offset: int
-    stored_ms: int  # when its newest message was stored; 0: it has none
+    stored_ms: int  # when the newest message was stored; 0: the queue has none
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
-    """A body as it travels: compact, as older clients read it only."""
+    """Encode a body as compact JSON, since older clients read no other form."""
     return orjson.dumps(body)
 
 
 def queue_key(topic: str, broker: str, queue_id: int) -> dict[str, object]:
-    """A queue, as it is the key of a table."""
+    """Return a queue as a key of a table."""
     return {"brokerName": broker, "queueId": queue_id, "topic": topic}
 
 
 def topic_config(topic: TopicView) -> dict[str, Any]:
-    """TopicConfig."""
+    """Build a TopicConfig."""
     attributes = {**topic.settings.attributes, MESSAGE_TYPE: topic.type.value.upper()}
     policy = topic.settings.late_policy
     if not policy.is_default:
@@ -63,7 +64,10 @@ def topic_config(topic: TopicView) -> dict[str, Any]:
 
 
 def fields_of_config(config: Mapping[str, Any]) -> dict[str, str]:
-    """A TopicConfig as the fields of a request about one topic; attributes have their signs in their names."""
+    """Return a TopicConfig as the fields of a request about one topic.
+
+    Attribute names keep their signs.
+    """
     attributes = config.get("attributes")
     found = {
         name: str(config[name])
@@ -78,13 +82,13 @@ def fields_of_config(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def topic_configs(topics: Iterable[TopicView]) -> bytes:
-    """TopicConfigSerializeWrapper."""
+    """Encode a TopicConfigSerializeWrapper."""
     table = {topic.name: topic_config(topic) for topic in topics}
     return encode({"dataVersion": DATA_VERSION, "topicConfigTable": table})
 
 
 def topic_list(names: Iterable[str], broker_address: str = "") -> bytes:
-    """TopicList."""
+    """Encode a TopicList."""
     found: dict[str, Any] = {"topicList": list(names)}
     if broker_address:
         found["brokerAddr"] = broker_address
@@ -92,7 +96,7 @@ def topic_list(names: Iterable[str], broker_address: str = "") -> bytes:
 
 
 def topic_stats(topic: str, broker: str, queues: Sequence[QueueState], puts: float) -> bytes:
-    """TopicStatsTable: an entry for every queue, also one that never had a message.
+    """Encode a TopicStatsTable: an entry for every queue, also one that never had a message.
 
     puts  messages a second
     """
@@ -111,9 +115,10 @@ def topic_stats(topic: str, broker: str, queues: Sequence[QueueState], puts: flo
 
 
 def multi_tag_wanted(filter_type: str, changes: dict[str, str | None]) -> bool | None:
-    """Whether messages shall have several tags, taken out of the changes of attributes; None: nothing is said of it.
+    """Return whether messages shall have several tags; None if the request does not say.
 
-    SINGLE_TAG says nothing: mqadmin sends it with every change of a topic.
+    The attribute is removed from `changes`.  SINGLE_TAG does not count: mqadmin sends it with every
+    change of a topic.
     """
     if MULTI_TAG not in changes:
         return True if filter_type == "MULTI_TAG" else None
@@ -124,10 +129,10 @@ def multi_tag_wanted(filter_type: str, changes: dict[str, str | None]) -> bool |
 
 
 def attributes_wanted(attributes: str) -> tuple[TopicType | None, dict[str, str | None]]:
-    """The type that attributes ask for (None: they say nothing of it), and other changes (None: remove it).
+    """Return the type that attributes ask for (None: no type), and other changes (None: remove).
 
-    BAD_REQUEST names what is wrong, also a name that nobody knows: else a mistyped one would go unnoticed.  Whatever is
-    there can be removed.
+    BAD_REQUEST names what is wrong, also an unknown name to set: otherwise a mistyped name would go
+    unnoticed.  Any name can be removed.
     """
     type: TopicType | None = None
     changes: dict[str, str | None] = {}

@@ -1,4 +1,4 @@
-"""What the stored properties of messages ask for: the full way, for any properties (`shapes` is the quick one)."""
+"""What the stored properties of messages ask for: the full parser (`shapes` is the fast path)."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ _REGION = f"\x02{REGION}\x01".encode()
 
 
 class Ways(NamedTuple):
-    """What messages are stored by, and their properties do not say."""
+    """Context of a send that the properties of its messages do not have."""
 
     levels: Levels
-    reals: Sequence[bytes]  # what is stored with each of the messages if it is delayed
+    reals: Sequence[bytes]  # properties stored in addition with each message, if it is delayed
     new_ids: Callable[[int], list[bytes]]
-    cluster: bytes  # by which a client knows where to send the reply to a request
+    cluster: bytes  # tells a client where to send the reply to a request
     takes_halves: bool = False
 
 
 class Wanted(NamedTuple):
     """What the properties of messages ask for, as columns."""
 
-    texts: Sequence[bytes]  # as they are stored
+    texts: Sequence[bytes]  # properties as they are stored
     ids: Sequence[bytes]
-    keyed: Sequence[bool]  # whether there is a property KEYS
+    keyed: Sequence[bool]  # whether there is a KEYS property
     tags: Sequence[bytes]  # empty: none
     groups: Sequence[bytes]  # message groups; empty: none
-    due_ms: Sequence[int]  # as a head says it when it is sent
+    due_ms: Sequence[int]  # as in a head as sent
     lanes: Sequence[int]
 
     @classmethod
     def of(cls, texts: Sequence[bytes], ways: Ways) -> Wanted:
-        """What these want, read one by one; a HorologError for the first one that cannot be stored."""
+        """Read properties one by one; HorologError for the first message that cannot be stored."""
         found = [_read(text, ways, real) for text, real in zip(texts, ways.reals, strict=True)]
         return cls(*zip(*found, strict=True))
 
@@ -51,12 +51,12 @@ class Wanted(NamedTuple):
 def _read(
     stored: bytes, ways: Ways, real: bytes
 ) -> tuple[bytes, bytes, bool, bytes, bytes, int, int]:
-    if len(stored) > 2 * STORED_PROPERTIES_MAX:  # what may be dropped of them is less
+    if len(stored) > 2 * STORED_PROPERTIES_MAX:  # what may be dropped is shorter than that
         check_stored_size(len(stored))
     marked = b"\x02" + stored
     if _REGION not in marked:
         marked = b"\x02" + IN_REGION + stored
-    if _POP in marked:  # of a message that was received: it is not leased any more
+    if _POP in marked:  # the handle of a received message: its lease is over
         marked = without(marked, _POP)
     at = marked.rfind(_ID)
     if at >= 0:
@@ -72,7 +72,7 @@ def _read(
     if _HALF in marked and not ways.takes_halves:
         raise half_message()
     due_ms = lane = 0
-    if b"DEL" in marked:  # every property that delays has these letters
+    if b"DEL" in marked:  # the name of every property that delays has these letters
         due_ms, lane, marked = due_of(marked, ways.levels, real)
         if due_ms and not lane and _CANCELS in marked:
             raise refused(
@@ -86,7 +86,7 @@ def _read(
 
 
 def _last(marked: bytes, mark: bytes) -> bytes:
-    """The value of the last property of that name; empty if there is none."""
+    """Return the value of the last property with a name; empty if there is none."""
     at = marked.rfind(mark)
     if at < 0:
         return b""
@@ -96,10 +96,10 @@ def _last(marked: bytes, mark: bytes) -> bytes:
 
 
 def cancelled_by(stored: bytes, levels: Levels) -> tuple[str, int] | None:
-    """The id of the message that one with these properties cancels, and when both are due; None: it cancels none.
+    """Return id and due time of the message that properties cancel; None if they cancel none.
 
-    Due is said as in a head: below 0, so many milliseconds from now.  The id may follow the topic and a plus sign.  One
-    that is delayed by a level cancels nothing, as in RocketMQ.
+    The due time is as in a head: below 0, so many milliseconds from now.  The id may follow the
+    topic and a plus sign.  A message that is delayed by a level cancels nothing, as in RocketMQ.
     """
     marked = b"\x02" + stored
     if _CANCELS not in marked:
@@ -112,17 +112,17 @@ def cancelled_by(stored: bytes, levels: Levels) -> tuple[str, int] | None:
 
 
 def half_message() -> HorologError:
-    """The refusal of a message of a transaction among others."""
+    """Build the refusal of a half message in a batch."""
     return refused("TRAN_MSG", "a message of a transaction in a batch; send it alone")
 
 
 def is_half(stored: bytes) -> bool:
-    """Whether a message with these properties is one of a transaction."""
+    """Return whether properties are those of a half message."""
     return _HALF in b"\x02" + stored
 
 
 def of_half(stored: bytes, group: str) -> bytes:
-    """The properties of a message of a transaction, with those that say so and who its producers are."""
+    """Return properties with those that mark a half message and name its producer group."""
     marked = b"\x02" + stored
     for name, value in ((_HALF, b""), (b"\x02PGROUP\x01", group.encode())):
         if name not in marked:
