@@ -1,9 +1,10 @@
-"""Messages to consumers that are made like one before them: what is the same in both is compared, and not read again.
+"""Messages to consumers that are like an earlier one: equal parts are compared, not parsed again.
 
-What a program sends has often messages of one size, with the same properties in the same order.  They differ in body, id,
-due time, values of properties that mean nothing to the broker, in when and where they were made and stored, and in what
-the broker says of their place.  Where these stand in a stored layout is learned from two messages (`learn`); of each next
-one every other byte is compared with the first of them.
+A program often sends messages of one size, with the same properties in the same order.  They differ
+in body, id, due time, values of properties that mean nothing to the broker, in when and where they
+were made and stored, and in the fields of their place that the broker sets.  `learn` finds the
+offsets of these parts in a stored layout by comparing two messages; of each later message every
+other byte is compared with the first one.
 """
 
 from __future__ import annotations
@@ -16,26 +17,28 @@ from horolog.protocol.grpc.message_fields import BORN_MARK, DUE_MARK, ID_MARK
 from horolog.protocol.rocketmq import layout, properties
 
 _SEPARATOR = b"\x02"
-_UNASKED = slice(8, layout.SYS_FLAG_AT)  # after magic and size: what the broker says of the place
+_UNASKED = slice(8, layout.SYS_FLAG_AT)  # after size and magic: its place, set by the broker
 _MOMENTS = slice(layout.SYS_FLAG_AT + 4, layout.RECONSUME_TIMES_AT)
 assert _MOMENTS.stop - _MOMENTS.start == 32
-_ECHOED = {name.encode() for name in properties.ECHOED}  # shown among the user's, if not his
-_MOMENTS_PIECE, _BODY_PIECE, _VALUES_PIECE = 3, 5, 7  # of a cut; other values follow the first
+_ECHOED = {name.encode() for name in properties.ECHOED}  # user's or the system's
+_MOMENTS_PIECE, _BODY_PIECE, _VALUES_PIECE = 3, 5, 7  # indexes; other values follow the first
 
-# What a message has of its own: when and where it was made, and when and where it was stored; its id; its due time in
-# digits, b"" if it has none; its body; and those values of the user's properties that may differ.
+# The parts in which messages differ: when and where the message was made and stored; its id; its
+# due time in digits, b"" without one; its body; and those values of user properties that may
+# differ.
 Differing: TypeAlias = tuple[bytes, bytes, bytes, bytes, tuple[bytes, ...]]
 
 
 class Likeness(NamedTuple):
-    """Where a stored layout has what may differ, and what the rest of it is.
+    """Where the differing parts are in a stored layout, and what its other bytes are.
 
-    cut    cuts a layout of that size into pieces: what is the same, and what may differ, in turns
-    same   every other piece, from the first one on
-    names  which pieces are id, due time, and the producer's own time of making, which nobody is told
-    user   which are those values of the user's properties that may differ
-    shown  names of all of the user's properties, where their values stand, and whether they may differ; none if one
-           is unclear
+    cut    splits a layout of this size into pieces: equal and differing ones in turns
+    same   the equal pieces, that is, every other piece from the first one on
+    names  indexes of the pieces with the id, the due time, and the time of making by the producer's
+           own clock, which no consumer is shown
+    user   indexes of the values of user properties that may differ
+    shown  for each user property its name, where the value is, and whether it may differ; empty if
+           one is unclear
     """
 
     size: int
@@ -46,7 +49,7 @@ class Likeness(NamedTuple):
     shown: tuple[tuple[bytes, slice, bool], ...]
 
     def read(self, stored: bytes) -> Differing | None:
-        """What a message has of its own; None if it is not like it."""
+        """Return the differing parts of a message; None if it is not like the learned one."""
         if len(stored) != self.size:
             return None
         pieces = self.cut(stored)
@@ -68,9 +71,11 @@ class Likeness(NamedTuple):
 
 
 def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
-    """What messages are like that one, and perhaps like another one of its size; None: of none.
+    """Return what messages have in common with one message, and perhaps with another of its size.
 
-    stored  a sound layout, with a body there
+    Return None if no message could be like it.
+
+    stored  a sound layout, with its body at `body`
     """
     topic_at = body.stop
     at = topic_at + 1 + stored[topic_at] + 2
@@ -86,7 +91,7 @@ def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
     values = sorted((*values, *differing), key=lambda each: each.start)
     cut = _cut(len(stored), [_UNASKED, _MOMENTS, body, *values])
     which = {value.start: _VALUES_PIECE + 2 * i for i, value in enumerate(values)}
-    # What is not there is the piece that stands after all of them, which is empty.
+    # A missing value is the last piece, which is empty.
     nothing = _VALUES_PIECE + 2 * len(values)
     id_at, due_at, made_at = (which.get(value.start, nothing) for value in (message_id, due, made))
     same = cut(stored)[::2]
@@ -95,7 +100,10 @@ def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
 
 
 def _cut(size: int, differing: list[slice]) -> Callable[[bytes], tuple[bytes, ...]]:
-    """Cuts so many bytes into what stands before each of these, that itself, what is left at the end, and nothing."""
+    """Return a function that splits bytes into the given slices and the pieces around them.
+
+    An empty piece follows at the end.
+    """
     widths, start = [], 0
     for each in differing:
         widths += [each.start - start, each.stop - each.start]
@@ -105,7 +113,7 @@ def _cut(size: int, differing: list[slice]) -> Callable[[bytes], tuple[bytes, ..
 
 
 def _user_properties(stored: bytes, at: int) -> tuple[tuple[bytes, slice], ...]:
-    """The user's of the properties that begin there: names, and where their values stand; none if one is unclear."""
+    """Return name and value slice of the user's properties from `at` on; none if one is unclear."""
     text = stored[at:]
     if not text.isascii() or not text.endswith(_SEPARATOR):
         return ()
@@ -121,7 +129,7 @@ def _user_properties(stored: bytes, at: int) -> tuple[tuple[bytes, slice], ...]:
 
 
 def _value(stored: bytes, at: int, mark: bytes) -> slice:
-    """Where the value of the first property of a name stands; an empty slice if it does not end in a separator."""
+    """Return the slice of the first property of a name; an empty slice if no separator ends it."""
     found = stored.find(mark, at)
     if found < 0 or (found > at and stored[found - 1 : found] != _SEPARATOR):
         return slice(0, 0)

@@ -1,8 +1,8 @@
-"""Messages to consumers, as bytes: what protobuf would write of their stored layout (see `ready`).
+"""Messages to consumers, as bytes: what protobuf would write for their stored layout (see `ready`).
 
-The fields of a message are made by itself (`message_fields`), or like those of another one: a mould is made of one that
-has the topic and the size of the next, fills in what messages that are alike have of their own (`alike`), and is kept
-for the receives to come.
+The fields of a message are encoded by themselves (`message_fields`), or with a mould.  A mould is
+made from a message that has the topic and the size of the next one.  It fills in the parts in which
+like messages differ (`alike`), and is kept for later receives.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from horolog.protocol.http2.grpc_wire import PREFIX_BYTES
 
 _RESPONSE_MESSAGE = _USER_PROPERTY = _PROPERTY_VALUE = bytes((2 << 3 | TEXT,))
 _MESSAGE_SYSTEM, _MESSAGE_BODY = (bytes((field << 3 | TEXT,)) for field in (3, 4))
-_MOULDS_MAX = 2  # made for a receive: where messages are of one size and not alike, a mould costs more than it gains
-_KEPT_MAX = 256  # moulds that are kept for the next receives
-_MOMENTS_MAX = 256  # that a mould remembers
+_MOULDS_MAX = 2  # made per receive: moulds do not pay off for messages that are not alike
+_KEPT_MAX = 256  # moulds that are kept for later receives
+_MOMENTS_MAX = 256  # that a mould caches
 
 
 class _Mould:
-    """The answers for messages that are like one of them."""
+    """Encoder of answers for messages that are like a sample message."""
 
     def __init__(self, head: bytes, likeness: Likeness, like: Usual, stored: bytes) -> None:
         self._like = like
@@ -53,14 +53,14 @@ class _Mould:
         body = _MESSAGE_BODY + varint(body_size) if body_size else b""
         self._inside, self._end = inside, shape.back + body
         self._kind = IDENTITY + (DELAY if like.due else shape.kind)
-        # Bytes of the system properties but for kind and moments, due time and place
+        # Bytes of the system properties without kind and moments, due time and place
         self._fixed = len(inside) + len(like.message_id) + len(DIGEST_MD5) + 32 + len(shape.back)
         self._rest = len(head) + len(user_fields(shape, like.half)) + len(body) + body_size
         self._fronts: dict[int, tuple[bytes, bytes]] = {}
         self._moments: dict[bytes, bytes] = {}
 
     def fill(self, delivered: Delivered) -> Sequence[bytes] | None:
-        """The pieces of the framed answer; None if it is not like that."""
+        """Return the pieces of the framed answer; None if the message is not like the sample."""
         stored = delivered.layout
         own = self._likeness.read(stored)
         if own is None:
@@ -85,7 +85,7 @@ class _Mould:
         return found
 
     def _front(self, system: int) -> tuple[bytes, bytes]:
-        """What stands before the first property that may differ, and between the last one and the id."""
+        """Return the bytes before the first differing property, and from the last one to the id."""
         system_size = _MESSAGE_SYSTEM + varint(system)
         size = self._rest + len(system_size) + system
         start = _RESPONSE_MESSAGE + varint(size)
@@ -97,7 +97,7 @@ class _Mould:
 
 
 def _around(stored: bytes, likeness: Likeness, like: Usual) -> tuple[list[bytes], bytes]:
-    """The user's properties as fields: what stands before each value that may differ, and after the last one."""
+    """Encode the user's properties: the bytes before each differing value, and after the last."""
     if not likeness.user:
         return [], like.shape.user
     between, last = [], b""
@@ -114,20 +114,20 @@ def _around(stored: bytes, likeness: Likeness, like: Usual) -> tuple[list[bytes]
 
 
 def _mould(head: bytes, like: bytes, other: bytes) -> _Mould | None:
-    """What fills in what messages like that one have of their own, and perhaps of another one of its size."""
+    """Build a mould from a message and another one of its size; None if it is unusual."""
     read = read_usual(like)
     likeness = None if read is None else learn(like, read.body, other)
     return None if read is None or likeness is None else _Mould(head, likeness, read, like)
 
 
 class Deliveries:
-    """Makes the answers to receives; knows the moulds of topics and sizes that came before."""
+    """Encoder of answers to receives; caches the moulds by topic and size."""
 
     def __init__(self) -> None:
         self._moulds: dict[tuple[bytes, int], _Mould] = {}
 
     def all_received(self, topic: bytes, messages: Sequence[Delivered]) -> bytes:
-        """A framed ReceiveMessageResponse for each message, as a 5.x consumer sees it.
+        """Encode a framed ReceiveMessageResponse for each message, as a 5.x consumer sees it.
 
         topic  the Resource as the client named it, serialised
         """
@@ -146,7 +146,7 @@ class Deliveries:
         return b"".join(parts)
 
     def _learned(self, head: bytes, like: bytes, other: Delivered) -> Sequence[bytes] | None:
-        """The pieces of an answer that is like another one of its size; None if it is not."""
+        """Return the answer by a new mould, made from another message; None if they differ."""
         mould = _mould(head, like, other.layout)
         filled = None if mould is None else mould.fill(other)
         if mould is not None and filled is not None:
@@ -157,12 +157,12 @@ class Deliveries:
 
 
 def received(topic: bytes, delivered: Delivered) -> bytes:
-    """The framed ReceiveMessageResponse for one message."""
+    """Encode the framed ReceiveMessageResponse for one message."""
     return b"".join(_pieces(piece(1, topic), delivered))
 
 
 def _pieces(head: bytes, delivered: Delivered) -> Sequence[bytes]:
-    """The pieces of a framed answer, made without a mould."""
+    """Return the pieces of a framed answer, encoded without a mould."""
     user, system, body = usual(delivered) or any_message(delivered)
     system_size = _MESSAGE_SYSTEM + varint(len(system))
     body_size = _MESSAGE_BODY + varint(len(body)) if body else b""

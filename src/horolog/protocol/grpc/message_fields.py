@@ -1,9 +1,10 @@
-"""Messages to consumers: the fields that protobuf would write of a stored layout, as bytes.
+"""Messages to consumers: the fields that protobuf would write for a stored layout, as bytes.
 
-There are two ways to the same bytes.  `any_message` decodes layout and properties and asks for every one.  `usual` is for
-messages that differ from others before in no property but their id, due time and the time when they were made: what the
-rest of the properties means is looked up (`_shape`).  It takes IPv4 hosts, bodies as they are, and properties in which
-none of the three stands twice; everything else it leaves to `any_message`.
+There are two ways to the same bytes.  `any_message` decodes layout and properties and looks up each
+property.  `usual` is for messages whose properties differ from those of earlier messages only in
+id, due time and the time of making: the meaning of all other properties is cached (`_shape`).  It
+accepts IPv4 hosts, bodies that are not compressed, and properties in which none of the three occurs
+twice; all other messages are for `any_message`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.ready import NUMBER, TEXT, piece, varint
 from horolog.protocol.rocketmq import bodies, layout, properties
 
-_HOST_CACHED_MAX = 64  # bytes of a name that a producer gives itself; longer ones are not kept
+_HOST_CACHED_MAX = 64  # bytes of a host name given by the producer; longer ones are not cached
 _DUE_DIGITS = 15  # of milliseconds up to the year 9999
 ID, _DIGEST = (bytes((field << 3 | TEXT,)) for field in (3, 4))
 _MD5 = bytes((1 << 3 | NUMBER, pb.MD5, 2 << 3 | TEXT, 32))  # and 32 hexadecimal digits
@@ -32,7 +33,7 @@ _BORN, _BORN_HOST, _STORED, _STORE_HOST, DUE, _HANDLE = (
 )
 _QUEUE, _OFFSET, _ATTEMPT = (varint(field << 3 | NUMBER) for field in (13, 14, 16))
 _DELAYS = frozenset(name.encode() for name in properties.DELAYS - {properties.TIMER_DELIVER_MS})
-_TRANSACTION_ID = properties.TRANSACTION_ID.encode()  # shown of what the layout says
+_TRANSACTION_ID = properties.TRANSACTION_ID.encode()  # shown with the value from the layout
 _HIDDEN = frozenset(name.encode() for name in properties.HIDDEN - properties.ECHOED) | {
     _TRANSACTION_ID
 }
@@ -59,7 +60,7 @@ assert _FRONT.size == layout.HEAD.size
 _MOMENTS = struct.Struct(">q8sq8s")
 _UNUSUAL = layout.COMPRESSED | layout.BORN_HOST_V6 | layout.STORE_HOST_V6
 _SEPARATOR = 2
-_SHAPED_MAX = 512  # bytes of properties whose meaning is remembered
+_SHAPED_MAX = 512  # bytes of properties whose meaning is cached
 ID_MARK, DUE_MARK, BORN_MARK = (
     name.encode() + b"\x01"
     for name in (properties.UNIQ_KEY, properties.TIMER_DELIVER_MS, properties.BORN_TIMESTAMP)
@@ -72,7 +73,7 @@ def _seconds(seconds: int) -> bytes:
 
 
 def moment(ms: int) -> bytes:
-    """A Timestamp, after its length."""
+    """Encode a Timestamp, after its length."""
     content = _seconds(ms // 1_000) + _NANOS[ms % 1_000]
     return varint(len(content)) + content
 
@@ -85,14 +86,14 @@ def _host_text(host: tuple[bytes, int]) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def _born(ms: int, text: bytes | None, host: tuple[bytes, int]) -> bytes:
-    """When and where it was made: of a batch mostly the same."""
+    """Encode when and where a message was made, which is mostly the same in a batch."""
     text = text or _host_text(host)
     return b"".join((_BORN, moment(ms), _BORN_HOST, varint(len(text)), text))
 
 
 @lru_cache(maxsize=4_096)
 def _stored(ms: int, host: tuple[bytes, int]) -> bytes:
-    """When and where it was stored: the same for all that were in one turn."""
+    """Encode when and where a message was stored, which is the same for all messages of a turn."""
     text = _host_text(host)
     return b"".join((_STORED, moment(ms), _STORE_HOST, varint(len(text)), text))
 
@@ -109,16 +110,16 @@ def _stored_quickly(ms: int, packed: bytes) -> bytes:
 
 
 def moments_of(packed: bytes, host: bytes | None) -> bytes:
-    """When and where a message was made and stored, as fields, of the bytes that say it in a layout with IPv4 hosts.
+    """Encode when and where a message was made and stored, from the bytes of a layout (IPv4).
 
-    host  where it was made, as its producer names itself; None: it does not
+    host  where it was made, as its producer names itself; None: the producer does not say
     """
     born_ms, born_host, store_ms, store_host = _MOMENTS.unpack(packed)
     return _born_quickly(born_ms, host, born_host) + _stored_quickly(store_ms, store_host)
 
 
 def _split(stored: bytes) -> dict[bytes, bytes]:
-    """Stored properties as `properties.decode` reads them, still as bytes."""
+    """Split stored properties as `properties.decode` does, but into bytes."""
     if not stored.isascii():
         stored = stored.decode("utf-8", "replace").encode()
     pieces = [piece.split(b"\x01", 1) for piece in stored.split(b"\x02") if b"\x01" in piece]
@@ -126,7 +127,7 @@ def _split(stored: bytes) -> dict[bytes, bytes]:
 
 
 def digest_of(body: bytes) -> bytes:
-    """MD5 of a body, as consumers compare it."""
+    """Return the MD5 of a body, as consumers compare it."""
     return hexlify(md5(body, usedforsecurity=False).digest()).upper()
 
 
@@ -141,7 +142,10 @@ def _attempt(attempt: int) -> bytes:
 
 
 def place_of(delivered: Delivered, tried: int) -> bytes:
-    """Receipt handle, queue, queue offset and attempt, of a message that was `tried` so often as another one."""
+    """Encode receipt handle, queue, queue offset and attempt.
+
+    tried  attempts that the message had as earlier copies
+    """
     _, queue, offset, attempt, text = delivered
     attempt += tried
     handle = text.encode()
@@ -150,13 +154,13 @@ def place_of(delivered: Delivered, tried: int) -> bytes:
 
 
 class _Shape(NamedTuple):
-    """What properties say of a message, but for its id, and when it was made and is due.
+    """What properties say of a message, without its id, its due time and the time of making.
 
-    user   those that its producer gave it, as fields of the message
+    user   the user's properties, as fields of the message
     front  tag and keys, as fields of the system properties
     kind   the message type, if there is no due time
-    host   where it was made, as its producer names itself
-    back   group, trace, and whose dead letter it is, as fields of the system properties
+    host   where the message was made, as its producer names itself
+    back   message group, trace context and dead letter origin, as fields of the system properties
     """
 
     user: bytes
@@ -191,30 +195,33 @@ def _shape_of(known: dict[bytes, bytes]) -> _Shape:
 
 @lru_cache(maxsize=1_024)
 def _shape(stored: bytes) -> _Shape | None:
-    """What properties say, without id, due time, and the time when it was made; None if one of these is left."""
+    """Read properties without id, due time and time of making; None if id or due time remains."""
     known = _split(stored)
     return None if _P_ID in known or _P_DUE in known else _shape_of(known)
 
 
 def user_fields(shape: _Shape, half: int) -> bytes:
-    """Properties that consumers are shown, as fields; `half` is where a transaction began, 0: there was none."""
+    """Encode the properties that consumers see.
+
+    half  log position of the half message of the transaction; 0: no transaction
+    """
     return shape.user + began_field(half)
 
 
 def began_field(half: int) -> bytes:
-    """The property that says where a transaction began, as a field."""
+    """Encode the property with the id of the transaction; b"" without a transaction."""
     if not half:
         return b""
     return piece(2, piece(1, _TRANSACTION_ID) + piece(2, transaction_id(half).encode()))
 
 
 def transaction_id(position: int) -> str:
-    """What a producer is told, and tells again: where its half message stands."""
+    """Return the id of a transaction for its producer: the log position of the half message."""
     return f"{position:016X}"
 
 
 def _cut(stored: bytes, mark: bytes) -> tuple[bytes, bytes]:
-    """Properties without the first one of a name, and its value; b"" if it is not there as it should be."""
+    """Remove the first property of a name; return the rest and the value, b"" if malformed."""
     before, found, after = stored.partition(mark)
     if not found or (before and before[-1] != _SEPARATOR):
         return stored, b""
@@ -223,11 +230,11 @@ def _cut(stored: bytes, mark: bytes) -> tuple[bytes, bytes]:
 
 
 class Usual(NamedTuple):
-    """What was read of a message of the usual kind.
+    """What was read of a usual message.
 
     moments  when and where it was made and stored, as fields
-    tried    how often it was tried as another message
-    half     where a transaction began; 0: there was none
+    tried    attempts that the message had as earlier copies
+    half     log position of the half message of its transaction; 0: no transaction
     """
 
     shape: _Shape
@@ -240,7 +247,7 @@ class Usual(NamedTuple):
 
 
 def read_usual(stored: bytes) -> Usual | None:
-    """Read a message of the usual kind; None if it is another."""
+    """Read a usual message; None if the message is not usual."""
     if len(stored) < layout.HEAD.size:
         return None
     size, magic, flag, made, tried, half, body_size = _FRONT.unpack_from(stored)
@@ -265,7 +272,7 @@ def read_usual(stored: bytes) -> Usual | None:
 
 
 def usual(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
-    """User properties as fields, system properties, and body of a message of the usual kind; None if it is another."""
+    """Return fields of user properties, system properties, and body; None if unusual."""
     stored = delivered.layout
     read = read_usual(stored)
     if read is None:
@@ -281,7 +288,10 @@ def usual(delivered: Delivered) -> tuple[bytes, bytes, bytes] | None:
 
 
 def any_message(delivered: Delivered) -> tuple[bytes, bytes, bytes]:
-    """The same of any message; MESSAGE_CORRUPTED if it is no layout."""
+    """Return fields of user properties, system properties, and body of any message.
+
+    MESSAGE_CORRUPTED if the message is no stored layout.
+    """
     stored = layout.decode(delivered.layout)
     known = _split(stored.properties)
     shape = _shape_of(known)

@@ -1,9 +1,9 @@
-"""Requests to acknowledge, in the form in which clients serialise them, read without protobuf's objects.
+"""Acknowledge requests in the form that clients serialise, read without protobuf's objects.
 
-The entries of a request stand after group and topic, mostly all of one size: (message id, handle).  An answer's entry
-begins with the same two fields, so it is the same bytes and a status.  What stands otherwise (entries of several sizes,
-handles that are not this broker's, text that is not ASCII) is for protobuf.  `tests/unit/test_quick_requests.py` holds
-one way against the other.
+The entries of a request follow group and topic, mostly all of one size: (message id, handle).  An
+entry of the answer begins with the same two fields, so it is the same bytes and a status.  Any
+other form (entries of several sizes, handles that are not this broker's, text that is not ASCII) is
+left to protobuf.  `tests/unit/test_quick_requests.py` compares both ways.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from horolog.protocol.grpc.translate import name_of
 
 _GROUP, _TOPIC, _ENTRY = (field << 3 | 2 for field in (1, 2, 3))
 _ID, _HANDLE = (field << 3 | 2 for field in (1, 2))
-CHARACTERS = 60  # of a handle of `ready.receipt`
+CHARACTERS = 60  # of a receipt handle of this broker
 _SHORT = 0x80  # lengths below it are one byte
 _HANDLE_FRONT = bytes((_HANDLE, CHARACTERS))
 _TAIL_BYTES = len(_HANDLE_FRONT) + CHARACTERS  # of an entry
 
 
 class QuickAck(NamedTuple):
-    """An AckMessage request that was read here."""
+    """An AckMessage request that was read without protobuf."""
 
     raw: bytes
     group: str
@@ -35,23 +35,23 @@ class QuickAck(NamedTuple):
     receipt_handles: list[str]
 
     def acknowledged(self) -> bytes:
-        """The framed answer that every message is consumed."""
+        """Return the framed answer that every message is consumed."""
         return all_acknowledged_as(self.entries)
 
     def whole(self) -> pb.AckMessageRequest:
-        """The request as protobuf reads it."""
+        """Return the request as protobuf reads it."""
         return pb.AckMessageRequest.FromString(self.raw)
 
 
 @lru_cache(maxsize=1_024)
 def _names(fields: bytes) -> tuple[str, str]:
-    """Group and topic."""
+    """Return group and topic."""
     read = pb.AckMessageRequest.FromString(fields)
     return name_of(read.group), name_of(read.topic)
 
 
 def read_ack(raw: bytes) -> QuickAck | pb.AckMessageRequest:
-    """An AckMessage request; DecodeError if it is none."""
+    """Read an AckMessage request; DecodeError if the bytes are none."""
     try:
         return _read(raw) or pb.AckMessageRequest.FromString(raw)
     except (IndexError, DecodeError):
@@ -59,7 +59,7 @@ def read_ack(raw: bytes) -> QuickAck | pb.AckMessageRequest:
 
 
 def _read(raw: bytes) -> QuickAck | None:
-    """None: it is for protobuf."""
+    """Read a request of the usual form; None if it is to be left to protobuf."""
     topic_at = 2 + raw[1]
     start = topic_at + 2 + raw[topic_at + 1]
     if raw[0] != _GROUP or raw[topic_at] != _TOPIC or max(raw[1], raw[topic_at + 1]) >= _SHORT:

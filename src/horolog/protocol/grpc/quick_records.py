@@ -1,8 +1,8 @@
-"""Commands of sends that were read without protobuf's objects (`quick_sends`).
+"""Commands for sends that were read without protobuf's objects (`quick_sends`).
 
-A request is a command of its own (`to_send_quickly`); requests that came together are one command for each topic
-(`gather`), so what a command costs is shared by them, and each call has its own answer.  A message that breaks a limit
-is for protobuf's way, for the words of its refusal.
+A request alone is a command (`to_send_quickly`); requests that arrive together become one command
+for each topic (`gather`), so they share the cost of a command, and each call still gets its own
+answer.  Messages that break a limit are left to `translate`, which knows the text of the refusal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ID = properties.IN_REGION + f"{properties.UNIQ_KEY}\x01".encode()
 
 
 def to_send_quickly(request: QuickSend, peer: Peer) -> tuple[SendMessages, dict[int, HorologError]]:
-    """Do what `translate.to_send` does: give the command, and refusals of messages by their place in the request."""
+    """Return the command and the refusals by place in the request, as `translate.to_send` does."""
     topic = names.check_topic(request.topic)
     columns = _columns(topic, [request], [peer])
     if columns is None:
@@ -39,7 +39,7 @@ class Gathered(NamedTuple):
     """Sends to one topic as a command.
 
     ids     of its messages
-    places  of its requests, among those that were gathered
+    places  of its requests, among the gathered requests
     ends    where in `ids` the messages of each request end
     """
 
@@ -52,7 +52,10 @@ class Gathered(NamedTuple):
 def gather(
     requests: Sequence[QuickSend], peers: Sequence[Peer]
 ) -> tuple[list[Gathered], list[int]]:
-    """Commands for requests, and the places of those that must go alone; `peers` is where each comes from."""
+    """Return commands for requests, and the places of requests that must be sent alone.
+
+    peers  the sender of each request
+    """
     of_topics: dict[str, list[int]] = {}
     for place, request in enumerate(requests):
         of_topics.setdefault(request.topic, []).append(place)
@@ -76,7 +79,7 @@ def gather(
 def _taken(
     topic: str, places: list[int], requests: Sequence[QuickSend], peers: Sequence[Peer]
 ) -> tuple[list[int], Messages | None]:
-    """The places of requests in which no message breaks a limit, and all their messages; None for none."""
+    """Return the places of requests that break no limit, and all their messages, or None."""
     columns = _columns(topic, [requests[at] for at in places], [peers[at] for at in places])
     if columns is not None:
         return places, columns
@@ -87,7 +90,7 @@ def _taken(
 
 
 def _columns(topic: str, requests: Sequence[QuickSend], peers: Sequence[Peer]) -> Messages | None:
-    """The messages of requests; None if one of them breaks a limit."""
+    """Return the messages of requests as columns; None if one of them breaks a limit."""
     if len(requests) == 1 and len(requests[0].ids) == 1:
         return _columns_of_one(topic, requests[0], peers[0])
     _, _, *columns = zip(*requests, strict=True)
@@ -138,7 +141,7 @@ def _columns(topic: str, requests: Sequence[QuickSend], peers: Sequence[Peer]) -
 
 
 def _columns_of_one(topic: str, request: QuickSend, peer: Peer) -> Messages | None:
-    """The same of one message, without the sets and joins of many: they cost more than what is in them."""
+    """Do what `_columns` does for a single message, without the overhead of sets and joins."""
     _, _, ids, (key,), (born,), due_ms, bodies, (meaning,) = request
     allowed = 0 < len(bodies[0]) <= BODY_MAX and meaning.size + len(key) <= PROPERTIES_MAX
     if not allowed or not _is_allowed(meaning, bool(due_ms[0])):
@@ -170,13 +173,13 @@ def _columns_of_one(topic: str, request: QuickSend, peer: Peer) -> Messages | No
 
 
 def _front(topic: str, meaning: Meaning, born: tuple[int, int]) -> tuple[int, bytes]:
-    """When a message was made, in ms, and its properties as they are stored, up to its id."""
+    """Return when a message was made, in ms, and its stored properties up to its id."""
     born_ms, producer = of_producer(topic, *born, meaning.host)
     return born_ms, b"".join((meaning.user, producer, meaning.trace, _ID))
 
 
 def _is_allowed(meaning: Meaning, timed: bool) -> bool:
-    """Whether the message is allowed with or without a due time, and of the kind that `records_of` takes."""
+    """Return whether the type fits the due time, and is one that `records_of` writes."""
     kind = meaning.timed if timed else meaning.untimed
     if meaning.group:
         return kind is MessageType.FIFO

@@ -1,11 +1,12 @@
-"""Sends in the form in which clients serialise them, read without protobuf's objects.
+"""Send requests in the form in which clients serialise them, read without protobuf's objects.
 
-A sent message is cut into what differs from message to message (id, keys, time made, due time, body) and the rest,
-whose meaning is remembered (`sent_meanings`).  The next message is mostly made alike, and cut by one call.
+A sent message is split into the parts that differ from message to message (id, keys, time made, due
+time, body) and the rest, whose meaning is cached (`sent_meanings`).  The next message mostly has
+the same form, and is split by one call.
 
-Everything that stands otherwise than clients write it (fields in another order, or twice; lengths in more bytes than
-they need; text that is no UTF-8; a digest) is for protobuf, with the whole request.  `tests/unit/test_quick_requests.py`
-holds one way against the other.
+Any form that clients do not write (fields in another order, or twice; lengths in more bytes than
+they need; text that is no UTF-8; a digest) is left to protobuf, with the whole request.
+`tests/unit/test_quick_requests.py` compares both ways.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ _SYSTEM = _ID = 3 << 3 | 2
 _BODY = 4 << 3 | 2
 _ENCODING, _TYPE = 5 << 3, 6 << 3
 _BORN, _BORN_HOST, _DUE = 7 << 3 | 2, 8 << 3 | 2, 11 << 3 | 2
-_plain = re.compile(rb"[!-~]*").fullmatch  # what has no character that an id may not have
+_plain = re.compile(rb"[!-~]*").fullmatch  # text without characters that an id may not have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Form:
-    """Where things stand in a message, from its tag in the request on.
+    """Offsets of the parts of a message, from its tag in the request on.
 
     size     bytes of the whole message
-    parts    fixed, keys, fixed, id, fixed, time made, fixed, seconds of the due time, fixed (nothing), its nanos, fixed,
-             body
-    fixed    what the parts between the values are; another message with the same ones is of this form
-    meaning  of the fixed ones
+    parts    fixed, keys, fixed, id, fixed, time made, fixed, seconds of the due time, fixed
+             (empty), its nanos, fixed, body
+    fixed    the fixed parts; another message with equal ones has this form
+    meaning  of the fixed parts
     """
 
     size: int
@@ -61,16 +62,16 @@ class _Form:
 
 
 _FORMS_MAX = 256
-_LEAD = 3  # bytes that tell messages of different sizes apart, up to 16 KiB
+_LEAD = 3  # bytes that differ for messages of different sizes, up to 16 KiB
 _LEAD_SIZES = 1 << 14
-_forms: dict[bytes, _Form] = {}  # by their first bytes, the last ones
+_forms: dict[bytes, _Form] = {}  # the last form by the first bytes of its messages
 
 
 class QuickSend(NamedTuple):
-    """A SendMessage request that was read here: the messages of a topic, as columns.
+    """A SendMessage request that was read without protobuf: the messages of a topic, as columns.
 
     keys  as they are stored, b"" for none
-    born  when each was made: seconds and nanos
+    born  when each message was made: seconds and nanos
     """
 
     raw: bytes
@@ -83,12 +84,12 @@ class QuickSend(NamedTuple):
     meanings: list[Meaning]
 
     def names(self) -> list[str]:
-        """Ids of its messages, as text."""
+        """Return the ids of the messages, as text."""
         return [name.decode() for name in self.ids]
 
 
 def read_send(raw: bytes) -> QuickSend | pb.SendMessageRequest:
-    """A SendMessage request; DecodeError if it is none."""
+    """Read a SendMessage request; DecodeError if the bytes are none."""
     try:
         return _read(raw)
     except (Other, IndexError, struct.error, DecodeError, HorologError):
@@ -133,7 +134,7 @@ def _read(raw: bytes) -> QuickSend:
 
 
 def _of_one(raw: bytes, parts: tuple[bytes, ...], meaning: Meaning) -> QuickSend:
-    """The same of one message, for which columns cost more than what is in them."""
+    """Build the request of a single message, where columns would cost more than the message."""
     _, key, _, name, _, born, _, seconds, _, nanos, _, body = parts
     if not _plain(name):
         raise Other
@@ -147,7 +148,7 @@ def _due_ms(seconds: bytes, nanos: bytes) -> int:
 
 
 def _form_of(raw: bytes, at: int) -> _Form:
-    """The form of any message."""
+    """Parse the form of a message, and cache it."""
     if raw[at] != _MESSAGES:
         raise Other
     size, start = _size(raw, at + 1)
@@ -186,7 +187,7 @@ def _struct_of(sizes: tuple[int, ...]) -> struct.Struct:
 
 
 def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[tuple[int, ...], bytes]:
-    """Where in system properties keys, id, time made and due time begin and end; and the other fields."""
+    """Return the bounds of keys, id, time made and due time, and all other system properties."""
     at = begin
     if raw[at] == _TAG:
         at = _after(raw, at)
@@ -214,7 +215,7 @@ def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[tuple[int, ...], byt
     if raw[at] == _DUE:
         due_at, at = at + 2, _after(raw, at)
         if due_at == at:
-            raise Other  # it is there, and means 1970
+            raise Other  # an empty due time means 1970
     if at > stop:
         raise Other
     rest = raw[begin:keys_at], raw[id_end:born_field], raw[born_end:due_field], raw[at:stop]
@@ -224,7 +225,7 @@ def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[tuple[int, ...], byt
 
 
 def _after(raw: bytes, at: int) -> int:
-    """Where a short field of text or a message ends."""
+    """Return the end of a short field (text or message)."""
     size = raw[at + 1]
     if size >= 0x80:
         raise Other
@@ -232,7 +233,7 @@ def _after(raw: bytes, at: int) -> int:
 
 
 def _size(raw: bytes, at: int) -> tuple[int, int]:
-    """A length, in no more bytes than it needs, and where it ends."""
+    """Read a length without superfluous bytes; return it and where it ends."""
     size = raw[at]
     if size < 0x80:
         return size, at + 1

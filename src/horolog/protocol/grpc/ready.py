@@ -1,8 +1,8 @@
-"""Answers that are made thousands of times a second, as bytes: what protobuf would write, without its objects.
+"""Frequent answers (thousands a second) as bytes: what protobuf would write, without its objects.
 
-Messages to consumers stand in `deliveries`.  A field is its tag (number << 3 | type), for text and messages followed
-by the length and the bytes; a field with its default value is left out.  `tests/unit/test_ready_answers.py` holds
-every answer against protobuf's.
+`deliveries` encodes messages to consumers.  A field is its tag (number << 3 | type), for text and
+messages followed by the length and the bytes; a field with its default value is left out.
+`tests/unit/test_ready_answers.py` compares every answer with protobuf's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SMALL = [_varint(value) for value in range(_SMALL_COUNT)]
 
 
 def varint(value: int) -> bytes:
-    """A number, seven bits a byte, the lowest first; a negative one as 64 bits of its two's complement."""
+    """Encode an integer, seven bits a byte, lowest first; negative: 64-bit two's complement."""
     if 0 <= value < _SMALL_COUNT:
         return _SMALL[value]
     if 0 <= value < 1 << 14:
@@ -47,7 +47,7 @@ def varint(value: int) -> bytes:
 
 
 def piece(field: int, content: bytes) -> bytes:
-    """A field of text, bytes, or a message."""
+    """Encode a field of text, bytes, or a message."""
     return b"".join((varint(field << 3 | TEXT), varint(len(content)), content))
 
 
@@ -61,11 +61,12 @@ _OFFSET_AT_4 = bytes((4 << 3 | NUMBER,))
 
 
 def all_stored(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
-    """The framed SendMessageResponse in which every message is stored.
+    """Encode the framed SendMessageResponse in which every message is stored.
 
-    The id stands for a transaction id too, as in answers of RocketMQ, whose clients show it as that.
+    The message id is also given as the transaction id, as in answers of RocketMQ, whose clients
+    show it.
 
-    entries  message id, queue offset (0 if it is scheduled), and recall handle (b"" if it is not)
+    entries  message id, queue offset (0 if scheduled), and recall handle (b"" if not scheduled)
     """
     parts = [_OK_AT_1]
     for message_id, offset, handle in entries:
@@ -84,7 +85,7 @@ def all_stored(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
 
 
 def each_stored(entries: Sequence[tuple[str, int, bytes]], ends: Sequence[int]) -> list[bytes]:
-    """The framed SendMessageResponse of each request, whose entries end in `entries` where `ends` says."""
+    """Encode the framed SendMessageResponse of each request, which ends in `entries` at `ends`."""
     found = []
     start = 0
     for end in ends:
@@ -101,7 +102,7 @@ def each_stored(entries: Sequence[tuple[str, int, bytes]], ends: Sequence[int]) 
 
 @lru_cache(maxsize=256)
 def _scheduled_front(name_bytes: int, handle_bytes: int) -> tuple[bytes, bytes, bytes]:
-    """The framed answer to a scheduled message, up to its id, the second one, and the handle that it ends with."""
+    """Return an answer to a scheduled message: the bytes before id, repeated id and handle."""
     front, between, after = _scheduled_entry(name_bytes, handle_bytes)
     front = _OK_AT_1 + front
     whole = len(front) + len(between) + 2 * name_bytes + len(after) + handle_bytes
@@ -110,7 +111,7 @@ def _scheduled_front(name_bytes: int, handle_bytes: int) -> tuple[bytes, bytes, 
 
 @lru_cache(maxsize=256)
 def _scheduled_entry(name_bytes: int, handle_bytes: int) -> tuple[bytes, bytes, bytes]:
-    """The entry of a scheduled message, up to its id, the second one, and the handle that it ends with."""
+    """Return an entry of a scheduled message: the bytes before id, repeated id and handle."""
     front, between = _stored_front(name_bytes)
     after = _HANDLE_AT_5 + varint(handle_bytes)
     size = len(front) + len(between) + 2 * name_bytes + len(after) + handle_bytes
@@ -119,13 +120,16 @@ def _scheduled_entry(name_bytes: int, handle_bytes: int) -> tuple[bytes, bytes, 
 
 @lru_cache(maxsize=256)
 def _stored_front(name_bytes: int) -> tuple[bytes, bytes]:
-    """The entry of a stored message, up to its id, and from there up to the second one."""
+    """Return an entry of a stored message: the bytes before id and repeated id."""
     size = varint(name_bytes)
     return b"".join((_OK_AT_1, _ID_AT_2, size)), _TRANSACTION_AT_3 + size
 
 
 def all_acknowledged(entries: Iterable[tuple[str, str]]) -> bytes:
-    """The framed AckMessageResponse in which every message is consumed; entries are message ids and handles."""
+    """Encode the framed AckMessageResponse in which every message is consumed.
+
+    entries  message ids and handles
+    """
     parts = [_OK_AT_1]
     for message_id, handle in entries:
         content = b""
@@ -139,6 +143,6 @@ def all_acknowledged(entries: Iterable[tuple[str, str]]) -> bytes:
 
 
 def all_acknowledged_as(entries: Sequence[bytes]) -> bytes:
-    """The same, of entries as they were asked for; all of one size."""
+    """Encode `all_acknowledged` from the entries of the request, which all have one size."""
     start = _ENTRY_AT_2 + varint(len(entries[0]) + len(_OK_AT_3))
     return framed(b"".join((_OK_AT_1, start, (_OK_AT_3 + start).join(entries), _OK_AT_3)))

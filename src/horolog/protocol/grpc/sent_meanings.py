@@ -1,9 +1,9 @@
-"""What the fields of sent messages mean, remembered by their bytes: most messages say the same as those before them.
+"""Meanings of the fields of sent messages, cached by their bytes, since they mostly recur.
 
-Protobuf says that a message which is cut between two fields means what its parts mean together.  So each part is given
-to protobuf once, and checked once; what differs from message to message (id, keys, times, body) is apart from the rest.
-Whatever is refused, or written in a way that clients do not write it, raises `Other`: it is for protobuf's way, with
-the whole request.
+By protobuf's rules, a message split between two fields means what its parts mean together.  So each
+part is parsed by protobuf once, and checked once; the parts that differ from message to message
+(id, keys, times, body) are kept apart from the rest.  Fields that are refused, or written as no
+client writes them, raise `Other`: the whole request is then left to protobuf.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from horolog.protocol.rocketmq.message import check_user_properties, encode, mar
 from horolog.protocol.rocketmq.message_group import group_code
 from horolog.protocol.rocketmq.tags import tags_code
 
-REMEMBERED_MAX = 512  # bytes of a part that is remembered
-_SECONDS_MAX = 253_402_300_000  # of due times that are read here; up to the year 9999, but for its last minutes
+REMEMBERED_MAX = 512  # bytes of a part that is cached
+_SECONDS_MAX = 253_402_300_000  # of due times; up to the last minutes of the year 9999
 _ONE_KEY = re.compile(rb"\x12.[!-~]*", re.DOTALL)  # a field with one key that passes all checks
 _STORED_KEYS = f"{properties.KEYS}\x01".encode()
 SECONDS_BYTES = 6  # of the field of seconds from 1978 to 3058
 
 
 class Other(Exception):
-    """It is for protobuf."""
+    """The message is left to protobuf."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meaning:
-    """What a message means, but for its id, its keys, its times and its body; the same object while it is remembered.
+    """What a message means, without its id, keys, times and body; cached meanings are one object.
 
     topic          not checked
-    untimed        its type without a due time; None: that is refused
-    timed          its type with one; None: that is refused
+    untimed        message type without a due time; None: refused
+    timed          message type with a due time; None: refused
     group          code of the message group
     user, trace    user properties and the trace context, as they are stored
-    tag            what is stored between the id and the keys: the tag
-    grouped        what is stored after the keys: the message group
+    tag            stored between the id and the keys: the tag
+    grouped        stored after the keys: the message group
     size           bytes of user properties and tag
     """
 
@@ -63,7 +63,7 @@ class Meaning:
 
 
 def meaning_of(topic: bytes, user: bytes, system: bytes) -> Meaning:
-    """What these fields mean: the topic, user properties, and system properties in which no id, key or time stands."""
+    """Return the meaning of topic, user properties and the other system properties."""
     if len(topic) + len(user) + len(system) > REMEMBERED_MAX:
         return _meaning.__wrapped__(topic, user, system)
     return _meaning(topic, user, system)
@@ -110,7 +110,7 @@ def _type(system: pb.SystemProperties) -> MessageType | None:
 
 
 def keys_of(fields: bytes) -> bytes:
-    """Keys as they are stored, of fields that have nothing but keys."""
+    """Return keys as they are stored, from fields that are keys only."""
     size = len(fields) - 2
     if 0 < size == fields[1] < 0x80 and _ONE_KEY.fullmatch(fields):
         return b"%b%b\x02" % (_STORED_KEYS, fields[2:])
@@ -130,7 +130,7 @@ def _keys(fields: bytes) -> bytes:
 
 @lru_cache(maxsize=1_024)
 def born_of(stamp: bytes) -> tuple[int, int]:
-    """When a message was made, in seconds and nanos."""
+    """Return when a message was made, in seconds and nanos."""
     read = Timestamp.FromString(stamp)
     timestamp_ms(read, "born_timestamp", ErrorCode.BAD_REQUEST)
     return read.seconds, read.nanos
@@ -138,7 +138,7 @@ def born_of(stamp: bytes) -> tuple[int, int]:
 
 @lru_cache(maxsize=4_096)
 def seconds_ms(field: bytes) -> int:
-    """Milliseconds of the seconds of a due time; `Other` for what `timestamp_ms` refuses, and for 1970."""
+    """Return the seconds of a due time in ms; `Other` if `timestamp_ms` refuses them, or 1970."""
     read = Timestamp.FromString(field)
     if not 0 < read.seconds < _SECONDS_MAX or read.nanos:
         raise Other
@@ -147,7 +147,10 @@ def seconds_ms(field: bytes) -> int:
 
 @lru_cache(maxsize=2_048)
 def nanos_ms(field: bytes) -> int:
-    """Milliseconds of the nanos of a due time, or of none, rounded up as `timestamp_ms` does; `Other` for what it refuses."""
+    """Return the nanos of a due time in ms, rounded up as by `timestamp_ms`; 0 without nanos.
+
+    `Other` for values that `timestamp_ms` refuses.
+    """
     read = Timestamp.FromString(field)
     if not 0 <= read.nanos < 1_000_000_000 or read.seconds:
         raise Other

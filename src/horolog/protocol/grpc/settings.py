@@ -1,4 +1,4 @@
-"""Settings that a client is told over its Telemetry stream, and routes."""
+"""Settings that a client receives over its Telemetry stream, and routes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from horolog.protocol.topic_commands import PERM_READ, PERM_WRITE
 
 
 def merged_settings(sent: pb.Settings, language: str) -> pb.Settings:
-    """What the client sent, with the broker's part filled in."""
+    """Return the settings that the client sent, with the broker's part filled in."""
     settings = pb.Settings()
     settings.CopyFrom(sent)
     settings.metric.CopyFrom(pb.Metric(on=False))
@@ -42,10 +42,11 @@ def merged_settings(sent: pb.Settings, language: str) -> pb.Settings:
 
 
 def order(subscription: pb.Subscription, language: str, *, orderly: bool) -> None:
-    """Tell a consumer whether its group consumes in order.
+    """Set whether the group of a consumer consumes in order.
 
-    While a failed message waits for its next attempt the Go client consumes the rest of what it received, so it
-    receives one message at a time: the broker gives none of a message group while another one is with the client.
+    While a failed message waits for its next attempt, the Go client consumes the rest of what it
+    received.  So it receives one message at a time: the broker delivers no message of a message
+    group while another one is with the client.
     """
     subscription.fifo = orderly
     if orderly and language == "GO":
@@ -53,7 +54,7 @@ def order(subscription: pb.Subscription, language: str, *, orderly: bool) -> Non
 
 
 def polling_ms(merged: pb.Settings) -> int | None:
-    """How long a consumer's polls wait that do not say so themselves, as Java 5.0.3; None: no consumer."""
+    """Return how long polls wait without their own timeout (Java 5.0.3); None: no consumer."""
     if not merged.HasField("subscription"):
         return None
     return check_polling(
@@ -66,7 +67,10 @@ def polling_ms(merged: pb.Settings) -> int | None:
 
 
 def check_polling(poll_ms: int) -> int:
-    """The time itself, ILLEGAL_POLLING_TIME if it is negative; too much is cut by whoever polls."""
+    """Return the time; ILLEGAL_POLLING_TIME if it is negative.
+
+    The poll itself limits too long times.
+    """
     if poll_ms < 0:
         raise refused(
             "long_polling_timeout",
@@ -78,10 +82,11 @@ def check_polling(poll_ms: int) -> int:
 
 
 def consumer_policy(settings: GroupSettings, language: str) -> pb.RetryPolicy:
-    """How long a push consumer waits before it takes a failed message again, attempt by attempt.
+    """Return how long a push consumer waits before it retries a failed message, attempt by attempt.
 
-    The official clients give up after `max_attempts` for FIFO consumers only, and leave the others to the broker.
-    The Node client knows an exponential policy only, the Python client only a list, of whole seconds.
+    The official clients give up after `max_attempts` for FIFO consumers only, and leave the others
+    to the broker.  The Node client knows an exponential policy only, the Python client only a list,
+    of whole seconds.
 
     language  the header x-mq-language
     """
@@ -104,7 +109,7 @@ def consumer_policy(settings: GroupSettings, language: str) -> pb.RetryPolicy:
 
 
 def _grown(pauses: Pauses) -> Exponential:
-    """What grows most like a list of pauses: from the first one to the longest, in as many steps."""
+    """Approximate a list of pauses: grow from the first to the longest pause, in as many steps."""
     first, last = max(1, pauses.next_ms[0]), max(1, *pauses.next_ms)
     steps = max(1, pauses.next_ms.index(max(pauses.next_ms)))
     multiplier = round((last / first) ** (1 / steps))
@@ -112,7 +117,7 @@ def _grown(pauses: Pauses) -> Exponential:
 
 
 def _duration(ms: int, *, whole: bool = False) -> Duration:
-    """A duration; `whole`: of seconds, rounded up."""
+    """Convert milliseconds to a Duration; with `whole` to seconds, rounded up."""
     if whole:
         return Duration(seconds=-(-ms // 1_000))
     return Duration(seconds=ms // 1_000, nanos=ms % 1_000 * 1_000_000)
@@ -121,9 +126,10 @@ def _duration(ms: int, *, whole: bool = False) -> Duration:
 def route(
     topic: pb.Resource, view: TopicView, broker_name: str, endpoints: pb.Endpoints
 ) -> list[pb.MessageQueue]:
-    """One queue after the other, reachable where the client dialled; clients send only what it accepts.
+    """Return the queues of a topic, at the address that the client dialled.
 
-    Of a topic with fewer queues for one side than for the other those of both come first.
+    Clients send only message types that the topic accepts.  If a topic has fewer queues for one
+    direction than for the other, the queues for both come first.
     """
     broker = pb.Broker(name=broker_name, id=0, endpoints=endpoints)
     accepted: list[pb.MessageType | str] = [kind.name for kind in ACCEPTED[view.type]]
@@ -140,7 +146,7 @@ def route(
 
 
 def _permissions(view: TopicView) -> list[pb.Permission]:
-    """A permission for each queue that clients are shown; one that has none where nothing is allowed."""
+    """Return a permission for each queue that clients see; one NONE where nothing is allowed."""
     perm = view.settings.perm
     read = view.read_queues if perm & PERM_READ else 0
     write = view.write_queues if perm & PERM_WRITE else 0

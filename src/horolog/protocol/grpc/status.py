@@ -1,4 +1,4 @@
-"""The one place where horolog's errors become RocketMQ 5.x status codes."""
+"""Translation of horolog's errors to RocketMQ 5.x status codes, in this one place."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CODES: dict[ErrorCode, pb.Code] = {
     ErrorCode.UNAUTHORIZED: pb.UNAUTHORIZED,
     ErrorCode.FORBIDDEN: pb.FORBIDDEN,
     ErrorCode.TOO_MANY_REQUESTS: pb.TOO_MANY_REQUESTS,
-    # What official brokers answer when the store cannot take more; clients back off and try again.
+    # Official brokers answer so when the store cannot take more; clients back off and try again.
     ErrorCode.DISK_FULL: pb.TOO_MANY_REQUESTS,
     ErrorCode.TOO_MANY_FILES: pb.TOO_MANY_REQUESTS,
     ErrorCode.NOT_IMPLEMENTED: pb.NOT_IMPLEMENTED,
@@ -62,12 +62,15 @@ OK = pb.Status(code=pb.OK, message="OK")
 
 
 def status_of(error: HorologError) -> pb.Status:
-    """The status that tells a 5.x client of this error."""
+    """Return the status that reports an error to a 5.x client."""
     return pb.Status(code=CODES.get(error.code, pb.INTERNAL_SERVER_ERROR), message=error.message)
 
 
 def common_status_named(statuses: Iterable[pb.Status]) -> pb.Status:
-    """The same, whose message begins with the name of the code: of acks clients show the message, and look for the name."""
+    """Return `common_status` with the name of the code before its message.
+
+    Clients show the message of acks, and users look for the name in it.
+    """
     common = common_status(statuses)
     if common.code == pb.OK:
         return common
@@ -75,7 +78,7 @@ def common_status_named(statuses: Iterable[pb.Status]) -> pb.Status:
 
 
 def common_status(statuses: Iterable[pb.Status]) -> pb.Status:
-    """The status above entries: theirs if they agree, else MULTIPLE_RESULTS."""
+    """Return the status above entries: that of the entries if they agree, else MULTIPLE_RESULTS."""
     found = list(statuses)
     if all(status.code == found[0].code for status in found):
         return found[0]

@@ -1,4 +1,4 @@
-"""How 5.x clients know transactions: by an id, which is the log position, and by what they are asked."""
+"""Transactions as 5.x clients see them: ids, which are log positions, and checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ID = re.compile(r"[0-9A-F]{16}\Z")
 
 
 def transaction_of(text: str) -> int:
-    """The log position; INVALID_TRANSACTION_ID if it is none that a producer was told."""
+    """Return the log position of an id; INVALID_TRANSACTION_ID if this broker gives no such id."""
     if not _ID.match(text):
         why = f"{text[:40]!r} is none that this broker gives" if text.strip() else "blank"
         raise refused("transaction_id", why, code=ErrorCode.INVALID_TRANSACTION_ID)
@@ -28,7 +28,10 @@ def transaction_of(text: str) -> int:
 
 
 def half_properties(system: pb.SystemProperties) -> bytes:
-    """What is stored with a half message besides, so that it is known as one; BAD_REQUEST for a check that is too far off."""
+    """Return the properties that mark a half message.
+
+    BAD_REQUEST if the producer wants its first check too late.
+    """
     stored = {properties.TRANSACTION: "true"}
     if system.HasField("orphaned_transaction_recovery_duration"):
         wished = system.orphaned_transaction_recovery_duration
@@ -45,7 +48,7 @@ def half_properties(system: pb.SystemProperties) -> bytes:
 
 
 def check_command(check: TransactionCheck) -> pb.TelemetryCommand:
-    """What a producer is asked."""
+    """Build the command that asks a producer for the outcome of its transaction."""
     topic = pb.Resource(name=check.topic)
     delivered = Delivered(check.layout, queue_id_of(check.layout), check.number, 1, "")
     framed = received(topic.SerializeToString(), delivered)

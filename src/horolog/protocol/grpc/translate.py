@@ -1,4 +1,4 @@
-"""Between 5.x messages and horolog's: requests to checked records, stored layouts to delivered messages."""
+"""Translation of 5.x send requests to commands, and of protobuf's times and names."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ from horolog.protocol.rocketmq.late_policy import LATE_PREFIX
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.rocketmq.retry import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
-_MS_MAX = 253_402_300_800_000  # year 10000, the end of what a protobuf Timestamp may say
+_MS_MAX = 253_402_300_800_000  # year 10000, the end of the range of a protobuf Timestamp
 _NANOS_MAX = 999_999_999
-_HOST_CACHED_MAX = 64  # bytes of a name that a producer gives itself; longer ones are not kept
-_PREFIXES = (DEAD_LETTER_PREFIX, RETRY_PREFIX, LATE_PREFIX)  # of topics that belong to another name
+_HOST_CACHED_MAX = 64  # bytes of a host name given by the producer; longer ones are not cached
+_PREFIXES = (DEAD_LETTER_PREFIX, RETRY_PREFIX, LATE_PREFIX)  # before another name
 _TYPES = frozenset(pb.MessageType.values())
 
 
 class Peer(NamedTuple):
-    """Where a request came from: 4 bytes of IPv4 (zeros if it is not known) and port."""
+    """Address of the sender of a request: 4 bytes of IPv4 (zeros if not known) and port."""
 
     host: bytes = b"\0\0\0\0"
     port: int = 0
 
     @property
     def text(self) -> str:
-        """host:port."""
+        """The address as host:port."""
         return f"{'.'.join(map(str, self.host))}:{self.port}"
 
 
 def name_of(resource: pb.Resource) -> str:
-    """A topic or group name; a namespace is put in front of it, as RocketMQ does.
+    """Return the name of a topic or group, with its namespace before it, as in RocketMQ.
 
-    Of `%DLQ%group` it is in front of the group: the dead letters are those of a group in that namespace.
+    In `%DLQ%group` the namespace is put before the group: the dead letters belong to a group in
+    that namespace.
     """
     namespace, name = resource.resource_namespace, resource.name
     if not namespace:
@@ -52,7 +53,7 @@ def name_of(resource: pb.Resource) -> str:
 
 
 def timestamp_ms(stamp: Timestamp, field: str, code: ErrorCode) -> int:
-    """UTC epoch milliseconds, rounded up, so that nothing is early; nonsense is refused with `code`."""
+    """Return UTC epoch ms, rounded up, so that no message is early; refuse bad ones with `code`."""
     if not 0 <= stamp.nanos <= _NANOS_MAX:
         raise HorologError(
             code,
@@ -72,7 +73,7 @@ def timestamp_ms(stamp: Timestamp, field: str, code: ErrorCode) -> int:
 
 
 def duration_ms(duration: Duration, field: str, code: ErrorCode) -> int:
-    """Milliseconds, rounded down, also negative ones; what protobuf does not allow is refused with `code`."""
+    """Return ms, rounded down, perhaps negative; refuse what protobuf forbids with `code`."""
     seconds, nanos = duration.seconds, duration.nanos
     if abs(nanos) > _NANOS_MAX or seconds * nanos < 0:
         raise HorologError(
@@ -88,7 +89,7 @@ def duration_ms(duration: Duration, field: str, code: ErrorCode) -> int:
 def to_send(
     request: pb.SendMessageRequest, peer: Peer
 ) -> tuple[SendMessages, dict[int, HorologError]]:
-    """The command for a send, and refusals of single messages by their place in the request."""
+    """Return the command for a send, and refusals of single messages by place in the request."""
     messages = request.messages[:]  # a list: protobuf's containers raise an exception at their end
     if not messages:
         raise HorologError(
@@ -114,7 +115,7 @@ def to_send(
 
 
 def _refuse_unsupported(system: pb.SystemProperties) -> None:
-    """Refuse a type that there is not, and what would be lost of a message if only its other fields were stored."""
+    """Refuse message types that are unknown or not supported, and fields that would be lost."""
     declared = system.message_type
     if declared in (pb.LITE, pb.PRIORITY):
         name = pb.MessageType.Name(declared)
@@ -142,7 +143,7 @@ def _refuse_unsupported(system: pb.SystemProperties) -> None:
 
 
 def type_of(system: pb.SystemProperties) -> MessageType:
-    """What it is by its fields, as in RocketMQ; a type that they contradict is refused, not bent."""
+    """Return the type by the fields, as in RocketMQ; refuse a declared type that they rule out."""
     _refuse_unsupported(system)
     declared = system.message_type
     has_group = bool(system.message_group)
@@ -166,7 +167,10 @@ def type_of(system: pb.SystemProperties) -> MessageType:
 
 
 def marks_in(system: pb.SystemProperties) -> tuple[str | None, list[str], str | None]:
-    """Tag, keys and message group; an empty text is none, as in RocketMQ, whose clients send some of them always."""
+    """Return tag, keys and message group; an empty text counts as none, as in RocketMQ.
+
+    Some clients of RocketMQ always send some of these fields.
+    """
     keys = system.keys[:]
     if "" in keys:
         keys = [key for key in keys if key]
@@ -174,7 +178,10 @@ def marks_in(system: pb.SystemProperties) -> tuple[str | None, list[str], str | 
 
 
 def _without_echo(user: Mapping[str, str], group: str | None) -> dict[str, str]:
-    """User properties but those that consumers are shown; of a message group only the message's own."""
+    """Return user properties without those that consumers see although they are the system's.
+
+    Another message group than the message's own is kept, and refused later.
+    """
     return {
         name: value
         for name, value in user.items()
@@ -226,7 +233,7 @@ def to_record(topic: str, message: pb.Message, peer: Peer) -> NewMessage:
 
 @lru_cache(maxsize=1_024)
 def of_producer(topic: str, seconds: int, nanos: int, host: str) -> tuple[int, bytes]:
-    """When a message was made, and what is stored of its producer: of a batch mostly the same."""
+    """Return when a message was made, and its producer's properties; batches mostly share both."""
     timestamp_ms(Timestamp(seconds=seconds, nanos=nanos), "born_timestamp", ErrorCode.BAD_REQUEST)
     born_ms = seconds * 1_000 + nanos // 1_000_000
     stored = {properties.PRODUCER_GROUP: topic, properties.BORN_TIMESTAMP: str(born_ms)}
@@ -236,10 +243,10 @@ def of_producer(topic: str, seconds: int, nanos: int, host: str) -> tuple[int, b
 
 
 def _check_digest(body: bytes, digest: pb.Digest) -> None:
-    """MESSAGE_CORRUPTED if the body is not what the client computed its digest of.
+    """Raise MESSAGE_CORRUPTED if the digest of the client is not that of the body.
 
-    Clients write hex in upper case.  Of a CRC32 the official ones know three forms: with and without leading
-    zeros, and decimal.
+    Clients write hex in upper case.  Of a CRC32 the official clients know three forms: with and
+    without leading zeros, and decimal.
     """
     expected = digest.checksum.upper()
     match digest.type:
@@ -267,7 +274,7 @@ def _check_digest(body: bytes, digest: pb.Digest) -> None:
 
 
 def plain(text: str, field: str) -> str:
-    """Text that can be stored as the value of a property; else ILLEGAL_PROPERTY_KEY."""
+    """Return the text if it can be stored as the value of a property; else ILLEGAL_PROPERTY_KEY."""
     if "\x01" in text or "\x02" in text:
         raise HorologError(
             ErrorCode.ILLEGAL_PROPERTY_KEY, f"{field}: has a control character", field=field

@@ -1,13 +1,15 @@
-"""How long a consumer group waits before it tries a message again: RocketMQ's GroupRetryPolicy, in its JSON.
+"""Pauses of a consumer group before it retries a message: RocketMQ's GroupRetryPolicy, in JSON.
 
     {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000, 10000]}}
     {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 2}}
 
-All times are milliseconds.  A type without its table is the default: the pauses of RocketMQ's delay levels.
+All times are milliseconds.  A type without its table is the default: the pauses of RocketMQ's delay
+levels.
 
-Consumers over gRPC are told the pauses and count from the first one: after the n-th failure they wait for the n-th.
-Where the broker decides, a list counts as RocketMQ's broker counts, from the third pause on, because delay levels did:
-after the n-th failure the pause n + 2, or the last one.  An exponential policy is the same for both.
+Consumers over gRPC receive the list of pauses and start with the first one: after the n-th failure
+they wait for the n-th pause.  Where the broker decides, a list starts with the third pause, as in
+RocketMQ's broker, because delay levels did: after the n-th failure comes the pause n + 2, or the
+last one.  An exponential policy is the same for both.
 """
 
 from __future__ import annotations
@@ -21,43 +23,43 @@ from horolog.limits import INVISIBLE_MAX_MS, RETRY_MULTIPLIER_MAX, RETRY_PAUSES_
 
 FIELD = "groupRetryPolicy"
 _S = 1_000
-_SKIPPED = 2  # pauses that only clients count
+_SKIPPED = 2  # pauses that only clients use
 _EXPONENT_MAX = 32
 
 
 @dataclass(slots=True, frozen=True)
 class Pauses:
-    """A list of pauses; the last one is for all further attempts."""
+    """A list of pauses; the last one is used for all further attempts."""
 
     next_ms: tuple[int, ...]
 
     def after(self, failures: int) -> int:
-        """The pause that the broker makes after so many failures, at least 1."""
+        """Return the pause that the broker makes after so many failures, at least 1."""
         assert failures >= 1, failures
         return self.next_ms[min(failures - 1 + _SKIPPED, len(self.next_ms) - 1)]
 
     def listed(self, attempts: int) -> list[int]:
-        """What clients are told: all of them, however many attempts there are."""
+        """Return the list that clients receive: all pauses, whatever the count of attempts."""
         del attempts
         return list(self.next_ms)
 
 
 @dataclass(slots=True, frozen=True)
 class Exponential:
-    """The first pause, and what each further one is multiplied by, up to the longest."""
+    """An initial pause, multiplied for each further attempt, up to a maximum."""
 
     initial_ms: int = 5 * _S
     max_ms: int = 7_200 * _S
     multiplier: int = 2
 
     def after(self, failures: int) -> int:
-        """The pause after so many failures, at least 1."""
+        """Return the pause after so many failures, at least 1."""
         assert failures >= 1, failures
         grown = self.initial_ms * int(self.multiplier ** min(failures - 1, _EXPONENT_MAX))
         return min(self.max_ms, grown)
 
     def listed(self, attempts: int) -> list[int]:
-        """The pauses one by one, for clients that know lists only; equal ones at the end are one."""
+        """Return the pauses as a list ending at the maximum, for clients that know lists only."""
         found: list[int] = []
         for failures in range(1, min(max(attempts, 1), RETRY_PAUSES_MAX) + 1):
             found.append(self.after(failures))
@@ -80,7 +82,7 @@ BY_LEVELS = Pauses(
 
 
 def backoff_of(policy: object) -> Backoff | None:
-    """Read a GroupRetryPolicy; None for the default.  BAD_REQUEST names what is wrong."""
+    """Parse a GroupRetryPolicy; None for the default.  BAD_REQUEST names what is wrong."""
     if policy is None:
         return None
     if not isinstance(policy, Mapping):
@@ -141,7 +143,7 @@ def _number(given: object, name: str, lowest: int, highest: int) -> int:
 
 
 def policy_of(backoff: Backoff | None) -> dict[str, Any]:
-    """The GroupRetryPolicy of a back-off, which `backoff_of` reads."""
+    """Return a back-off as a GroupRetryPolicy, which `backoff_of` parses."""
     match backoff:
         case None:
             return {"type": "CUSTOMIZED"}
@@ -153,7 +155,7 @@ def policy_of(backoff: Backoff | None) -> dict[str, Any]:
 
 
 def stored_backoff(policy: object) -> Backoff | None:
-    """What a record of a group says; an older horolog has stored policies without looking at them."""
+    """Parse the policy in a record of a group; None if it is bad: older versions did not check."""
     try:
         return backoff_of(policy)
     except HorologError:

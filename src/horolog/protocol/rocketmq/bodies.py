@@ -1,7 +1,8 @@
-"""Bodies that a sender has compressed (the stored layout's sysFlag).
+"""Message bodies that a producer has compressed (the stored layout's sysFlag).
 
-4.x clients compress with zlib, and what consumes with them inflates it.  5.x clients know gzip only: some take what is
-called GZIP for zlib where it is, others fail.  So they get such a body as it was before.
+4.x producers compress with zlib, and 4.x consumers inflate it.  5.x clients know gzip only: if a
+zlib body is labelled GZIP, some inflate it as zlib, others fail.  So 5.x consumers get such a body
+inflated.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from horolog.limits import BODY_MAX
 from horolog.protocol.rocketmq.layout import COMPRESSED, SYS_FLAG_AT, decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 
-_HOW = 0x700  # 0 and 0x300: zlib; others are compressions that nothing here knows
+_HOW = 0x700  # 0 and 0x300: zlib; other values are compressions that this code does not know
 _ZLIB = frozenset({0, 0x300})
 _FLAGS_AT = RECORD_HEAD_BYTES + SYS_FLAG_AT + 3  # the lowest of the four bytes
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def for_5x(body: bytes, sys_flag: int) -> tuple[bytes, bool]:
-    """A stored body as a 5.x consumer gets it, and whether that is compressed.
+    """Return a stored body as a 5.x consumer gets it, and whether it is compressed.
 
-    What does not inflate, or to more than a body may have, stays as it is.
+    A body that does not inflate, or inflates to more than a body may have, is returned unchanged.
     """
     if not sys_flag & COMPRESSED:
         return body, False
@@ -33,11 +34,12 @@ def for_5x(body: bytes, sys_flag: int) -> tuple[bytes, bool]:
 
 
 def inflate(packed: bytes, most: int, *, wbits: int = zlib.MAX_WBITS) -> tuple[bytes, bytes] | None:
-    """What these bytes inflate to, and those that follow them; None if that is damaged, or more than `most` bytes.
+    """Inflate bytes: return the result and the bytes after the compressed stream.
 
-    Deflate makes a thousandth of what repeats: a message of 4 MiB may say that it is one of 4 GiB.
+    Return None if the stream is damaged, or inflates to more than `most` bytes.  Deflate shrinks
+    repeated bytes to a thousandth: a message of 4 MiB may claim to be one of 4 GiB.
 
-    wbits  as of `zlib.decompressobj`
+    wbits  as for `zlib.decompressobj`
     """
     inflating = zlib.decompressobj(wbits)
     try:
@@ -48,7 +50,10 @@ def inflate(packed: bytes, most: int, *, wbits: int = zlib.MAX_WBITS) -> tuple[b
 
 
 def size_for_5x(record: bytes) -> int:
-    """About how many bytes of an answer a 5.x consumer gets for a record: a body of zeros is stored in a thousandth."""
+    """Return about how many bytes a 5.x consumer gets for a record, its body inflated.
+
+    A body of zeros is stored in a thousandth of its size.
+    """
     if not record[_FLAGS_AT] & COMPRESSED:
         return len(record)
     try:

@@ -1,18 +1,20 @@
-"""When a message is due by its properties: the dialects of delay that 4.x clients speak.
+"""When a message is due by its properties: the dialects of delay that 4.x clients use.
 
-The first of these that a message has says when it is due; the others are stored and mean nothing:
+The first of these that a message has decides when it is due; the others are stored and mean
+nothing:
 
 ===================  ===============================================================================
 DELAY                a level from 1 on of the table `message_delay_level`; above the last one: the last
-TIMER_DELAY_SEC      seconds after it is stored
-TIMER_DELAY_MS       milliseconds after it is stored
+TIMER_DELAY_SEC      seconds after the message is stored
+TIMER_DELAY_MS       milliseconds after the message is stored
 TIMER_DELIVER_MS     UTC epoch milliseconds
 __STARTDELIVERTIME   UTC epoch milliseconds
 ===================  ===============================================================================
 
-A level of 0 or less is none.  With a level the TIMER_ properties are not stored, and a clamped level is stored as
-the last one.  TIMER_OUT_MS says that a message has waited already: then its timers mean nothing.  A delayed message
-keeps these properties when it is handed over, and REAL_TOPIC and REAL_QID, as RocketMQ's does.
+A level of 0 or less counts as no level.  With a level the TIMER_ properties are not stored, and a
+level above the last one is stored as the last one.  TIMER_OUT_MS says that a message has waited
+already: then its timers mean nothing.  A delayed message keeps these properties when it is handed
+over, and REAL_TOPIC and REAL_QID, as in RocketMQ.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LEVELS_MAX = 1_024  # queues of SCHEDULE_TOPIC_XXXX
 LEVEL_DELAY_MAX_MS = 3_653 * 86_400_000
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_FAR_MS = 1 << 53  # further than anybody may schedule; keeps sums within 64 bits
+_FAR_MS = 1 << 53  # later than any allowed due time; keeps sums within 64 bits
 _DIGITS = 19
 
 _LEVEL = b"\x02DELAY\x01"
 _TIMERS = (
-    # name, milliseconds of one, whether it counts from when the message is stored
+    # name, milliseconds of a unit, whether it counts from when the message is stored
     (b"\x02TIMER_DELAY_SEC\x01", 1_000, True),
     (b"\x02TIMER_DELAY_MS\x01", 1, True),
     (b"\x02TIMER_DELIVER_MS\x01", 1, False),
@@ -48,7 +50,7 @@ PLAIN_DELAYS = {
     b"__STARTDELIVERTIME": rb"[1-9][0-9]{0,14}",
 }
 """The properties that delay, and how their values are usually written: what `plain_dues` reads."""
-_UNITS = {b"TIMER_DELAY_SEC": -1_000, b"TIMER_DELAY_MS": -1}  # below 0: from when it is stored
+_UNITS = {b"TIMER_DELAY_SEC": -1_000, b"TIMER_DELAY_MS": -1}  # below 0: after the message is stored
 assert _FAR_MS > 10**12 * 1_000
 
 
@@ -60,15 +62,15 @@ class Levels(NamedTuple):
 
 
 class Due(NamedTuple):
-    """When a message is due, as its head says it when it is sent, and its properties as they are stored."""
+    """When a message is due, in the form of a head as sent, and its properties as stored."""
 
-    due_ms: int  # 0: now; below 0: so many milliseconds after it is stored
-    lane: int  # its level; 0: none
-    text: bytes  # a separator, and the properties
+    due_ms: int  # 0: now; below 0: so many milliseconds after the message is stored
+    lane: int  # delay level; 0: none
+    text: bytes  # a separator, then the properties
 
 
 def parse_levels(text: str) -> Levels:
-    """Read a table like `1s 5s 1m 2h 1d`; CONFIG, naming the word, if it is none."""
+    """Parse a table like `1s 5s 1m 2h 1d`.  CONFIG names a word that is no delay."""
     delays = []
     for word in text.split(" "):
         number, unit = word[:-1], word[-1:]
@@ -88,10 +90,10 @@ def _no_levels(why: str) -> HorologError:
 
 
 def due_of(text: bytes, levels: Levels, real: bytes) -> Due:
-    """When a message is due; ILLEGAL_DELIVERY_TIME, naming the property, if that is unclear.
+    """Return when a message is due.  ILLEGAL_DELIVERY_TIME names a property that is no number.
 
-    text  its stored properties, after a separator
-    real  REAL_TOPIC and, if its sender chose one, REAL_QID: stored with a message that is delayed
+    text  stored properties of the message, after a separator
+    real  REAL_TOPIC and, if the producer chose a queue, REAL_QID: stored with a delayed message
     """
     level = _number(text, _LEVEL)
     if level is None or level <= 0:
@@ -109,9 +111,12 @@ def due_of(text: bytes, levels: Levels, real: bytes) -> Due:
 def plain_dues(
     name: bytes, numbers: Sequence[int], levels: Levels
 ) -> tuple[Sequence[int], Sequence[int]] | None:
-    """`Due.due_ms` and `Due.lane` of messages that have this one property that delays, with these plain values.
+    """Return `Due.due_ms` and `Due.lane` of messages whose only property that delays is `name`.
 
-    It is stored as it came.  None if one of them is above the last level: that one is stored as another.
+    The property is stored as it came.  None if a value is above the last level: it would be stored
+    as another level.
+
+    numbers  the values of the property, plain as in `PLAIN_DELAYS`
     """
     if name != b"DELAY":
         unit_ms = _UNITS.get(name, 1)
@@ -122,7 +127,7 @@ def plain_dues(
 
 
 def _timer(text: bytes) -> int:
-    """What the timers say, as `Due.due_ms`."""
+    """Return what the timer properties say, as `Due.due_ms`."""
     if _WAITED not in text:
         for name, unit_ms, is_relative in _TIMERS:
             value = _number(text, name)
@@ -141,12 +146,15 @@ def _delayed(text: bytes, real: bytes) -> bytes:
 
 
 def ended(text: bytes) -> bytes:
-    """Stored properties after a separator, with one at their end."""
+    """Append a separator to stored properties that do not end with one."""
     return text if text.endswith(b"\x02") else text + b"\x02"
 
 
 def without(text: bytes, name: bytes) -> bytes:
-    """Stored properties after a separator, without that one; both separators stand around its name."""
+    """Remove a property from stored properties that begin with a separator.
+
+    name  with its separators before and after
+    """
     at = text.find(name)
     if at < 0:
         return text
@@ -163,7 +171,7 @@ def without(text: bytes, name: bytes) -> bytes:
 
 
 def _number(text: bytes, name: bytes) -> int | None:
-    """The value of a property, of which the last one counts; None without it."""
+    """Return the value of a property, the last one if there are several; None without it."""
     at = text.rfind(name)
     if at < 0:
         return None

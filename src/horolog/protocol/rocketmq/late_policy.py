@@ -1,12 +1,12 @@
-"""What becomes of a scheduled message that would be handed over too late.
+"""Late policy: what becomes of a scheduled message that would be handed over too late.
 
-A topic says so in its settings, and a message for itself in the user property HOROLOG_LATE:
+A topic has a policy in its settings; a message may have its own in the user property HOROLOG_LATE:
 
     hand-over           handed over however late it is: the default
     drop 5m             not handed over when it is more than five minutes late
     dead-letter 5m      the same, and it becomes a dead letter, in the topic `%LATE%` + its own
 
-Lateness is counted from the due time, so this is a time to live too.
+Lateness is counted from the due time, so a policy works as a time to live too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LATE_PREFIX = "%LATE%"
 
 
 class Late(StrEnum):
-    """What is done with it."""
+    """Action for a message that is too late."""
 
     HAND_OVER = "hand-over"
     DEAD_LETTER = "dead-letter"
@@ -31,32 +31,32 @@ class Late(StrEnum):
 
 
 class LatePolicy(NamedTuple):
-    """What is done, and from which lateness on; 0 with HAND_OVER."""
+    """An action, and the lateness in milliseconds from which on it applies; 0 with HAND_OVER."""
 
     action: Late = Late.HAND_OVER
     after_ms: int = 0
 
     def __str__(self) -> str:
-        """The text that `parse_policy` reads."""
+        """Return the text that `parse_policy` reads."""
         return (
             f"{self.action} {format_duration_ms(self.after_ms)}" if self.after_ms else self.action
         )
 
     @property
     def is_default(self) -> bool:
-        """Whether everything is handed over."""
+        """Whether all messages are handed over."""
         return self.action is Late.HAND_OVER
 
 
 def late_topic(topic: str) -> str:
-    """Where late messages of a topic go that become dead letters."""
+    """Return the topic of the dead letters that were too late for `topic`."""
     return LATE_PREFIX + topic
 
 
 def policy_of(
     action: str, after_ms: int, field: str = "late", after_field: str = "late_after_ms"
 ) -> LatePolicy:
-    """A policy, or BAD_REQUEST that names the field, of the action or of the time."""
+    """Build a policy; BAD_REQUEST names the field of the action or of the time."""
     if action not in set(Late):
         raise refused(field, f"{action!r:.40}; hand-over, dead-letter or drop is needed")
     known = Late(action)
@@ -76,7 +76,7 @@ def policy_of(
 
 
 def parse_policy(text: str, field: str = PROPERTY) -> LatePolicy:
-    """The value of the property; BAD_REQUEST that names it."""
+    """Parse the value of the property; BAD_REQUEST names `field`."""
     action, _, after = text.strip().partition(" ")
     try:
         after_ms = parse_duration_ms(after.strip(), field=field) if after.strip() else 0
@@ -87,7 +87,7 @@ def parse_policy(text: str, field: str = PROPERTY) -> LatePolicy:
 
 
 def check_has_room(topic: str, policy: LatePolicy, field: str) -> None:
-    """BAD_REQUEST if the dead letters of a topic could not have a topic of their own."""
+    """Raise BAD_REQUEST if the dead-letter topic of a topic would have too long a name."""
     most = TOPIC_NAME_MAX - len(LATE_PREFIX)
     if policy.action is Late.DEAD_LETTER and len(topic) > most:
         raise refused(

@@ -1,4 +1,4 @@
-"""The stored message layout, and the blank head that a record has in front of it.
+"""The stored message layout, which follows the head of a record.
 
 Big-endian, because this is RocketMQ's wire form: a 4.x pull is answered with slices of the log.
 
@@ -24,8 +24,10 @@ offset  bytes  field                    meaning
 89+n+t  2+p    properties length, properties (`properties`)
 ======  =====  =======================  ==========================================================
 
-The positions hold for IPv4 hosts; an IPv6 born host moves everything after it by 12 bytes, an IPv6 store
-host what follows that.  horolog writes IPv4 hosts; the decoder reads all four classes.
+The offsets hold for IPv4 hosts; an IPv6 born host moves everything after it by 12 bytes, an IPv6
+store host what follows it.  horolog writes IPv4 hosts; the decoder reads all four combinations.
+
+A *checked* layout has passed `decode` before: functions that take one read it without checks.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from typing import NamedTuple
 from horolog.errors import ErrorCode, HorologError
 
 MAGIC = 0xDAA320A7
-FIXED = (  # the fields of fixed width, with IPv4 hosts: (name, code of `struct`); `log.stored` has them for columns
+FIXED = (  # fields of fixed width, with IPv4 hosts: (name, code of `struct`); columns: `log.stored`
     ("total_size", "I"),
     ("magic", "I"),
     ("body_crc", "I"),
@@ -57,7 +59,7 @@ FIXED = (  # the fields of fixed width, with IPv4 hosts: (name, code of `struct`
 )
 HEAD = struct.Struct(">" + "".join(code for _, code in FIXED))
 assert HEAD.size == 88
-AT = {  # where they are in the layout
+AT = {  # offsets of these fields in the layout
     name: struct.calcsize(">" + "".join(code for _, code in FIXED[:i]))
     for i, (name, _) in enumerate(FIXED)
 }
@@ -73,7 +75,7 @@ STORE_HOST_AT = AT["store_address"]
 RECONSUME_TIMES_AT = AT["reconsume_times"]
 
 COMPRESSED = 0x1
-MULTI_TAGS = 0x2  # TAGS holds several tags
+MULTI_TAGS = 0x2  # TAGS has several tags
 TRANSACTION_PREPARED, TRANSACTION_COMMITTED, TRANSACTION_BITS = 0x4, 0x8, 0xC
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
@@ -105,7 +107,7 @@ def _broken(why: str) -> HorologError:
 
 
 def decode(layout: bytes) -> Stored:
-    """Read a stored layout; anything that is not exactly one: MESSAGE_CORRUPTED."""
+    """Decode a stored layout; MESSAGE_CORRUPTED for any other bytes."""
     try:
         return _decode(layout)
     except (struct.error, IndexError) as error:
@@ -115,7 +117,7 @@ def decode(layout: bytes) -> Stored:
 
 
 def topic_and_properties(layout: bytes) -> tuple[str, bytes]:
-    """These two of a stored layout that has been checked before, without a look at the rest."""
+    """Return topic and properties of a checked layout, without reading the rest."""
     (sys_flag,) = struct.unpack_from(">I", layout, SYS_FLAG_AT)
     at = HEAD.size - 4
     at += 12 * (bool(sys_flag & BORN_HOST_V6) + bool(sys_flag & STORE_HOST_V6))
@@ -126,13 +128,13 @@ def topic_and_properties(layout: bytes) -> tuple[str, bytes]:
 
 
 def store_ms_of(layout: memoryview | bytes) -> int:
-    """When a stored layout that has been checked before became visible."""
+    """Return when the message of a checked layout became visible."""
     at = STORE_MS_AT + (12 if layout[SYS_FLAG_AT + 3] & BORN_HOST_V6 else 0)
     return int.from_bytes(layout[at : at + 8], "big")
 
 
 def properties_of(layout: memoryview) -> bytes:
-    """The properties of a stored layout that has been checked before; the quickest way to them."""
+    """Return the properties of a checked layout, in the fastest way."""
     at = HEAD.size - 4
     if hosts := layout[SYS_FLAG_AT + 3] & (BORN_HOST_V6 | STORE_HOST_V6):
         at += 12 * hosts.bit_count()
@@ -141,12 +143,12 @@ def properties_of(layout: memoryview) -> bytes:
 
 
 def has_many_tags(layout: memoryview | bytes) -> bool:
-    """Whether the TAGS of a stored layout that has been checked before may be several."""
+    """Return whether the TAGS of a checked layout may be several."""
     return bool(layout[SYS_FLAG_AT + 3] & MULTI_TAGS)
 
 
 def with_properties(layout: bytes, stored: bytes) -> bytes:
-    """A stored layout that has been checked before, with other properties."""
+    """Return a checked layout with other properties."""
     end = len(layout) - len(topic_and_properties(layout)[1]) - 2
     size = end + 2 + len(stored)
     return b"".join(
@@ -155,17 +157,17 @@ def with_properties(layout: bytes, stored: bytes) -> bytes:
 
 
 def queue_id_of(layout: bytes) -> int:
-    """The queue of a stored layout that has been checked before."""
+    """Return the queue id of a checked layout."""
     return int.from_bytes(layout[QUEUE_ID_AT : QUEUE_ID_AT + 4], "big")
 
 
 def queue_offset_of(layout: bytes) -> int:
-    """The queue offset of a stored layout that has been checked before."""
+    """Return the queue offset of a checked layout."""
     return int.from_bytes(layout[QUEUE_OFFSET_AT : QUEUE_OFFSET_AT + 8], "big")
 
 
 def reconsume_times(layout: bytes) -> int:
-    """How often a message was tried again, of a stored layout that has been checked before."""
+    """Return how often the message of a checked layout was retried."""
     at = _reconsume_at(layout)
     return int.from_bytes(layout[at : at + 4], "big")
 
@@ -175,13 +177,13 @@ def _reconsume_at(layout: bytes) -> int:
 
 
 def with_queue(layout: bytes, queue_id: int) -> bytes:
-    """A stored layout that has been checked before, in another queue."""
+    """Return a checked layout with another queue id."""
     queue = queue_id.to_bytes(4, "big", signed=True)
     return b"".join((layout[:QUEUE_ID_AT], queue, layout[QUEUE_ID_AT + 4 :]))
 
 
 def committed(layout: bytes, half_position: int) -> bytes:
-    """The layout of a half message, which has been checked before, as that of a committed message."""
+    """Return the checked layout of a half message as that of the committed message."""
     made = bytearray(layout)
     made[SYS_FLAG_AT + 3] = made[SYS_FLAG_AT + 3] & ~TRANSACTION_BITS | TRANSACTION_COMMITTED
     at = _reconsume_at(layout) + 4
@@ -192,7 +194,7 @@ def committed(layout: bytes, half_position: int) -> bytes:
 def readdressed(
     layout: bytes, topic: str, stored: bytes, reconsume_times: int, queue_id: int
 ) -> bytes:
-    """The message of a stored layout that has been checked before, for another topic, with other properties."""
+    """Return a checked layout for another topic and queue, with other properties and attempts."""
     at = _reconsume_at(layout)
     body_end = at + 16 + int.from_bytes(layout[at + 12 : at + 16], "big")
     name = topic.encode()
@@ -204,7 +206,7 @@ def readdressed(
             queue_id.to_bytes(4, "big", signed=True),
             layout[QUEUE_ID_AT + 4 : at],
             reconsume_times.to_bytes(4, "big"),
-            bytes(8),  # of a prepared transaction: it was one of the first copy
+            bytes(8),  # prepared transaction: only the original message had one
             layout[at + 12 : body_end],
             len(name).to_bytes(1, "big"),
             name,
@@ -215,14 +217,14 @@ def readdressed(
 
 
 def offset_message_id(layout: bytes) -> str:
-    """The message id that 4.x clients know a stored message by: store host and log position."""
+    """Return the message id of 4.x clients for a stored message: store host and log position."""
     at = STORE_HOST_AT + (12 if layout[SYS_FLAG_AT + 3] & BORN_HOST_V6 else 0)
     host = layout[at : at + (20 if layout[SYS_FLAG_AT + 3] & STORE_HOST_V6 else 8)]
     return (host + layout[POSITION_AT : POSITION_AT + 8]).hex().upper()
 
 
 def with_store_host(layout: bytes, host: bytes) -> bytes:
-    """A message with another store host: 4 bytes of IPv4 and 4 of port; one whose store has IPv6 stays as it is."""
+    """Return a layout with another store host, 4 bytes of IPv4 and 4 of port; IPv6 hosts stay."""
     if layout[SYS_FLAG_AT + 3] & STORE_HOST_V6:
         return layout
     at = STORE_HOST_AT + (12 if layout[SYS_FLAG_AT + 3] & BORN_HOST_V6 else 0)

@@ -1,4 +1,4 @@
-"""How long a lease may be: the bounds of RocketMQ, in its words, which clients and test suites compare."""
+"""Bounds of a lease's duration, in RocketMQ's words, which clients and test suites compare."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from horolog.limits import INVISIBLE_MAX_MS, REDELIVERY_MIN_MS
 
 
 def check_invisible(invisible_ms: int, least_ms: int) -> int:
-    """The time itself if it is within bounds, else ILLEGAL_INVISIBLE_TIME."""
+    """Return the duration if it is within bounds; raise ILLEGAL_INVISIBLE_TIME otherwise."""
     if least_ms <= invisible_ms <= INVISIBLE_MAX_MS:
         return invisible_ms
     why = (
@@ -24,5 +24,5 @@ def check_invisible(invisible_ms: int, least_ms: int) -> int:
 
 
 def lease_duration(invisible_ms: int) -> int:
-    """A change of invisible time to (nearly) zero waits a moment, so that a broken client does not spin."""
+    """Raise a duration of (nearly) zero to a short pause, so that a broken client does not spin."""
     return max(invisible_ms, REDELIVERY_MIN_MS)

@@ -1,6 +1,7 @@
-"""From the fields of a message, whatever protocol they came by, to a checked record for the log.
+"""Encoder of messages: fields from any protocol to a checked record for the log.
 
-All limits on a message are tested here, so both protocols refuse the same things with the same words.
+All limits on a message are checked here, so both protocols refuse the same messages with the same
+words.
 """
 
 from __future__ import annotations
@@ -19,31 +20,34 @@ from horolog.protocol.rocketmq.message_group import group_code
 from horolog.protocol.rocketmq.tags import tags_code
 from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT, MessageType, NewMessage
 
-RECORD_HEAD_BYTES = HEAD_AS_SENT.size  # envelope 16 + routing 16; the log makes its own of them
-KEY_HASH_SEED = 42  # Spark SQL's xxhash64 has the same, so a DataFrame can compute this hash
-USER_KEY_SEED = 43  # another one: a message id and a key of the same text are not the same
-# control characters as Java counts them, and lone surrogates, which have no UTF-8 form
+RECORD_HEAD_BYTES = HEAD_AS_SENT.size  # envelope 16 + routing 16; the log writes its own head
+KEY_HASH_SEED = 42  # the seed of Spark SQL's xxhash64, so a DataFrame can compute this hash
+USER_KEY_SEED = 43  # another seed: a message id and a key with the same text differ
+# control characters as Java defines them, and lone surrogates, which have no UTF-8 form
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _NO_HOST = b"\0\0\0\0"
 
 
 def key_hash(topic: str, message_id: str) -> int:
-    """u64 that stands for (topic, message id) in indexes; collisions are resolved by reading the record."""
+    """Return the u64 that stands for (topic, message id) in indexes.
+
+    Collisions are resolved by reading the record.
+    """
     return xxh64_intdigest(f"{topic}\0{message_id}".encode(), KEY_HASH_SEED)
 
 
 def user_key_hash(topic: str, key: str) -> int:
-    """u64 that stands for (topic, one word of KEYS) in the key index."""
+    """Return the u64 that stands for (topic, one word of KEYS) in the key index."""
     return xxh64_intdigest(f"{topic}\0{key}".encode(), USER_KEY_SEED)
 
 
 def user_key_hash_of(topic: bytes, key: bytes) -> int:
-    """The same, of both in UTF-8."""
+    """Return `user_key_hash` of a topic and a key in UTF-8."""
     return xxh64_intdigest(b"%b\0%b" % (topic, key), USER_KEY_SEED)
 
 
 def user_key_hashes(topic: bytes, keys: Sequence[bytes]) -> list[int]:
-    """The same, of keys of one topic."""
+    """Return `user_key_hash` of many keys of one topic, in UTF-8."""
     front = topic + b"\0"
     return [xxh64_intdigest(front + key, USER_KEY_SEED) for key in keys]
 
@@ -57,7 +61,10 @@ def _check_text(code: ErrorCode, field: str, text: str, *, forbid: str = "") -> 
 
 
 def check_is_one_key(key: str, field: str) -> None:
-    """ILLEGAL_KEY for a key with white space: RocketMQ's KEYS joins keys by it, so it would be several keys."""
+    """Raise ILLEGAL_KEY for a key with white space.
+
+    RocketMQ's KEYS joins keys by white space, so it would be several keys.
+    """
     if key and key.split() != [key]:
         raise refused(
             field,
@@ -68,7 +75,7 @@ def check_is_one_key(key: str, field: str) -> None:
 
 
 def check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str]) -> None:
-    """PROPERTIES_TOO_LARGE or ILLEGAL_PROPERTY_KEY."""
+    """Raise PROPERTIES_TOO_LARGE or ILLEGAL_PROPERTY_KEY for bad user properties."""
     if len(user) > limits.USER_PROPERTIES_MAX:
         raise refused(
             "user_properties",
@@ -101,7 +108,7 @@ def check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str]
 
 
 def check_body(body: bytes) -> None:
-    """BODY_EMPTY or BODY_TOO_LARGE."""
+    """Raise BODY_EMPTY or BODY_TOO_LARGE for a bad body."""
     if not body:
         raise refused(
             "body", "empty; at least 1 byte is needed", "1 byte", code=ErrorCode.BODY_EMPTY
@@ -116,7 +123,7 @@ def check_body(body: bytes) -> None:
 
 
 def check_id(message_id: str) -> None:
-    """ILLEGAL_MESSAGE_ID for what cannot stand in a recall handle."""
+    """Raise ILLEGAL_MESSAGE_ID for an id that a recall handle cannot contain."""
     if not message_id.strip() or _CONTROL.search(message_id) or " " in message_id:
         raise refused(
             "message_id",
@@ -151,9 +158,12 @@ def encode(
     """Check one message and encode it for the log; `topic` must have passed `names.check_topic`.
 
     due_ms             UTC epoch milliseconds, 0 for "now"; stored as TIMER_DELIVER_MS
-    system_properties  already trusted ones (trace context, born host text, producer group …) as they are stored
+    system_properties  trusted properties (trace context, born host text, producer group …) as they
+                       are stored
     born_host          (4 bytes of IPv4, port)
-    Every broken limit is a HorologError that names field and limit; the checks run in the order of the protocol.
+
+    Every broken limit is a HorologError that names field and limit; the checks run in the order of
+    the protocol.
     """
     if tag is not None:
         _check_text(ErrorCode.ILLEGAL_TAG, "tag", tag, forbid="|")
@@ -195,7 +205,7 @@ def encode(
 
 
 def marks_of(tag: str | None, keys: Sequence[str], message_group: str | None) -> str:
-    """Tag, keys and message group as they are stored."""
+    """Return tag, keys and message group as stored properties."""
     marks = "" if tag is None else f"{names.TAGS}\x01{tag}\x02"
     if keys:
         marks += f"{names.KEYS}\x01{' '.join(keys)}\x02"
@@ -214,7 +224,7 @@ def encode_layout(
     born_host: tuple[bytes, int],
     queue_id: int = 0,
 ) -> bytes:
-    """The stored layout, with the broker's fields still zero."""
+    """Encode the stored layout, with the broker's fields still zero."""
     name = topic.encode()
     pieces = layout_pieces(
         bytes((len(name),)) + name,
@@ -239,7 +249,7 @@ def layout_pieces(
     born_host: tuple[bytes, int],
     queue_id: int = 0,
 ) -> tuple[bytes, ...]:
-    """The same in pieces; `name` is the topic's, after its length."""
+    """Encode the stored layout as pieces to join; `name` is the topic, after its length."""
     stored_size = len(stored_properties)
     check_stored_size(stored_size)
     body_size = len(body)
@@ -266,7 +276,7 @@ def layout_pieces(
 
 
 def check_stored_size(size: int) -> None:
-    """PROPERTIES_TOO_LARGE for more bytes of stored properties than a layout can have."""
+    """Raise PROPERTIES_TOO_LARGE for more bytes of stored properties than a layout can have."""
     if size > limits.STORED_PROPERTIES_MAX:
         raise refused(
             "properties",

@@ -1,4 +1,4 @@
-"""Names of topics and consumer groups, and ids of attempts: what clients may use."""
+"""Checks of names that clients choose: topics, consumer groups, schedules, attempt ids."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _check(name: str, what: str, limit: int, code: ErrorCode) -> None:
 
 @lru_cache(maxsize=4096)
 def check_topic(name: str) -> str:
-    """The name itself, if a client may use it for a topic; else ILLEGAL_TOPIC."""
+    """Return the name if a client may use it for a topic; raise ILLEGAL_TOPIC otherwise."""
     _check(name, "topic", TOPIC_NAME_MAX, ErrorCode.ILLEGAL_TOPIC)
     if name in SYSTEM_TOPICS or (
         name.startswith(_SYSTEM_TOPIC_PREFIX) and not name.startswith(CLOUD_TRACE_PREFIX)
@@ -66,7 +66,7 @@ def check_topic(name: str) -> str:
 
 
 def check_may_be_made(name: str) -> str:
-    """The name itself, if a client may make a topic of it, or change it; else ILLEGAL_TOPIC."""
+    """Return the name if clients may create or change this topic; raise ILLEGAL_TOPIC otherwise."""
     if name == GIVEN_UP_TOPIC:
         raise HorologError(
             ErrorCode.ILLEGAL_TOPIC, f"topic {name!r} is a system topic", field="topic"
@@ -75,26 +75,29 @@ def check_may_be_made(name: str) -> str:
 
 
 def check_schedule(name: str) -> str:
-    """The name itself, if a recurring schedule may have it; else BAD_REQUEST.  Ours: RocketMQ has none."""
+    """Return the name if it is valid for a recurring schedule; raise BAD_REQUEST otherwise.
+
+    The rules are horolog's own, since RocketMQ has no schedules.
+    """
     _check(name, "schedule", SCHEDULE_NAME_MAX, ErrorCode.BAD_REQUEST)
     return name
 
 
 def is_system_group(name: str) -> bool:
-    """Whether a consumer group is one of RocketMQ's own tools."""
+    """Return whether a consumer group belongs to one of RocketMQ's own tools."""
     return name in _SYSTEM_GROUPS or name.startswith(_SYSTEM_GROUP_PREFIXES)
 
 
 @lru_cache(maxsize=4096)
 def check_group_name(name: str) -> str:
-    """The name itself, if it can be one of a consumer group, RocketMQ's own tools' too; else ILLEGAL_GROUP."""
+    """Return the name if it is valid for a group, RocketMQ's tools included; else ILLEGAL_GROUP."""
     _check(name, "consumer group", GROUP_NAME_MAX, ErrorCode.ILLEGAL_GROUP)
     return name
 
 
 @lru_cache(maxsize=4096)
 def check_group(name: str) -> str:
-    """The name itself, if a client may use it for a consumer group; else ILLEGAL_GROUP."""
+    """Return the name if a client may use it for a consumer group; else raise ILLEGAL_GROUP."""
     check_group_name(name)
     if is_system_group(name):
         raise HorologError(
@@ -106,7 +109,7 @@ def check_group(name: str) -> str:
 
 
 def check_attempt_id(attempt_id: str, field: str = "attempt_id") -> str:
-    """The id itself, by which a receive is known that comes again; BAD_REQUEST, naming `field`, if it is too long."""
+    """Return the id, by which a repeated receive is recognised; BAD_REQUEST if it is too long."""
     if len(attempt_id) > ATTEMPT_ID_MAX:
         raise refused(
             field,

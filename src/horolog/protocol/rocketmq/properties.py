@@ -122,23 +122,23 @@ HIDDEN_PREFIX = "__RMQ.TRANSIENT."
 
 
 def is_hidden(name: str) -> bool:
-    """Whether this property is not shown among the user's."""
+    """Return whether a property is not shown among the user's."""
     return name in HIDDEN or name.startswith(HIDDEN_PREFIX)
 
 
 def encode(properties: Mapping[str, str]) -> bytes:
-    """Stored form; keys and values must hold neither of the two separators (`message.encode` checks)."""
+    """Encode properties; keys and values must have no separator (`message.encode` checks)."""
     return "".join([f"{key}\x01{value}\x02" for key, value in properties.items()]).encode()
 
 
 def holds(stored: bytes, key: str, value: str) -> bool:
-    """Whether that is in the stored form; quicker than `decode`."""
+    """Return whether stored properties have this key and value; faster than `decode`."""
     piece = f"{key}\x01{value}\x02".encode()
     return stored.startswith(piece) or b"\x02" + piece in stored
 
 
 def value_of(stored: bytes, key: str) -> str | None:
-    """The value of one key in the stored form, as `decode` gives it; quicker."""
+    """Return the value of a key in stored properties, faster than `decode`; None without it."""
     text = b"\x02" + stored
     mark = f"\x02{key}\x01".encode()
     at = text.rfind(mark)
@@ -150,14 +150,14 @@ def value_of(stored: bytes, key: str) -> str | None:
 
 
 def replaced(stored: bytes, key: str, value: str) -> bytes:
-    """The stored form with another value of one key, everything else as it was."""
+    """Return stored properties with another value of one key, and everything else unchanged."""
     mark = f"{key}\x01".encode()
     kept = [piece for piece in stored.split(b"\x02") if piece and not piece.startswith(mark)]
     return b"".join([piece + b"\x02" for piece in [*kept, mark + value.encode()]])
 
 
 def without(stored: bytes, key: str) -> bytes:
-    """The stored form without one key, everything else as it was."""
+    """Return stored properties without one key, and everything else unchanged."""
     mark = f"{key}\x01".encode()
     if not stored.startswith(mark) and b"\x02" + mark not in stored:
         return stored
@@ -166,7 +166,7 @@ def without(stored: bytes, key: str) -> bytes:
 
 
 def decode(stored: bytes) -> dict[str, str]:
-    """Back to a dict; pieces that are empty or have no separator are skipped, as RocketMQ's parsers do."""
+    """Decode stored properties; like RocketMQ, skip pieces that are empty or lack a separator."""
     found = {}
     for piece in stored.decode("utf-8", "replace").split("\x02"):
         key, separator, value = piece.partition("\x01")

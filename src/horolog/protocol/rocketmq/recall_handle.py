@@ -1,7 +1,8 @@
-"""Recall handles: what a producer keeps to cancel a scheduled message.
+"""Recall handles, by which a producer recalls a scheduled message.
 
-RocketMQ's text, base64url with padding of `v1 topic broker due+1 id`, blank separated, with a sixth field: the
-origin (log position) of the message.  Handles of five fields, made elsewhere or by hand, are accepted too.
+The text is RocketMQ's, base64url with padding of `v1 topic broker due+1 id`, separated by blanks,
+with a sixth field: the origin (log position) of the message.  Handles of five fields, made
+elsewhere or by hand, are accepted too.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from horolog.errors import HorologError, refused
 _MS_MAX = 1 << 53
 _ORIGIN_MAX = 1 << 63
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
-_DIGITS = 19  # of a number below it
+_DIGITS = 19  # of a number below `_ORIGIN_MAX`
 
 
 class RecallHandle(NamedTuple):
-    """A decoded handle; `origin` is −1 if it is not in it."""
+    """A decoded handle; `origin` is −1 if the handle has none."""
 
     topic: str
     broker_name: str
@@ -31,7 +32,7 @@ class RecallHandle(NamedTuple):
 
 
 def encode_recall_handle(handle: RecallHandle) -> str:
-    """The text for the client."""
+    """Encode a handle as text for the client."""
     topic, broker_name, due_ms, message_id, origin = handle
     return encode_recall_handles(topic, broker_name, [(due_ms, message_id, origin)])[0].decode()
 
@@ -39,7 +40,7 @@ def encode_recall_handle(handle: RecallHandle) -> str:
 def encode_recall_handles(
     topic: str, broker_name: str, messages: Iterable[tuple[int, str, int]]
 ) -> list[bytes]:
-    """The texts of many; a message is (due ms, message id, origin)."""
+    """Encode handles of many messages, each given as (due ms, message id, origin)."""
     front = f"v1 {topic} {broker_name} "
     return [
         b2a_base64(f"{front}{due_ms + 1} {message_id} {origin}".encode(), newline=False).translate(
@@ -50,7 +51,7 @@ def encode_recall_handles(
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """Read a handle of five or six fields; anything else: BAD_REQUEST, with a sentence that says what is wrong."""
+    """Decode a handle of five or six fields; BAD_REQUEST says what is wrong with any other text."""
     if not text.strip():
         raise _rotten("blank; give the handle that the send returned")
     try:

@@ -1,6 +1,7 @@
-"""Records of many messages of one topic, made from columns: the fixed parts of all at once, and one join.
+"""Records of many messages of one topic, built from columns: all fixed parts at once, one join.
 
-A few messages are made one by one, for columns cost some 30 µs whatever they have; a test holds both ways together.
+Up to `_FEW` messages are encoded one by one, since building columns costs some 30 µs for any count;
+a test compares both ways.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _HEAD = np.dtype(
     ]
 )
 assert _HEAD.itemsize == HEAD_AS_SENT.size
-_FIXED = np.dtype([*_HEAD.descr, *STORED.descr])  # what stands before the body
+_FIXED = np.dtype([*_HEAD.descr, *STORED.descr])  # everything before the body
 _BEFORE_BODY = _FIXED.itemsize
-_FEW = 16  # messages
+_FEW = 16  # messages up to which encoding one by one is faster
 _NORMAL, _FIFO, _DELAY = map(int, (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY))
 
 
@@ -54,27 +55,29 @@ class Messages(NamedTuple):
     sys_flags: Sequence[int]
     attempts: Sequence[int]
     born_ms: Sequence[int]
-    texts: Sequence[bytes]  # their properties as they are stored
+    texts: Sequence[bytes]  # properties as they are stored
     ids: Sequence[bytes]
-    keyed: Sequence[bool]  # whether there is a property KEYS
+    keyed: Sequence[bool]  # whether there is a KEYS property
     tags_codes: Sequence[int]
-    groups: Sequence[int]  # `group_code` of each
+    groups: Sequence[int]  # `group_code` of the message groups
     due_ms: Sequence[int]  # as in a head as sent
     lanes: Sequence[int]
     born_hosts: Sequence[Host]
 
 
 def records_of(topic: bytes, messages: Messages) -> NewRecords:
-    """Their records, in order."""
+    """Return the records of messages, in order."""
     if len(messages.bodies) <= _FEW:
         return _one_by_one(topic, messages)
     return _in_columns(topic, messages)
 
 
 class RecordRows(NamedTuple):
-    """Messages of a topic whose bodies are of one size, and whose properties are; one value for all that do not differ.
+    """Messages of a topic with bodies of one size and properties of one size.
 
-    bodies, texts  tables of bytes, a row for each message; those of `texts` stand beside each other
+    A column has one value if all messages share it.
+
+    bodies, texts  tables of bytes, a row for each message; the tables of `texts` are side by side
     """
 
     bodies: npt.NDArray[np.uint8]
@@ -93,7 +96,7 @@ class RecordRows(NamedTuple):
 
 
 def records_of_rows(topic: bytes, born_host: Host, rows: RecordRows) -> NewRecords:
-    """Their records, in order: that of the first message over and over, with what is different in the others."""
+    """Return the records in order: the first one repeated, with the differences filled in."""
     count, body_size = rows.bodies.shape
     bodies: list[bytes] = np.ascontiguousarray(rows.bodies).view(f"V{body_size}")[:, 0].tolist()
     one = Messages(
@@ -174,7 +177,7 @@ def _in_columns(topic: bytes, messages: Messages) -> NewRecords:
 
 
 def _fill(column: npt.NDArray[Any], values: Sequence[int]) -> None:
-    """Many columns have one value throughout, and to see that is quicker than to copy it."""
+    """Fill a column; many have one value throughout, and checking that is faster than copying."""
     first = values[0]
     column[:] = first if values.count(first) == len(values) else values
 

@@ -1,11 +1,13 @@
 """Copies of a message for another attempt, and for the dead letters of its consumer group.
 
-A copy is the message again: body, tag, keys, born time, user properties and message id stay.  What tells clients of
-it are these properties:
+A copy keeps body, tag, keys, born time, user properties and message id of the message.  These
+properties describe it to clients:
 
-RETRY_TOPIC            the topic in which the first attempt failed; clients show it instead of the retry topic
+RETRY_TOPIC            the topic in which the first attempt failed; clients show it instead of the
+                       retry topic
 ORIGIN_MESSAGE_ID      where the first attempt was stored, as a message id of 4.x clients
-DELAY                  the delay level of the pause; TIMER_DELAY_MS instead, where the group has a back-off of its own
+DELAY                  the delay level of the pause; TIMER_DELAY_MS instead, where the group has a
+                       back-off of its own
 DLQ_ORIGIN_TOPIC       of a dead letter: the topic in which the first attempt failed
 DLQ_ORIGIN_MESSAGE_ID  of a dead letter: the message id
 """
@@ -24,8 +26,8 @@ from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT, MessageType
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
-LETTER_PREFIXES = (DEAD_LETTER_PREFIX, LATE_PREFIX)  # of all topics that hold dead letters
-FIRST_LEVEL = 3  # 10 s, as RocketMQ's table has it
+LETTER_PREFIXES = (DEAD_LETTER_PREFIX, LATE_PREFIX)  # prefixes of all topics of dead letters
+FIRST_LEVEL = 3  # 10 s in RocketMQ's table
 _OF_ONE_ATTEMPT = frozenset(
     name.encode()
     for name in (
@@ -55,29 +57,32 @@ _OF_ONE_ATTEMPT = frozenset(
 
 
 def retry_topic(group: str) -> str:
-    """Where messages wait for another attempt of a group."""
+    """Return the topic where messages wait for another attempt of a group."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where messages end that a group has failed on for good; of what was too late the name is that of its topic."""
+    """Return the topic of a group's dead letters.
+
+    A "group" with `LATE_PREFIX` is the topic of late messages itself.
+    """
     return group if group.startswith(LATE_PREFIX) else DEAD_LETTER_PREFIX + group
 
 
 def group_of_letters(topic: str) -> str:
-    """Whose dead letters a topic holds."""
+    """Return the group whose dead letters a topic has."""
     return topic.removeprefix(DEAD_LETTER_PREFIX)
 
 
 class Letter(NamedTuple):
-    """What is known of a dead letter, by its properties."""
+    """A dead letter, as its properties describe it."""
 
-    topic: str  # where its first attempt failed; "": it does not say
+    topic: str  # where the first attempt failed; "": not known
     message_id: str
 
 
 def letter_of(stored: bytes) -> Letter:
-    """Read a dead letter."""
+    """Read the properties of a dead letter."""
     known = properties.decode(layout.topic_and_properties(stored)[1])
     topic = known.get(properties.DLQ_ORIGIN_TOPIC) or known.get(properties.RETRY_TOPIC, "")
     message_id = known.get(properties.UNIQ_KEY) or known.get(properties.DLQ_ORIGIN_MESSAGE_ID, "")
@@ -85,7 +90,7 @@ def letter_of(stored: bytes) -> Letter:
 
 
 def late_letter(stored: bytes, topic: str) -> bytes:
-    """The record of a dead letter of no group, in that topic: a scheduled message that was too late; due now."""
+    """Return the record of a dead letter, due now, for a message that was too late."""
     origin, before = layout.topic_and_properties(stored)
     message_id = properties.value_of(before, properties.UNIQ_KEY) or ""
     added = {
@@ -97,9 +102,11 @@ def late_letter(stored: bytes, topic: str) -> bytes:
 
 
 def redriven(stored: bytes, topic: str, due_ms: int) -> bytes:
-    """The record of a dead letter as a new message of a topic, as it is sent; due then, 0: now.
+    """Return the record of a dead letter as a new message of a topic, with a head as sent.
 
-    Its attempts begin again.  In a retry topic it keeps the name of the topic that clients show.
+    Its attempts start again.  In a retry topic it keeps the name of the topic that clients show.
+
+    due_ms  due time; 0: now
     """
     letter = letter_of(stored)
     before = layout.topic_and_properties(stored)[1]
@@ -118,14 +125,17 @@ class Failed(NamedTuple):
 
     layout: bytes
     group: str
-    topic: str  # in which the first attempt failed
-    origin_id: str  # of the first attempt
+    topic: str  # topic in which the first attempt failed
+    origin_id: str  # message id of the first attempt
     message_id: str
-    attempts: int  # further attempts that it has had in this group
+    attempts: int  # attempts after the first that it has had in this group
 
 
 def failed(stored: bytes, group: str) -> Failed:
-    """Read what was stored; only what went through the group's own retry topic counts as an attempt."""
+    """Describe a stored message that a consumer of a group failed on.
+
+    Only attempts that went through the group's own retry topic count.
+    """
     topic, of_message = layout.topic_and_properties(stored)
     known = properties.decode(of_message)
     message_id = known.get(properties.UNIQ_KEY) or layout.offset_message_id(stored)
@@ -142,7 +152,7 @@ def failed(stored: bytes, group: str) -> Failed:
 
 
 def sent_by_client(stored: bytes, group: str) -> Failed:
-    """The same of a layout for the retry topic that a client made, who has counted this attempt already."""
+    """Describe a message that a client made for the retry topic, this attempt counted."""
     known = properties.decode(layout.topic_and_properties(stored)[1])
     message_id = known.get(properties.UNIQ_KEY, "")
     return Failed(
@@ -156,12 +166,12 @@ def sent_by_client(stored: bytes, group: str) -> Failed:
 
 
 def again(message: Failed, level: int, levels: Levels) -> bytes:
-    """The record of the copy for another attempt, due after the pause of a level."""
+    """Return the record of the copy for another attempt, due after the pause of a level."""
     return _delayed(message, {properties.DELAY: str(level)}, levels)
 
 
 def again_in(message: Failed, pause_ms: int, levels: Levels) -> bytes:
-    """The same after a pause of any length."""
+    """Return the record of the copy for another attempt, due after a pause of any length."""
     return _delayed(message, {"TIMER_DELAY_MS": str(pause_ms)}, levels)
 
 
@@ -173,7 +183,7 @@ def _delayed(message: Failed, added: dict[str, str], levels: Levels) -> bytes:
 
 
 def dead(message: Failed) -> bytes:
-    """The record of the copy among the dead letters, due now."""
+    """Return the record of the copy among the dead letters, due now."""
     added = {
         properties.DLQ_ORIGIN_TOPIC: message.topic,
         properties.DLQ_ORIGIN_MESSAGE_ID: message.message_id,
@@ -183,7 +193,7 @@ def dead(message: Failed) -> bytes:
 
 
 def _kept(message: Failed) -> bytes:
-    """The properties that a copy has from the message, and those that say whose copy it is."""
+    """Return the properties that a copy keeps, and those that name the original message."""
     before = layout.topic_and_properties(message.layout)[1]
     kept = _pieces(before)
     added = {
@@ -196,7 +206,7 @@ def _kept(message: Failed) -> bytes:
 
 
 def _pieces(before: bytes) -> list[bytes]:
-    """The properties that all copies have."""
+    """Return the properties that all copies keep, each with its separator."""
     return [
         piece + b"\x02"
         for piece in before.split(b"\x02")
@@ -211,7 +221,7 @@ def _record(message: Failed, topic: str, due: Due) -> bytes:
 def _record_of(
     before: bytes, topic: str, message_id: str, attempts: int, due: Due, code: int = NO_GROUP
 ) -> bytes:
-    """The record that is sent (`send_commands`)."""
+    """Build the record with a head as sent (`send_commands`)."""
     stored = due.text[1:]
     check_stored_size(len(stored))
     made = layout.readdressed(before, topic, stored, attempts, ANY_QUEUE)

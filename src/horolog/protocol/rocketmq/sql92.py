@@ -2,8 +2,8 @@
 
     a > 5 AND region IN ('eu', 'us')          TAGS IS NOT NULL AND NOT (price BETWEEN 10 AND 20)
 
-`parse` compiles an expression once; `Selector.matches` then asks for the properties that it names.  A condition is true,
-false or unknown, and only true matches:
+`parse` compiles an expression once; `Selector.matches` then asks for the properties that the
+expression names.  A condition is true, false or unknown, and only true matches:
 
     a missing property     unknown in comparisons, BETWEEN and IN; on the right of `=` and `<>`: not equal
     NOT                    of unknown is unknown
@@ -11,9 +11,10 @@ false or unknown, and only true matches:
     OR                     true if one side is true, else unknown if one is unknown
     CONTAINS, STARTSWITH, ENDSWITH, with NOT or without    false for a missing property or an empty text
 
-Every property is text.  Beside a number it is read as a number, beside TRUE and FALSE as a truth value; two properties are
-equal as texts, and `<` compares them as numbers.  A text that is no number fails the whole message, even under NOT; so does
-whatever else RocketMQ's brokers raise an error for.  NOT binds closer than `=`, as there.
+Every property is text.  Compared with a number it is read as a number, compared with TRUE or FALSE
+as a truth value; two properties are equal as texts, and `<` compares them as numbers.  A text that
+is no number fails the whole message, even under NOT; so does anything else for which RocketMQ's
+brokers raise an error.  NOT binds closer than `=`, as in RocketMQ.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Selector:
         self._compute = compute
 
     def matches(self, get: Get) -> bool:
-        """Whether a message matches whose properties `get` gives, None for those that it has not."""
+        """Return whether a message matches; `get` returns a property of it, or None."""
         try:
             return self._compute(get) is True
         except NoMatch:
@@ -110,7 +111,7 @@ class Selector:
 
 
 def parse(text: str) -> Selector:
-    """Compile an expression, or ILLEGAL_FILTER."""
+    """Compile an expression.  ILLEGAL_FILTER if it is not valid."""
     if len(text) > FILTER_EXPRESSION_MAX:
         raise _illegal(
             f"{len(text)} characters; at most {FILTER_EXPRESSION_MAX} are allowed",
@@ -143,7 +144,7 @@ def _unexpected(error: UnexpectedInput) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """Each level is a call, when it is compiled and when it is computed."""
+    """Limit the depth of an expression: each level is a call, in compilation and in evaluation."""
     words = re.findall(r"'(?:''|[^'])*'|[(+-]|\b(?:not|and|or)\b|[=<>]+", text, re.IGNORECASE)
     depth = sum(not word.startswith("'") for word in words)
     if depth > SQL_DEPTH_MAX:
@@ -162,7 +163,7 @@ def _unquoted(token: Token) -> str:
 
 
 class _Compiler(Transformer[Token, Node]):
-    """Rules of the grammar to nodes."""
+    """Translates rules of the grammar into nodes."""
 
     def text(self, items: list[Any]) -> Node:
         return conditions.constant(_unquoted(items[0]))

@@ -1,4 +1,4 @@
-"""What the parts of a SQL92 filter compute: values, comparisons and three-valued logic (`sql92` has the rules)."""
+"""Evaluation of SQL92 filters: values, comparisons, three-valued logic (rules: see `sql92`)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NUMBER = re.compile(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9
 
 
 class NoMatch(Exception):
-    """Something cannot be computed: the message does not match, whatever the rest says."""
+    """A value cannot be computed: the message does not match, whatever the other conditions say."""
 
 
 class Node(NamedTuple):
-    """A part of an expression, compiled: what it computes, and what it may stand for."""
+    """A compiled part of an expression, and what it may be used as."""
 
     compute: Compute
     is_condition: bool = False
@@ -31,7 +31,10 @@ class Node(NamedTuple):
 
 
 def condition(node: Node) -> Node:
-    """What stands where a condition must: a name alone is text, and never true."""
+    """Return a node as a condition; a name alone is text, and never true.
+
+    ValueError for other values.
+    """
     if node.is_condition:
         return node
     if not node.is_name:
@@ -44,7 +47,7 @@ def condition(node: Node) -> Node:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """Below 0, 0 or above, of values that are there."""
+    """Return a value below, equal to or above 0 for the order of two values that are not None."""
     if isinstance(left, bool) or isinstance(right, bool):
         left, right = _truths(left, right)
     elif isinstance(left, str) is not isinstance(right, str):
@@ -79,7 +82,7 @@ def _double(text: str) -> float:
 
 
 def ordered(left: Node, right: Node, test: Callable[[int, int], bool]) -> Node:
-    """`<` and the like; of two properties the numbers are compared."""
+    """Build a comparison by order, such as `<`; two properties are compared as numbers."""
     for node in (left, right):
         is_number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
         if node.is_condition or (node.is_constant and not is_number):
@@ -99,7 +102,7 @@ def ordered(left: Node, right: Node, test: Callable[[int, int], bool]) -> Node:
 
 
 def equal(left: Node, right: Node) -> Node:
-    """Equality, and IS NULL if the right side is never there."""
+    """Build an equality; with NULL on the right it means IS NULL."""
     one, other = left.compute, right.compute
 
     def compute(get: Get) -> bool | None:
@@ -116,7 +119,7 @@ def equal(left: Node, right: Node) -> Node:
 
 
 def checked_equal(left: Node, right: Node) -> Node:
-    """`=`, unless it could never be meant; ValueError."""
+    """Build `=`; ValueError for comparisons that make no sense."""
     for node in (left, right):
         if node.is_constant and node.value is None:
             raise ValueError("NULL is compared by IS NULL and IS NOT NULL")
@@ -126,7 +129,7 @@ def checked_equal(left: Node, right: Node) -> Node:
 
 
 def negation(node: Node) -> Node:
-    """NOT."""
+    """Build NOT."""
     inner = condition(node).compute
 
     def compute(get: Get) -> bool | None:
@@ -137,17 +140,17 @@ def negation(node: Node) -> Node:
 
 
 def both(left: Node, right: Node) -> Node:
-    """AND."""
+    """Build AND."""
     return _joined(left, right, decisive=False)
 
 
 def either(left: Node, right: Node) -> Node:
-    """OR."""
+    """Build OR."""
     return _joined(left, right, decisive=True)
 
 
 def _joined(left: Node, right: Node, *, decisive: bool) -> Node:
-    """One side that is `decisive` decides; else what is unknown does."""
+    """Build AND or OR: a side that is `decisive` decides; otherwise an unknown side does."""
     one, other = condition(left).compute, condition(right).compute
 
     def compute(get: Get) -> Value:
@@ -163,7 +166,7 @@ def _joined(left: Node, right: Node, *, decisive: bool) -> Node:
 
 
 def constant(value: Value) -> Node:
-    """A literal."""
+    """Build a literal."""
     is_condition = value is None or isinstance(value, bool)
     return Node(lambda _: value, is_condition, is_constant=True, value=value)
 
@@ -176,7 +179,7 @@ _PARTS: dict[str, Callable[[str, str], bool]] = {
 
 
 def part(node: Node, kind: str, text: str, *, wanted: bool) -> Node:
-    """CONTAINS and the like, or their opposite: false for what is not there."""
+    """Build CONTAINS, STARTSWITH or ENDSWITH, or the opposite; false for a missing property."""
     inner, test, part = node.compute, _PARTS[kind], text
 
     def compute(get: Get) -> bool:
@@ -187,7 +190,7 @@ def part(node: Node, kind: str, text: str, *, wanted: bool) -> Node:
 
 
 def among(node: Node, texts: Iterable[str], *, wanted: bool) -> Node:
-    """IN, or NOT IN; ValueError unless a property is on its left."""
+    """Build IN or NOT IN; ValueError unless a property is on its left."""
     if not node.is_name:
         raise ValueError("IN needs a property on its left")
     inner, known = node.compute, frozenset(texts)

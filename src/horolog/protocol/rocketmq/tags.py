@@ -1,8 +1,10 @@
-"""The code of a tag: Java's `String.hashCode`, which RocketMQ keeps in its consume queues; and that of several tags.
+"""Tags codes: the hash of a tag, and the Bloom filter of several tags.
 
-The code of several is a Bloom filter of 32 bits: each tag sets up to `BITS_A_TAG` of them.  A message may have a tag if its
-code has all bits of the tag, so the text must be compared after that.  Of messages with three tags about one in a
-hundred that have not got a tag pass for it, with five about one in twenty (`benchmarks.filters`).
+The code of a single tag is Java's `String.hashCode`, which RocketMQ keeps in its consume queues.
+The code of several tags is a Bloom filter of 32 bits: each tag sets up to `BITS_A_TAG` of them.  A
+message may have a tag if its code has all bits of the tag, so the texts must be compared after
+that.  Of messages with three tags that do not have a wanted tag about one in a hundred passes, with
+five tags about one in twenty (`benchmarks.filters`).
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from xxhash import xxh32_intdigest
 
 BITS_A_TAG = 4
 _SEPARATORS = re.compile(r"\|\||,")  # 5.x clients send no tag with a bar
-_CACHED_MAX = 256  # characters; longer ones are rare, and are not kept
+_CACHED_MAX = 256  # characters; longer tags are rare, and are not cached
 
 
 def tags_code(tag: str) -> int:
-    """Hash of a tag as a signed 32-bit number: h = 31·h + UTF-16 code unit; "" gives 0."""
+    """Hash of a tag as a signed 32-bit integer: h = 31·h + UTF-16 code unit; "" gives 0."""
     return _known(tag) if len(tag) <= _CACHED_MAX else _hash(tag)
 
 
@@ -35,13 +37,16 @@ _known = lru_cache(maxsize=4_096)(_hash)
 
 
 def split_tags(text: str) -> list[str]:
-    """The tags of a message that may have several: joined by `||`, or by commas."""
+    """Return the tags of a message that may have several, joined by `||` or by commas."""
     return [tag for piece in _SEPARATORS.split(text) if (tag := piece.strip())]
 
 
 @lru_cache(maxsize=4_096)
 def bits_of_tag(tag: str) -> int:
-    """The bits of one tag, u32: 5 bits of xxh32 (seed 0) of its UTF-8 name each, from the lowest on."""
+    """Return the bits of a tag (u32), each given by 5 bits of xxh32 (seed 0) of its UTF-8 name.
+
+    The 5-bit pieces are taken from the lowest bits on.
+    """
     hashed, bits = xxh32_intdigest(tag.encode("utf-8", "surrogatepass")), 0
     for i in range(BITS_A_TAG):
         bits |= 1 << (hashed >> 5 * i & 31)
@@ -49,7 +54,7 @@ def bits_of_tag(tag: str) -> int:
 
 
 def bits_of(tags: Iterable[str]) -> int:
-    """The code of a message with these tags, u32; 0 without one."""
+    """Return the code of a message with these tags (u32); 0 without tags."""
     bits = 0
     for tag in tags:
         bits |= bits_of_tag(tag)
