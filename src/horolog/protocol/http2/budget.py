@@ -1,10 +1,10 @@
-"""How often a peer may do what costs it little and us much: a token bucket."""
+"""Token bucket that limits how often a peer may do what is cheap for the peer and costly for us."""
 
 from __future__ import annotations
 
 
 class Budget:
-    """`burst` tokens at first; `per_second` come back, and those given.  Times are monotonic milliseconds."""
+    """`burst` tokens, refilled by `per_second` and by `give`.  Times are monotonic milliseconds."""
 
     __slots__ = ("_at_ms", "_burst", "_left", "_per_second")
 
@@ -15,7 +15,7 @@ class Budget:
         self._at_ms = 0
 
     def spend(self, now_ms: int) -> bool:
-        """Take one token; False if there is none."""
+        """Take one token; return False if there is none."""
         if now_ms > self._at_ms:
             self.give((now_ms - self._at_ms) * self._per_second / 1_000)
             self._at_ms = now_ms
@@ -25,5 +25,5 @@ class Budget:
         return True
 
     def give(self, tokens: float) -> None:
-        """Give tokens back: the peer has let us do something useful."""
+        """Return tokens, because the peer has let us do something useful."""
         self._left = min(self._burst, self._left + tokens)

@@ -1,15 +1,16 @@
 """gRPC over HTTP/2, the server's side: requests in, framed messages out (grpc/doc/PROTOCOL-HTTP2.md).
 
-A message (`grpc_wire`) comes across any number of DATA frames.  Answers end with trailers that carry `grpc-status`.
-What this broker answers is nearly always one of two header blocks, which are ready as bytes.
+A message (`grpc_wire`) arrives in any number of DATA frames.  Answers end with trailers that carry
+`grpc-status`.  This broker's answers nearly always use one of two header blocks, which are encoded
+in advance.
 
     Asked      a call with its only message, complete
-    Opened     a call of `streaming` paths has begun; `Said` brings its messages, `SaidAll` the end of them
-    Dropped    the caller has gone; nobody waits for an answer
-    Done       an answer that had to wait for the caller's windows has gone out in whole
+    Opened     a call of `streaming` paths has begun; `Said` has its messages, `SaidAll` ends them
+    Dropped    the caller has gone and expects no answer
+    Done       an answer that waited for the caller's windows is sent completely
 
-Requests that are not gRPC get an HTTP status, those that are broken a gRPC status; neither is seen by the caller of
-`receive`.
+Requests that are not gRPC get an HTTP status, broken ones a gRPC status; the caller of `receive`
+sees neither.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from horolog.protocol.http2.request_head import RequestHead
 _TYPE = (b"content-type", b"application/grpc")
 _BEGIN = hpack.encode([(b":status", b"200"), _TYPE])
 _END = hpack.encode([(b"grpc-status", b"0")])
-# Bytes of requests of a connection that have not ended
+# Bytes of a connection's unfinished requests
 _UNFINISHED_MAX = REQUEST_BYTES_MAX + (16 << 20)
 
 
@@ -64,7 +65,7 @@ class Said(NamedTuple):
 
 
 class SaidAll(NamedTuple):
-    """The caller of a streaming call has nothing more to say."""
+    """The caller of a streaming call will send no more messages."""
 
     stream: int
 
@@ -81,8 +82,9 @@ CallEvent = Asked | Opened | Said | SaidAll | Dropped | Done | Pong
 class _Request:
     """A request that has not ended.
 
-    head_bytes  of its fields
-    since_ms    when the message that has not come to its end began; 0: none has, and only a streaming call may wait
+    head_bytes  size of its header fields
+    since_ms    when its unfinished message began; 0: no message is unfinished, which only a
+                streaming call may have
     """
 
     __slots__ = ("content", "head", "head_bytes", "since_ms", "streaming")
@@ -106,12 +108,12 @@ class Calls:
         self._streaming = streaming
         self._requests: dict[int, _Request] = {}
         self._unfinished = 0  # bytes of messages in `_requests`
-        self._head_bytes = 0  # and of their fields
+        self._head_bytes = 0  # bytes of header fields in `_requests`
         self._now_ms = 1
-        self._broken: set[int] = set()  # refused with these events: that they are gone is known
+        self._broken: set[int] = set()  # refused during this `receive`: they need no `Dropped`
 
     def receive(self, chunk: bytes, now_ms: int) -> list[CallEvent]:
-        """Take bytes of the peer; gives what they ask for.  `now_ms` is monotonic."""
+        """Take bytes of the peer and return the call events in them.  `now_ms` is monotonic."""
         found: list[CallEvent] = []
         self._now_ms = max(1, now_ms)
         for event in self.http.receive(chunk, now_ms):
@@ -168,7 +170,7 @@ class Calls:
         stream, content, ended = event
         request = self._requests.get(stream)
         if request is None:
-            return  # it was refused
+            return  # the request was refused
         try:
             if request.streaming:
                 self._take_said(stream, request, content, found, ended=ended)
@@ -177,7 +179,7 @@ class Calls:
         except BrokenRequest as broken:
             self._broken.add(stream)
             self.fail(stream, broken.status, broken.why)
-            self.cancel(stream)  # if answers before it wait for the peer's windows
+            self.cancel(stream)  # in case earlier answers wait for the peer's windows
             if request.streaming:
                 found.append(Dropped(stream))
 
@@ -250,21 +252,21 @@ class Calls:
 
     @property
     def held(self) -> int:
-        """Bytes of what has not come to its end: messages, fields of their requests, and frames."""
+        """Bytes of everything unfinished: messages, header fields of their requests, and frames."""
         return self._unfinished + self._head_bytes + self.http.held
 
     def overdue(self, before_ms: int) -> list[int]:
-        """Streams on which a message began before that, and has not come to its end."""
+        """Return streams with an unfinished message that began before a time."""
         return [stream for stream, each in self._requests.items() if 0 < each.since_ms < before_ms]
 
     # --- answers --------------------------------------------------------------------------------
 
     def answer(self, stream: int, messages: bytes) -> None:
-        """The whole answer: one or more framed messages, and success."""
+        """Send a whole answer: one or more framed messages, and success."""
         self.http.out.respond(stream, _BEGIN, messages, _END)
 
     def answer_all(self, streams: Sequence[int], answers: Sequence[bytes]) -> int:
-        """The same of many calls, as far as the peer has room now: so many, from the first, are done with."""
+        """Send whole answers while the peer has room; return how many, from the first, are done."""
         return self.http.out.respond_all(streams, _BEGIN, answers, _END)
 
     def begin(self, stream: int) -> None:
@@ -272,7 +274,7 @@ class Calls:
         self.http.out.send_head(stream, _BEGIN)
 
     def say(self, stream: int, messages: bytes) -> None:
-        """Go on with an answer that was begun."""
+        """Send messages of an answer that was begun."""
         self.http.out.send_body(stream, messages)
 
     def finish(self, stream: int, status: int = OK, why: str = "") -> None:
@@ -281,7 +283,7 @@ class Calls:
         self._forget(stream)
 
     def fail(self, stream: int, status: int, why: str) -> None:
-        """An answer that is a gRPC error only; of one that was begun its end."""
+        """Answer with a gRPC error; if the answer has begun, end it with the error."""
         if self.http.out.has_begun(stream):
             self.finish(stream, status, why)
             return
@@ -297,13 +299,13 @@ class Calls:
             self.http.out.reset(stream, Code.CANCEL)
 
     def abort(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
-        """End the connection; nothing is kept of its requests."""
+        """End the connection, and drop its requests."""
         self.http.abort(code, why)
         self._requests.clear()
         self._unfinished = self._head_bytes = 0
 
     def check_invariants(self) -> None:
-        """What must hold between the fields."""
+        """Check what must hold between the fields."""
         self.http.check_invariants()
         assert self._unfinished == sum(len(each.content) for each in self._requests.values())
         assert 0 <= self._unfinished <= _UNFINISHED_MAX

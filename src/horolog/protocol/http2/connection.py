@@ -1,22 +1,22 @@
-"""A server's end of an HTTP/2 connection: bytes in, events out, and the bytes that it owes (RFC 9113).
+"""A server's end of an HTTP/2 connection: bytes in, events and output bytes out (RFC 9113).
 
-    events = connection.receive(chunk, now_ms)      any chunking; the peer's faults are answered by themselves
-    connection.out.respond(stream, …)               and so on: what is owed gathers
+    events = connection.receive(chunk, now_ms)      any chunking; answers the peer's faults
+    connection.out.respond(stream, …)               and so on: output gathers
     transport.write(connection.take_output())       once, when all replies of a turn are there
 
-After a fault of the connection, and after `abort`, `closed` is true: write what is owed and close the transport.
-`receive` gives `Head` and `Body` for requests, or `Whole` for one whose frames came together, `Gone` for a stream
-that was reset, `Done` for an answer that had to wait and has gone out, and `Pong` for the answer to `ping`.
-Requests the peer may not make are answered here and never seen: malformed ones, those beyond `Limits.streams`, those
-whose fields are too many.
+After a fault of the connection, and after `abort`, `closed` is true: write the output and close the
+transport.  `receive` returns `Head` and `Body` for requests, or `Whole` for one whose frames came
+together, `Gone` for a reset stream, `Done` for a delayed answer that has gone out, and `Pong` for
+the answer to `ping`.  Requests that the peer may not make are answered here and never seen:
+malformed ones, those beyond `Limits.streams`, those with too many fields.
 
-Flow control.  What comes is credited as it is taken: how much may be in memory is decided by whoever reads the
-socket, who stops reading.  What goes out waits in its stream until the peer's windows have room (`outgoing`);
-`wants_room` says that more waits than `Limits.queued_bytes`: that peer gets no more answers, nor new streams.
+Flow control.  Received bytes are credited at once: the reader of the socket limits memory by not
+reading.  Sent bytes wait in their stream for room in the peer's windows (`outgoing`); `wants_room`
+says that more than `Limits.queued_bytes` wait: no more answers, and new streams are refused.
 
-Floods.  What is cheap to send and costs us something has a budget: resets of unanswered streams, and frames without
-content (PING, SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE, unknown ones); a stream that is answered gives one token
-back.  Header blocks have a size and a number of pieces.  Beyond it the connection ends with ENHANCE_YOUR_CALM.
+Floods.  Cheap frames have a budget: resets of unanswered streams, and frames without content (PING,
+SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE, unknown ones); an answered stream gives one token
+back.  Header blocks are limited in bytes and pieces.  Excess ends in ENHANCE_YOUR_CALM and close.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Connection:
         self._skipped: list[range] = []
         self._resets = Budget(limits.resets_burst, limits.resets_per_second)
         self._frames = Budget(limits.frames_burst, limits.frames_per_second)
-        self._answered = 0  # of `out.answered`, those for which tokens were given back
+        self._answered = 0  # count of `out.answered` for which tokens were given back
         self._now_ms = 0
         self._events: list[Event] = []
-        self._window = 4 * limits.window_bytes  # what the peer may still send
-        self._credit = 0  # taken, and not yet given back to the peer
+        self._window = 4 * limits.window_bytes  # bytes that the peer may still send
+        self._credit = 0  # bytes received, and not yet credited to the peer
         self._leaving = False
         self.out = Outgoing(self._streams, self._frame_bytes)
         self.closed = False
@@ -79,7 +79,7 @@ class Connection:
     # --- what comes -----------------------------------------------------------------------------
 
     def receive(self, chunk: bytes, now_ms: int) -> list[Event]:
-        """Take bytes of the peer; gives what they mean.  `now_ms` is monotonic."""
+        """Take bytes of the peer and return the events in them.  `now_ms` is monotonic."""
         if self.closed:
             return []
         self._now_ms = now_ms
@@ -138,10 +138,10 @@ class Connection:
         return at
 
     def _take_whole(self, buffer: bytes, at: int, data: int) -> int:
-        """Take a request of one HEADERS, at `at`, and one DATA after it; gives its end, 0 if that is not what stands there.
+        """Take a request of one HEADERS at `at` and one DATA; return its end, or 0 if unusual.
 
-        Nearly all requests are like this, and their header blocks like others before.  All that is unusual is left
-        to the frames' own methods, before anything has changed.
+        Nearly all requests are like this, with a header block that came before.  Anything unusual
+        is left to the frames' own methods, before any state has changed.
         """
         body = data + HEADER_BYTES
         id_bytes = buffer[at + 5 : at + 9]
@@ -182,10 +182,10 @@ class Connection:
         if kind < len(_TAKERS):
             _TAKERS[kind](self, flags, stream, payload)
         else:
-            self._spend_frame()  # of a type that nobody knows yet
+            self._spend_frame()  # of an unknown type
 
     def _found(self, stream: int) -> Stream | None:
-        """An open stream; None if we ended it before the peer did; else what the peer did is a fault."""
+        """Return an open stream; None if we ended it first; else raise the fault of the peer."""
         found = self._streams.get(stream)
         if found is not None:
             return found
@@ -374,13 +374,13 @@ class Connection:
     # --- what goes ------------------------------------------------------------------------------
 
     def take_output(self) -> bytes:
-        """All bytes that are owed to the peer."""
+        """Return all bytes to write to the peer, and clear them."""
         ready, self.out.ready = self.out.ready, []
         return b"".join(ready)
 
     @property
     def wants_room(self) -> bool:
-        """Whether so much waits for the peer's windows that it should get no more answers."""
+        """Whether so many bytes wait for the peer's windows that it should get no more answers."""
         return self.out.queued > self._limits.queued_bytes
 
     @property
@@ -390,25 +390,25 @@ class Connection:
 
     @property
     def held(self) -> int:
-        """Bytes of a frame, or of a header block, that has not come to its end."""
+        """Bytes of an unfinished frame or header block."""
         return len(self._buffer) + self._block.held
 
     def is_open(self, stream: int) -> bool:
-        """Whether somebody waits for an answer on it."""
+        """Return whether the peer still expects an answer on a stream."""
         return stream in self._streams
 
     def ping(self, opaque: bytes) -> None:
-        """Ask whether the peer lives; `Pong` brings the same 8 bytes back."""
+        """Ask whether the peer is alive; `Pong` brings the same 8 bytes back."""
         self.out.ready.append(frames.frame(Type.PING, 0, 0, opaque))
 
     def leave(self) -> None:
-        """Say that no more requests are taken; those under way are answered."""
+        """Announce that no more requests are taken; requests under way are answered."""
         if not self._leaving and not self.closed:
             self._leaving = True
             self.out.ready.append(frames.go_away(self._last, Code.NO_ERROR, "the broker stops"))
 
     def abort(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
-        """End the connection: GOAWAY, and `Gone` for every stream in what `receive` gives next or now."""
+        """End the connection: GOAWAY, and `Gone` for every stream from this or the next receive."""
         if self.closed:
             return
         self.closed = True
@@ -420,7 +420,7 @@ class Connection:
         self._buffer = b""
 
     def check_invariants(self) -> None:
-        """What must hold between the fields."""
+        """Check what must hold between the fields."""
         limits = self._limits
         assert len(self._streams) <= limits.streams
         assert self._window + self._credit == 4 * limits.window_bytes

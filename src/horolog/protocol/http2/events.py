@@ -1,4 +1,4 @@
-"""What a connection may ask for, and what its bytes mean."""
+"""Limits of a connection, and the events that its bytes mean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from horolog.protocol.http2.request_head import RequestHead
 
 
 class Limits(NamedTuple):
-    """What one connection may ask for.
+    """Limits of one connection.
 
     streams          open at a time; more are refused
     frame_bytes      of one frame's payload
@@ -49,7 +49,7 @@ class Body(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A request with its whole body: what `Head` and one `Body` would say."""
+    """A request with its whole body, in place of `Head` and one `Body`."""
 
     stream: int
     head: RequestHead
@@ -57,7 +57,7 @@ class Whole(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The peer has reset a stream: nobody waits for its answer."""
+    """The peer has reset a stream, and expects no answer."""
 
     stream: int
 
@@ -69,7 +69,7 @@ class Pong(NamedTuple):
 
 
 class Done(NamedTuple):
-    """An answer that had waited for the peer's windows has gone out in whole."""
+    """An answer that waited for the peer's windows is sent completely."""
 
     stream: int
 

@@ -1,4 +1,4 @@
-"""What a peer can do wrong, and how the protocol answers: RFC 9113 §5.4 and §7."""
+"""Faults of a peer, and how the protocol answers them: RFC 9113 §5.4 and §7."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Code(IntEnum):
 
 
 class ConnectionFault(Exception):
-    """The whole connection ends: GOAWAY with this code and sentence, then close."""
+    """A fault that ends the connection: GOAWAY with this code and sentence, then close."""
 
     def __init__(self, code: Code, why: str) -> None:
         super().__init__(why)
@@ -34,7 +34,7 @@ class ConnectionFault(Exception):
 
 
 class StreamFault(Exception):
-    """One stream ends: RST_STREAM with this code; the connection goes on."""
+    """A fault that ends one stream: RST_STREAM with this code; the connection goes on."""
 
     def __init__(self, stream: int, code: Code, why: str) -> None:
         super().__init__(why)
@@ -43,10 +43,10 @@ class StreamFault(Exception):
 
 
 class HpackFault(Exception):
-    """A header block that cannot be decoded: the table of both ends would differ from here on."""
+    """A header block that cannot be decoded: from here on the tables of both ends would differ."""
 
 
 def expect(holds: bool, why: str, code: Code = Code.PROTOCOL_ERROR) -> None:
-    """What a peer must keep to; else a ConnectionFault, which ends the connection."""
+    """Raise a ConnectionFault, which ends the connection, unless a rule for the peer holds."""
     if not holds:
         raise ConnectionFault(code, why)

@@ -4,9 +4,9 @@
 offset  bytes  field       meaning
 ======  =====  ==========  ==========================================================================
 0       3      length      bytes of the payload
-3       1      type        `Type`; others are passed over
+3       1      type        `Type`; other types are ignored
 4       1      flags       END_STREAM, END_HEADERS, PADDED, PRIORITY; ACK for SETTINGS and PING
-5       4      stream      its id, the highest bit to be ignored; 0: the connection
+5       4      stream      stream id, whose highest bit is ignored; 0: the connection
 ======  =====  ==========  ==========================================================================
 """
 
@@ -17,7 +17,7 @@ from enum import IntEnum
 from horolog.protocol.http2.faults import Code, StreamFault, expect
 
 HEADER_BYTES = 9
-TYPE_AT = 3  # in a frame
+TYPE_AT = 3  # offset in a frame
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 WINDOW_INITIAL = 65_535
 WINDOW_MAX = 0x7FFF_FFFF
@@ -61,17 +61,17 @@ class Setting(IntEnum):
 
 
 def header(length: int, kind: int, flags: int, stream: int) -> bytes:
-    """A frame header."""
+    """Encode a frame header."""
     return (length << 48 | kind << 40 | flags << 32 | stream).to_bytes(HEADER_BYTES, "big")
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
+    """Encode a whole frame."""
     return header(len(payload), kind, flags, stream) + payload
 
 
 def settings(values: dict[Setting, int]) -> bytes:
-    """A SETTINGS frame."""
+    """Encode a SETTINGS frame."""
     payload = b"".join(
         int(name).to_bytes(2, "big") + value.to_bytes(4, "big") for name, value in values.items()
     )
@@ -82,28 +82,28 @@ SETTINGS_ACK = frame(Type.SETTINGS, ACK, 0)
 
 
 def window_update(stream: int, increment: int) -> bytes:
-    """A WINDOW_UPDATE frame."""
+    """Encode a WINDOW_UPDATE frame."""
     return frame(Type.WINDOW_UPDATE, 0, stream, increment.to_bytes(4, "big"))
 
 
 def reset(stream: int, code: int) -> bytes:
-    """A RST_STREAM frame."""
+    """Encode a RST_STREAM frame."""
     return frame(Type.RST_STREAM, 0, stream, code.to_bytes(4, "big"))
 
 
 def go_away(last_stream: int, code: int, why: str = "") -> bytes:
-    """A GOAWAY frame; `why` is for the log of the peer."""
+    """Encode a GOAWAY frame; `why` is for the log of the peer."""
     payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + why.encode()[:200]
     return frame(Type.GOAWAY, 0, 0, payload)
 
 
 def unpadded(payload: bytes) -> bytes:
-    """What a padded payload holds."""
+    """Return a padded payload without its padding."""
     expect(bool(payload) and payload[0] < len(payload), "the padding is as long as the frame")
     return payload[1 : len(payload) - payload[0]]
 
 
 def check_priority(stream: int, payload: bytes) -> None:
-    """StreamFault for a stream that depends on itself."""
+    """Raise a StreamFault for a stream that depends on itself."""
     if int.from_bytes(payload[:4], "big") & STREAM_MASK == stream:
         raise StreamFault(stream, Code.PROTOCOL_ERROR, "a stream depends on itself")

@@ -1,6 +1,7 @@
-"""What gRPC puts on HTTP/2, without any state: framed messages, their compression, statuses, timeouts.
+"""gRPC's encoding on HTTP/2, without state: framed messages, their compression, statuses, timeouts.
 
-A message travels as one byte (1: compressed), four bytes of length, and its bytes (grpc/doc/PROTOCOL-HTTP2.md).
+A message is sent as one byte (1: compressed), four bytes of length, and its bytes
+(grpc/doc/PROTOCOL-HTTP2.md).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ UNIMPLEMENTED = 12
 INTERNAL = 13
 """gRPC status codes that this server uses."""
 
-PREFIX_BYTES = 5  # in front of a message
+PREFIX_BYTES = 5  # before a message
 _TIMEOUT_MS = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}
 _TIMEOUT_DIGITS = 8
 
@@ -28,7 +29,7 @@ _TIMEOUT_DIGITS = 8
 class BrokenRequest(Exception):
     """A request that cannot be read.
 
-    status  of gRPC
+    status  gRPC status code
     why     a sentence for the caller
     """
 
@@ -39,12 +40,12 @@ class BrokenRequest(Exception):
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it travels, not compressed."""
+    """Frame a message, without compression."""
     return len(message).to_bytes(PREFIX_BYTES, "big") + message
 
 
 def timeout_ms(head: RequestHead) -> int | None:
-    """The milliseconds that the caller would wait when it sent the request; None: it did not say, or nothing readable."""
+    """Return how long the caller waits, in ms from its request; None if missing or unreadable."""
     text = head.fields.get(b"grpc-timeout", b"").decode("latin-1")
     digits, unit = text[:-1], text[-1:]
     if not digits.isdecimal() or len(digits) > _TIMEOUT_DIGITS or unit not in _TIMEOUT_MS:
@@ -53,15 +54,15 @@ def timeout_ms(head: RequestHead) -> int | None:
 
 
 def size_of(content: bytes | bytearray) -> int:
-    """Bytes of the message whose prefix `content` begins with; it has `PREFIX_BYTES` at least."""
+    """Return the size of the message whose prefix (`PREFIX_BYTES`) begins `content`."""
     return int.from_bytes(content[1:PREFIX_BYTES], "big")
 
 
 def uncompressed(head: RequestHead, message: bytes) -> bytes:
-    """A message that is marked as compressed, unpacked; at most `REQUEST_BYTES_MAX` bytes.
+    """Decompress a message that is marked as compressed, to at most `REQUEST_BYTES_MAX` bytes.
 
-    BrokenRequest: UNIMPLEMENTED unless `head` names gzip, INTERNAL if it is none, RESOURCE_EXHAUSTED if it is too long
-    or cut.
+    BrokenRequest: UNIMPLEMENTED unless `head` names gzip, INTERNAL if the message is not gzip,
+    RESOURCE_EXHAUSTED if it is too long or truncated.
     """
     encoding = head.fields.get(b"grpc-encoding", b"identity")
     if encoding != b"gzip":
@@ -82,6 +83,6 @@ def uncompressed(head: RequestHead, message: bytes) -> bytes:
 
 
 def status_fields(status: int, why: str) -> list[hpack.Field]:
-    """The trailers of a gRPC error; `why` is cut after 300 characters and percent-encoded."""
+    """Return the trailers of a gRPC error; `why` is cut at 300 characters and percent-encoded."""
     text = quote(why[:300], safe=" !\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~")
     return [(b"grpc-status", b"%d" % status), (b"grpc-message", text.encode())]

@@ -1,4 +1,4 @@
-"""A header block in the making: what HEADERS and CONTINUATION frames bring, put together (RFC 9113 §4.3, §6.2, §6.10)."""
+"""Assembly of a header block from HEADERS and CONTINUATION frames (RFC 9113 §4.3, §6.2, §6.10)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
 
 
 class HeaderBlock:
-    """The one that is under way on a connection.
+    """The unfinished header block of a connection.
 
-    stream       whose it is; 0: none is under way
-    ends_stream  whether its stream ends with it
-    fault        what is wrong with the stream: the block must be decoded all the same
+    stream       stream of the block; 0: no block is unfinished
+    ends_stream  whether the block ends its stream
+    fault        a fault of the stream, raised later: the block must be decoded all the same
     """
 
     def __init__(self, pieces_max: int, bytes_max: int) -> None:
@@ -23,7 +23,7 @@ class HeaderBlock:
         self._bytes_max = bytes_max
 
     def begin(self, flags: int, stream: int, payload: bytes) -> bytes | None:
-        """Take the payload of HEADERS; gives the block if that is all of it."""
+        """Take the payload of HEADERS; return the block if it is complete."""
         self.fault = None
         if flags & frames.PADDED:
             payload = frames.unpadded(payload)
@@ -45,7 +45,7 @@ class HeaderBlock:
         return payload[frames.PRIORITY_BYTES :]
 
     def go_on(self, flags: int, payload: bytes) -> bytes | None:
-        """Take the payload of CONTINUATION; gives the block if that was the last of it."""
+        """Take the payload of CONTINUATION; return the block if it is complete."""
         if not self.stream:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         self._pieces.append(payload)
@@ -63,11 +63,11 @@ class HeaderBlock:
         return sum(map(len, self._pieces)) if self.stream else 0
 
     def drop(self) -> None:
-        """Forget the pieces."""
+        """Drop the pieces."""
         self.stream = 0
         self._pieces = []
 
     def check_invariants(self) -> None:
-        """There are pieces while a block is under way, and not too many."""
+        """Check that there are pieces while a block is unfinished, and not too many."""
         assert len(self._pieces) <= self._pieces_max
         assert bool(self._pieces) == bool(self.stream)

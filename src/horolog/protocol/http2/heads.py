@@ -1,4 +1,4 @@
-"""What header blocks mean: decoded once, and looked up when the same bytes come again."""
+"""Decoded request heads, cached by the bytes of their header blocks."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from horolog.protocol.http2 import hpack
 from horolog.protocol.http2.faults import Code, ConnectionFault, HpackFault, StreamFault
 from horolog.protocol.http2.request_head import Malformed, RequestHead, read_head
 
-_CACHED_MAX = 64  # header blocks of a connection whose meaning is remembered
+_CACHED_MAX = 64  # header blocks of a connection whose heads are cached
 
 
 class Heads:
-    """The receiving side's table, and the heads of blocks that were decoded while it was as it is."""
+    """The HPACK decoder of a connection, and a cache of heads that is valid for one table."""
 
     def __init__(self, list_bytes_max: int) -> None:
         self._decoder = hpack.Decoder(list_bytes_max)
         self._heads: dict[bytes, RequestHead] = {}
-        self._of = 0  # generation of the table that they were decoded with
+        self._of = 0  # generation of the table with which the cached heads were decoded
 
     def decode(self, block: bytes) -> list[hpack.Field] | None:
-        """The fields, None if they are too many; COMPRESSION_ERROR ends the connection."""
+        """Decode a block; None if it has too many fields; COMPRESSION_ERROR ends the connection."""
         try:
             return self._decoder.decode(block)
         except HpackFault as fault:
             raise ConnectionFault(Code.COMPRESSION_ERROR, str(fault)) from None
 
     def known(self, block: bytes) -> RequestHead | None:
-        """What a block means that came before: equal blocks mean the same while the table does not change."""
+        """Return the cached head of a block; None if it is new, or the table has changed."""
         return self._heads.get(block) if self._of == self._decoder.generation else None
 
     def read(self, stream: int, block: bytes) -> RequestHead:
-        """What any block means; a StreamFault if it is no request's."""
+        """Return the head of any block; a StreamFault if it is not that of a request."""
         if self._of != self._decoder.generation:
             self._heads.clear()
             self._of = self._decoder.generation
@@ -48,6 +48,6 @@ class Heads:
         return head
 
     def check_invariants(self) -> None:
-        """What must hold between the fields."""
+        """Check what must hold between the fields."""
         assert len(self._heads) <= _CACHED_MAX
         self._decoder.check_invariants()

@@ -1,8 +1,8 @@
 """Header compression: RFC 7541.
 
-A block is a sequence of fields: an index into the static table (1–61) and, after it, the dynamic table (62 is the
-newest entry), or a literal that may be added to the dynamic table.  Both ends keep the same table, so every block
-must be decoded, also that of a stream nobody wants.
+A block is a sequence of fields: an index into the static table (1–61) and, after it, the dynamic
+table (62 is the newest entry), or a literal that may be added to the dynamic table.  Both ends keep
+the same table, so every block must be decoded, also that of a stream that is refused.
 
     first bits   what follows
     1            index (7 bits): a whole field
@@ -10,8 +10,9 @@ must be decoded, also that of a stream nobody wants.
     001          new size of the dynamic table (5 bits); only at the start of a block
     000x         literal, not added; index (4 bits) of its name, 0: the name follows
 
-What this end sends uses the static table alone, so that answers can be made once as bytes: the encoder has no state
-but one: a peer that lowers the table's size must be told so at the start of the next block.
+This end encodes with the static table alone, so that answers can be encoded in advance.  The
+encoder has no state but one: if the peer lowers the table's size, the next block must start by
+acknowledging this.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ STATIC: tuple[Field, ...] = tuple(
 )
 assert len(STATIC) == 61
 ENTRY_OVERHEAD = 32  # octets that an entry counts beyond its text (§4.1)
-TABLE_BYTES = 4_096  # of the dynamic table: the initial value of the protocol, kept by this end
+TABLE_BYTES = 4_096  # of the dynamic table: the protocol's initial value, kept by this end
 # "the dynamic table has 0 bytes now": all that an encoder without a table must say
 LOWERED = b"\x20"
 _INTEGER_MAX = 1 << 28  # no index, length or size of ours is larger
 
 
 def decode_integer(block: bytes, at: int, prefix_bits: int) -> tuple[int, int]:
-    """An integer whose first bits lie in block[at], and the place after it (§5.1)."""
+    """Return an integer whose first bits are in block[at], and the offset after it (§5.1)."""
     limit = (1 << prefix_bits) - 1
     found = block[at] & limit
     at += 1
@@ -68,7 +69,7 @@ def decode_integer(block: bytes, at: int, prefix_bits: int) -> tuple[int, int]:
 
 
 def _string(block: bytes, at: int) -> tuple[bytes, int]:
-    """A string, Huffman-coded or plain, and the place after it (§5.2)."""
+    """Return a string, Huffman-coded or plain, and the offset after it (§5.2)."""
     length, start = decode_integer(block, at, 7)
     end = start + length
     if end > len(block):
@@ -78,10 +79,10 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
 
 
 class Decoder:
-    """The table of one direction of a connection.
+    """Decoder for one direction of a connection, with its dynamic table.
 
-    list_bytes_max  size of a decoded list (names, values and 32 octets a field); of a longer one only the table's
-                    changes are kept, and `decode` gives None
+    list_bytes_max  limit of a decoded list (names, values and 32 octets a field); of a longer list
+                    only the changes of the table are kept, and `decode` returns None
     """
 
     def __init__(self, list_bytes_max: int, table_bytes: int = TABLE_BYTES) -> None:
@@ -94,7 +95,7 @@ class Decoder:
         """Rises with every change of the table: blocks of one generation that are equal mean the same."""
 
     def decode(self, block: bytes) -> list[Field] | None:
-        """The fields of a whole block, None if they are more than allowed; HpackFault if it cannot be read."""
+        """Return the fields of a block, None if they are too many; HpackFault if it is invalid."""
         try:
             return self._decode(block)
         except IndexError:
@@ -159,7 +160,7 @@ class Decoder:
             self._size -= len(name) + len(value) + ENTRY_OVERHEAD
 
     def check_invariants(self) -> None:
-        """The size is that of the entries, and within what both ends agreed on."""
+        """Check that the size is that of the entries, and within what both ends agreed on."""
         assert self._size == sum(len(n) + len(v) + ENTRY_OVERHEAD for n, v in self._entries)
         assert 0 <= self._size <= self._capacity <= self._allowed
 
@@ -169,7 +170,7 @@ _INDEX_OF_NAME = {field[0]: index for index, field in reversed(list(enumerate(ST
 
 
 def encode_integer(value: int, prefix_bits: int, first: int) -> bytes:
-    """The inverse of `decode_integer`; `first` has the bits of the first byte before the prefix."""
+    """Encode the inverse of `decode_integer`; `first` has the bits before the prefix."""
     limit = (1 << prefix_bits) - 1
     if value < limit:
         return bytes((first | value,))
@@ -183,7 +184,7 @@ def encode_integer(value: int, prefix_bits: int, first: int) -> bytes:
 
 
 def encode(fields: Iterable[Field]) -> bytes:
-    """A block that needs no dynamic table: static entries, and literals that are not added."""
+    """Encode a block without the dynamic table: static entries, and literals that are not added."""
     out = []
     for field in fields:
         name, value = field

@@ -1,9 +1,10 @@
 """Huffman code of header strings: RFC 7541 §5.2 and appendix B.
 
-The code is canonical: codes of one length are consecutive in symbol order, and shorter ones come first.  So the
-lengths say everything, and the table of the RFC is made from them.  Decoding walks a machine with four bits a
-step: its states are the inner nodes of the code tree, and since no code is shorter than five bits a step emits at
-most one symbol.  A string must end at the root, or within the first seven ones of the end-of-string code.
+The code is canonical: codes of one length are consecutive in symbol order, and shorter ones come
+first.  So the table of the RFC follows from the lengths.  Decoding runs a state machine with four
+bits a step: its states are the inner nodes of the code tree, and since no code is shorter than five
+bits a step emits at most one symbol.  A string must end at the root, or within the first seven ones
+of the end-of-string code.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ assert len(LENGTHS) == EOS + 1
 
 
 class _Step(NamedTuple):
-    state: int  # −1: no code begins like this
-    symbol: int  # −1: none is complete yet
+    state: int  # −1: no code begins with these bits
+    symbol: int  # −1: no symbol is complete yet
 
 
 def _tree() -> list[list[int]]:
-    """Inner nodes as [child 0, child 1]: an inner node's number, or −1 − symbol."""
+    """Build the inner nodes as [child 0, child 1]: the index of an inner node, or −1 − symbol."""
     nodes = [[0, 0]]
     code = previous = 0
     for length, symbol in sorted((length, symbol) for symbol, length in enumerate(LENGTHS)):
@@ -54,7 +55,7 @@ def _tree() -> list[list[int]]:
 
 
 def _machine(nodes: list[list[int]]) -> list[_Step]:
-    """Steps by state · 16 + next four bits."""
+    """Build the steps, indexed by state · 16 + next four bits."""
     steps = []
     for state in range(len(nodes)):
         for nibble in range(16):
@@ -71,7 +72,7 @@ def _machine(nodes: list[list[int]]) -> list[_Step]:
 
 
 def _accepting(nodes: list[list[int]]) -> frozenset[int]:
-    """States in which a string may end: the root, and up to seven ones after it."""
+    """Return the states in which a string may end: the root, and up to seven ones after it."""
     node, found = 0, {0}
     for _ in range(7):
         node = nodes[node][1]
@@ -84,11 +85,11 @@ _STEPS = _machine(_NODES)
 _ENDS = _accepting(_NODES)
 assert len(_NODES) == EOS
 assert len(_STEPS) == EOS * 16
-_CACHED_MAX = 96  # longer strings are rarely the same twice
+_CACHED_MAX = 96  # longer strings rarely recur
 
 
 def decode(text: bytes) -> bytes:
-    """The string that a Huffman code stands for; HpackFault if it is none, or its padding is wrong."""
+    """Decode a string; HpackFault if it is no Huffman code, or its padding is wrong."""
     return _cached(text) if len(text) <= _CACHED_MAX else _decode(text)
 
 

@@ -1,4 +1,4 @@
-"""What a server owes its peer: frames that are ready, and answers that wait for the peer's windows."""
+"""Output of a server's connection: frames to write, answers that wait for the peer's windows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
 from horolog.protocol.http2.frames import Type
 from horolog.protocol.http2.streams import State, Step, Stream, after
 
-# Streams that we ended before the peer did: frames of them may still be under way
+# Streams that we ended before the peer did: the peer may still have sent frames of them
 _LEFT_MAX = 1_024
 _ANSWERED = after(State.HALF_CLOSED, Step.OUR_END)
 _DATA = Type.DATA << 8
@@ -24,8 +24,8 @@ class Outgoing:
     streams    open streams by id, shared with the receiving half
     ready      frames to be written, in order
     queued     bytes of answers that wait for room
-    answered   streams that were answered in whole, ever
-    late       those of them that had to wait for room, since somebody looked
+    answered   total of streams that were answered completely
+    late       answered streams that had to wait for room; the reader clears the list
     """
 
     def __init__(self, streams: dict[int, Stream], frame_bytes: int) -> None:
@@ -34,7 +34,7 @@ class Outgoing:
         self.queued = 0
         self.answered = 0
         self.late: list[int] = []
-        self.new_window = frames.WINDOW_INITIAL  # of a stream that begins
+        self.new_window = frames.WINDOW_INITIAL  # of a new stream
         self._window = frames.WINDOW_INITIAL
         self._frame_bytes_max = frame_bytes
         self._frame_bytes = frames.FRAME_BYTES_INITIAL
@@ -43,13 +43,16 @@ class Outgoing:
 
     @property
     def has_only_pongs(self) -> bool:
-        """Whether what is to be written are answers to pings, if anything is."""
+        """Whether all frames to be written are PING frames; true if there are none."""
         return all(frame[frames.TYPE_AT] == Type.PING for frame in self.ready)
 
     # --- answers --------------------------------------------------------------------------------
 
     def respond(self, stream: int, head: bytes, content: bytes, trailers: bytes) -> None:
-        """A whole answer: header block, body, trailer block.  Nothing happens if nobody waits for it."""
+        """Send a whole answer: header block, body, trailer block.
+
+        Do nothing if the stream is not open.
+        """
         if not self.respond_all((stream,), head, (content,), trailers):
             self.send_head(stream, head)
             self.send_body(stream, content)
@@ -58,7 +61,7 @@ class Outgoing:
     def respond_all(
         self, streams: Sequence[int], head: bytes, contents: Sequence[bytes], trailers: bytes
     ) -> int:
-        """Whole answers, as far as they can go out at once: so many of them, from the first, are done with."""
+        """Send whole answers while they fit at once; return how many, from the first, are done."""
         if self._owes_table_change:
             return 0
         window, most, answered = self._window, self._frame_bytes, 0
@@ -101,12 +104,12 @@ class Outgoing:
             self.ready.append(self._head_frame(stream, block, 0))
 
     def has_begun(self, stream: int) -> bool:
-        """Whether the head of its answer is out, and the rest is not."""
+        """Return whether the head of an answer is sent, and its end is not."""
         found = self.streams.get(stream)
         return found is not None and found.begun
 
     def send_body(self, stream: int, content: bytes) -> None:
-        """Go on with an answer; what the windows have no room for waits."""
+        """Send body bytes of an answer; those for which the windows have no room wait."""
         found = self.streams.get(stream)
         if found is None or not content:
             return
@@ -118,7 +121,7 @@ class Outgoing:
         self._pump(found)
 
     def end(self, stream: int, trailers: bytes) -> None:
-        """End an answer with a trailer block, after all of its body; of a bare answer its only block."""
+        """End an answer with a trailer block, after any body; a bare answer has no other block."""
         found = self.streams.get(stream)
         if found is not None:
             assert found.trailers is None, "an answer ends twice"
@@ -133,7 +136,7 @@ class Outgoing:
         return frames.frame(Type.HEADERS, flags | frames.END_HEADERS, stream, block)
 
     def _pump(self, stream: Stream) -> None:
-        """Send of a stream's answer what the windows have room for."""
+        """Send as much of a stream's answer as the windows have room for."""
         queue = stream.queue
         while queue:
             room = min(stream.send_window, self._window, self._frame_bytes)
@@ -160,7 +163,7 @@ class Outgoing:
             self.forget(stream)
 
     def forget(self, stream: Stream) -> None:
-        """It is closed; what waited for room is dropped."""
+        """Drop a closed stream, and the bytes that waited for room."""
         assert stream.state is State.CLOSED
         del self.streams[stream.stream_id]
         self.queued -= sum(map(len, stream.queue or ()))
@@ -169,7 +172,7 @@ class Outgoing:
     # --- resets ---------------------------------------------------------------------------------
 
     def reset(self, stream: int, code: Code) -> bool:
-        """End a stream at once; whether it was open."""
+        """End a stream at once; return whether it was open."""
         self._leave(stream)
         self.ready.append(frames.reset(stream, code))
         found = self.streams.get(stream)
@@ -185,13 +188,13 @@ class Outgoing:
             self._left.popitem(last=False)
 
     def was_left(self, stream: int) -> bool:
-        """Whether we ended it, before the peer did, a while ago: frames of it may still have been under way."""
+        """Return whether we ended a stream before the peer did: late frames of it are no fault."""
         return stream in self._left
 
     # --- the peer's windows and settings ----------------------------------------------------------
 
     def grow_connection(self, increment: int) -> None:
-        """WINDOW_UPDATE on the connection."""
+        """Apply WINDOW_UPDATE on the connection."""
         if not increment or self._window + increment > frames.WINDOW_MAX:
             raise ConnectionFault(*_cannot_grow(increment, "connection"))
         self._window += increment
@@ -199,14 +202,14 @@ class Outgoing:
             self._pump_all()
 
     def grow(self, stream: Stream, increment: int) -> None:
-        """WINDOW_UPDATE on a stream."""
+        """Apply WINDOW_UPDATE on a stream."""
         if not increment or stream.send_window + increment > frames.WINDOW_MAX:
             raise StreamFault(stream.stream_id, *_cannot_grow(increment, "stream"))
         stream.send_window += increment
         self._pump_late(stream)
 
     def set_new_window(self, size: int) -> None:
-        """INITIAL_WINDOW_SIZE: what is open grows or shrinks as well, also below zero."""
+        """Apply INITIAL_WINDOW_SIZE: windows of open streams change as well, perhaps below zero."""
         if size > frames.WINDOW_MAX:
             raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is too large")
         change, self.new_window = size - self.new_window, size
@@ -227,17 +230,17 @@ class Outgoing:
             self.late.append(stream.stream_id)
 
     def set_frame_bytes(self, size: int) -> None:
-        """MAX_FRAME_SIZE."""
+        """Apply MAX_FRAME_SIZE."""
         if not frames.FRAME_BYTES_INITIAL <= size <= frames.FRAME_BYTES_MAX:
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"MAX_FRAME_SIZE is {size}")
         self._frame_bytes = min(size, self._frame_bytes_max)
 
     def set_table_bytes(self, size: int) -> None:
-        """HEADER_TABLE_SIZE: this end uses no table, but a lower one must be acknowledged in a block."""
+        """Apply HEADER_TABLE_SIZE: we use no table, but a block must acknowledge a lower size."""
         self._owes_table_change |= size < hpack.TABLE_BYTES
 
     def check_invariants(self) -> None:
-        """What must hold between the fields."""
+        """Check what must hold between the fields."""
         assert self.queued == sum(len(p) for s in self.streams.values() for p in s.queue or ())
         assert self._window <= frames.WINDOW_MAX
         assert len(self._left) <= _LEFT_MAX

@@ -1,4 +1,4 @@
-"""The head of a request: which field lists are one, and which are malformed (RFC 9113 §8.2, §8.3)."""
+"""The head of a request: checks that a field list is valid (RFC 9113 §8.2, §8.3)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LENGTH_DIGITS = 18
 
 
 class Malformed(ValueError):
-    """A field list that is no request, or no trailers; says why."""
+    """A field list that is not valid for a request, or for trailers; the text says why."""
 
 
 class RequestHead(NamedTuple):
-    """Method, path and fields of a request; of a name that comes twice the last value stands.
+    """Method, path and fields of a request; the last value of a repeated name counts.
 
     content_length  bytes of the body as the request states them, −1 if it does not
     """
@@ -52,7 +52,7 @@ def read_head(fields: list[Field]) -> RequestHead:
 
 
 def check_trailers(fields: list[Field]) -> None:
-    """Fields after a body: no pseudo-headers."""
+    """Check the fields after a body: no pseudo-headers.  Malformed says what is wrong."""
     for name, value in fields:
         if name[:1] == b":":
             raise Malformed(f"pseudo-header {name!r} in trailers")

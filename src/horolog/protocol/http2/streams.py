@@ -1,9 +1,10 @@
 """The life of a stream, as the server sees it (RFC 9113 §5.1).
 
-A stream is *open* from its HEADERS on; *half-closed* once the peer has said all.  A server that has said all on an
-open stream is done with it: what the peer still says is passed over, so there is no half-closed (local) here.  It could
-ask the peer to stop (RST_STREAM with NO_ERROR), but gRPC's own client may take that for an error of the call.  A
-closed stream is forgotten; what still comes for it is judged by its id alone (`connection`).
+A stream is *open* from its HEADERS on, and *half-closed* once the peer has ended it.  A server that
+has ended an open stream is done with it: further frames of the peer are ignored, so there is no
+half-closed (local) here.  It could ask the peer to stop (RST_STREAM with NO_ERROR), but gRPC's own
+client may take that for an error of the call.  A closed stream is dropped; later frames for it are
+judged by its id alone (`connection`).
 
 =============  ===========  ============  ============  ==========  ============
 state          body         end           reset         our end     our reset
@@ -24,7 +25,7 @@ from horolog.protocol.http2.faults import Code, StreamFault
 
 
 class State(IntEnum):
-    """Where a stream is."""
+    """State of a stream."""
 
     OPEN = 0
     HALF_CLOSED = 1
@@ -32,7 +33,7 @@ class State(IntEnum):
 
 
 class Step(IntEnum):
-    """What happens to a stream."""
+    """Event of a stream."""
 
     BODY = 0  # DATA of the peer
     END = 1  # END_STREAM of the peer, with or without DATA
@@ -49,7 +50,7 @@ TABLE: dict[State, tuple[State | None, ...]] = {
 
 
 def after(state: State, step: Step) -> State:
-    """The state after a step that may come."""
+    """Return the state after a legal step."""
     to = TABLE[state][step]
     assert to is not None, f"illegal step: {step} in state {state}"
     return to
@@ -77,14 +78,14 @@ class Stream:
         self.state = State.OPEN
         self.send_window = send_window
         self.receive_window = receive_window
-        self.expected = expected  # bytes of the body that content-length states; −1: it does not
+        self.expected = expected  # bytes of the body by content-length; −1: not stated
         self.got = 0
-        self.begun = False  # the head of its answer is out
-        self.queue: deque[memoryview] | None = None  # answers that wait for the peer's window
+        self.begun = False  # the head of the answer is sent
+        self.queue: deque[memoryview] | None = None  # body that waits for the peer's window
         self.trailers: bytes | None = None  # block that ends the stream after the queue
 
     def move(self, step: Step) -> None:
-        """Take a step of the table; a peer's illegal one is a StreamFault, ours an assertion."""
+        """Apply a step; an illegal one of the peer is a StreamFault, of ours an assertion."""
         to = TABLE[self.state][step]
         if to is REFUSED:
             assert step <= Step.END
@@ -92,7 +93,7 @@ class Stream:
         self.state = to
 
     def count(self, size: int, *, ended: bool) -> None:
-        """Count `size` body bytes that have come; a StreamFault unless they add up to what content-length states."""
+        """Count received body bytes; StreamFault if the body does not match its content-length."""
         self.got += size
         if self.expected >= 0 and (
             self.got > self.expected or (ended and self.got != self.expected)
