@@ -1,10 +1,10 @@
 """The one vocabulary of commands and results, shared by all front ends and the core.
 
 A front end turns bytes into commands, submits them to the loop (`Engine.submit(command)`, which
-returns a future) and turns the result into bytes.  The docstring of a command names the type of the
-result.  A refused command raises `HorologError` from the future; in a batch, a refused entry holds
-the `HorologError` as a value.  Times are UTC epoch milliseconds (`_ms` of a wall clock) or
-durations in milliseconds, as each field says.
+returns a future) and turns the result into bytes.  The docstring of a command says what the core is
+to do, and names the type of the result.  A refused command raises `HorologError` from the future;
+in a batch, a refused entry holds the `HorologError` as a value.  Times are UTC epoch milliseconds
+(`_ms` of a wall clock) or durations in milliseconds, as each field says.
 """
 # ruff: noqa: PLC0414 - what is imported as itself is part of this vocabulary
 

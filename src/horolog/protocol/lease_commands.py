@@ -29,8 +29,8 @@ class Receive:
     bytes_max: int = REQUEST_BYTES_MAX  # of all the leased messages; the last one may exceed it
     is_sql: bool = False  # the filter is a SQL92 expression
     gives_up: bool = False  # a message out of attempts goes to the group's dead letters
-    in_order: bool = False  # treat the group as if its settings said in order
-    from_end: bool = False  # how a new group begins: `broker.consume.offsets.Offsets.begin`
+    in_order: bool = False  # treat the group as if its settings said `orderly`
+    from_end: bool = False  # a new group begins as `broker.consume.offsets.Offsets.begin` says
     counts_rest: bool = False  # the result counts the messages that were never leased
     inflates: bool = False  # compressed bodies are returned inflated, and count by that size
 

@@ -41,7 +41,10 @@ class Missed(StrEnum):
 
 
 class Rule(NamedTuple):
-    """When a schedule fires: by a cron expression in a time zone, or every so many milliseconds from `start_ms` on."""
+    """When a schedule fires: by a cron expression in a time zone, or every `every_ms` milliseconds.
+
+    Intervals begin at `start_ms`.
+    """
 
     cron: str = ""
     every_ms: int = 0

@@ -12,8 +12,8 @@ offset  bytes  field       as sent
 4       1      type        `MessageType`; the log has the kind of record here
 5       1      flags       1: the message has KEYS
 6       2      lane        delay level from 1 on, 0 without one
-8       8      due ms      UTC epoch milliseconds, 0: now; below 0: so many ms after the message is stored
-16      4      group       `group_code` of the message group, 0 without one; the log has the topic id here
+8       8      due ms      UTC epoch milliseconds, 0: now; below 0: so many ms after it is stored
+16      4      group       `group_code` of the message group, 0 without one; the log has the topic id
 20      4      tags code   Java hash of the tag, 0 without a tag
 24      8      key hash    of (topic, message id)
 ======  =====  ==========  =============================================================================

@@ -71,11 +71,11 @@ class Likeness(NamedTuple):
 
 
 def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
-    """Return what messages have in common with one message, and perhaps with another of its size.
-
-    Return None if no message could be like it.
+    """Learn what other messages must share to be like `stored`; None if none can be like it.
 
     stored  a sound layout, with its body at `body`
+    other   another layout of the same size: values of user properties that differ in both may
+            differ in further messages too
     """
     topic_at = body.stop
     at = topic_at + 1 + stored[topic_at] + 2

@@ -114,7 +114,7 @@ def _around(stored: bytes, likeness: Likeness, like: Usual) -> tuple[list[bytes]
 
 
 def _mould(head: bytes, like: bytes, other: bytes) -> _Mould | None:
-    """Build a mould from a message and another one of its size; None if it is unusual."""
+    """Build a mould from a message and another one of its size; None if the first is unusual."""
     read = read_usual(like)
     likeness = None if read is None else learn(like, read.body, other)
     return None if read is None or likeness is None else _Mould(head, likeness, read, like)

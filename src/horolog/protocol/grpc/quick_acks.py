@@ -19,7 +19,7 @@ from horolog.protocol.grpc.translate import name_of
 
 _GROUP, _TOPIC, _ENTRY = (field << 3 | 2 for field in (1, 2, 3))
 _ID, _HANDLE = (field << 3 | 2 for field in (1, 2))
-CHARACTERS = 60  # of a receipt handle of this broker
+CHARACTERS = 60  # of a receipt handle (`ready.receipt`)
 _SHORT = 0x80  # lengths below it are one byte
 _HANDLE_FRONT = bytes((_HANDLE, CHARACTERS))
 _TAIL_BYTES = len(_HANDLE_FRONT) + CHARACTERS  # of an entry

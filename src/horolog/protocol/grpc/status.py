@@ -69,7 +69,7 @@ def status_of(error: HorologError) -> pb.Status:
 def common_status_named(statuses: Iterable[pb.Status]) -> pb.Status:
     """Return `common_status` with the name of the code before its message.
 
-    Clients show the message of acks, and users look for the name in it.
+    Clients show the message of an acknowledgement, and look for the name of the code in it.
     """
     common = common_status(statuses)
     if common.code == pb.OK:

@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2, the server's side: requests in, framed messages out (grpc/doc/PROTOCOL-HTTP2.md).
+"""gRPC over HTTP/2, server side: requests in, framed messages out (grpc/doc/PROTOCOL-HTTP2.md).
 
 A message (`grpc_wire`) arrives in any number of DATA frames.  Answers end with trailers that carry
 `grpc-status`.  This broker's answers nearly always use one of two header blocks, which are encoded

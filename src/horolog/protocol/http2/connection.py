@@ -76,7 +76,7 @@ class Connection:
             frames.window_update(0, self._window - frames.WINDOW_INITIAL),
         )
 
-    # --- what comes -----------------------------------------------------------------------------
+    # --- input ----------------------------------------------------------------------------------
 
     def receive(self, chunk: bytes, now_ms: int) -> list[Event]:
         """Take bytes of the peer and return the events in them.  `now_ms` is monotonic."""
@@ -371,7 +371,7 @@ class Connection:
         if found is not None:
             self.out.grow(found, increment)
 
-    # --- what goes ------------------------------------------------------------------------------
+    # --- output ---------------------------------------------------------------------------------
 
     def take_output(self) -> bytes:
         """Return all bytes to write to the peer, and clear them."""

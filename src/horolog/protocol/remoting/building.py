@@ -35,7 +35,7 @@ class Building:
         self._parts: list[int] = []
 
     def __len__(self) -> int:
-        """Messages so far."""
+        """Return the count of messages so far."""
         return len(self._sizes) + len(self._columns[0])
 
     def add(self, frames: Sequence[Frame], counts: Sequence[int], messages: Messages) -> None:

@@ -70,7 +70,10 @@ class Due(NamedTuple):
 
 
 def parse_levels(text: str) -> Levels:
-    """Parse a table like `1s 5s 1m 2h 1d`.  CONFIG names a word that is no delay."""
+    """Parse a table like `1s 5s 1m 2h 1d`.
+
+    CONFIG names a word that is no delay, or too many levels.
+    """
     delays = []
     for word in text.split(" "):
         number, unit = word[:-1], word[-1:]

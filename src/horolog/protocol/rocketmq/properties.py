@@ -1,4 +1,7 @@
-r"""Message properties as RocketMQ stores them: ``key \x01 value \x02`` repeated, UTF-8, any order."""
+r"""Message properties as RocketMQ stores them: ``key \x01 value \x02`` repeated, in UTF-8.
+
+The properties may be in any order.
+"""
 
 from __future__ import annotations
 

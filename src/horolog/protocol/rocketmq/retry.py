@@ -90,7 +90,10 @@ def letter_of(stored: bytes) -> Letter:
 
 
 def late_letter(stored: bytes, topic: str) -> bytes:
-    """Return the record of a dead letter, due now, for a message that was too late."""
+    """Return the record of a dead letter, due now, for a scheduled message that was too late.
+
+    The dead letter belongs to no consumer group; `topic` is where it goes.
+    """
     origin, before = layout.topic_and_properties(stored)
     message_id = properties.value_of(before, properties.UNIQ_KEY) or ""
     added = {

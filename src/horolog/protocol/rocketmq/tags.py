@@ -21,7 +21,7 @@ _CACHED_MAX = 256  # characters; longer tags are rare, and are not cached
 
 
 def tags_code(tag: str) -> int:
-    """Hash of a tag as a signed 32-bit integer: h = 31·h + UTF-16 code unit; "" gives 0."""
+    """Return the hash of a tag, a signed 32-bit integer: h = 31·h + UTF-16 code unit; 0 for ""."""
     return _known(tag) if len(tag) <= _CACHED_MAX else _hash(tag)
 
 
