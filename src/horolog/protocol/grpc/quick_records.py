@@ -179,7 +179,7 @@ def _front(topic: str, meaning: Meaning, born: tuple[int, int]) -> tuple[int, by
 
 
 def _is_allowed(meaning: Meaning, timed: bool) -> bool:
-    """Return whether the type fits the due time, and is one that `records_of` writes."""
+    """Return whether the due time (or its lack) is allowed, and `records_of` writes the type."""
     kind = meaning.timed if timed else meaning.untimed
     if meaning.group:
         return kind is MessageType.FIFO

@@ -102,7 +102,7 @@ def each_stored(entries: Sequence[tuple[str, int, bytes]], ends: Sequence[int]) 
 
 @lru_cache(maxsize=256)
 def _scheduled_front(name_bytes: int, handle_bytes: int) -> tuple[bytes, bytes, bytes]:
-    """Return an answer to a scheduled message: the bytes before id, repeated id and handle."""
+    """Return a framed answer to a scheduled message: bytes before id, repeated id and handle."""
     front, between, after = _scheduled_entry(name_bytes, handle_bytes)
     front = _OK_AT_1 + front
     whole = len(front) + len(between) + 2 * name_bytes + len(after) + handle_bytes

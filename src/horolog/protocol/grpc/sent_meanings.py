@@ -63,7 +63,10 @@ class Meaning:
 
 
 def meaning_of(topic: bytes, user: bytes, system: bytes) -> Meaning:
-    """Return the meaning of topic, user properties and the other system properties."""
+    """Return the meaning of topic, user properties and system properties.
+
+    system  system properties without id, keys and times
+    """
     if len(topic) + len(user) + len(system) > REMEMBERED_MAX:
         return _meaning.__wrapped__(topic, user, system)
     return _meaning(topic, user, system)

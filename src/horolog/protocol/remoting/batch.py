@@ -63,7 +63,10 @@ def cut(body: bytes) -> Items:
 
 
 def form_of(body: bytes) -> Form | None:
-    """Return the sizes that the first and the last message share; None if they differ."""
+    """Return the sizes that the first and the last message of a batch share.
+
+    Return None if the sizes differ, or if the batch is not a multiple of them.
+    """
     if len(body) < ITEM_MIN:
         return None
     size, _, _, _, body_size = _ITEM.unpack_from(body)

@@ -109,7 +109,10 @@ def check_group(name: str) -> str:
 
 
 def check_attempt_id(attempt_id: str, field: str = "attempt_id") -> str:
-    """Return the id, by which a repeated receive is recognised; BAD_REQUEST if it is too long."""
+    """Return the id, by which a repeated receive is recognised.
+
+    BAD_REQUEST, naming `field`, if the id is too long.
+    """
     if len(attempt_id) > ATTEMPT_ID_MAX:
         raise refused(
             field,

@@ -155,7 +155,10 @@ def failed(stored: bytes, group: str) -> Failed:
 
 
 def sent_by_client(stored: bytes, group: str) -> Failed:
-    """Describe a message that a client made for the retry topic, this attempt counted."""
+    """Describe a message that a client made for the retry topic.
+
+    The client has counted this attempt already.
+    """
     known = properties.decode(layout.topic_and_properties(stored)[1])
     message_id = known.get(properties.UNIQ_KEY, "")
     return Failed(
