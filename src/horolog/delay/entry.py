@@ -1,27 +1,27 @@
-"""Delay index entries: one per message of an hour, in the order of the log.  Rebuilt (truth, once log is dropped).
+"""Delay index entries: one a message, in log order.  Rebuilt (truth, once log is dropped).
 
-An entry's place in the file is its *global index*; entries of one second form a chain from the newest back.
-Little-endian, fixed width:
+An entry's place in the file is its *global index*.  The entries of one second form a chain that
+starts at the newest entry.  Little-endian, fixed width:
 
 ======  =====  ================  ===================================================================
 offset  bytes  field             meaning
 ======  =====  ================  ===================================================================
-0       8      position          of the record in the hour's delay log
-8       4      size              of the record
+0       8      position          byte offset of the record in the delay log
+8       4      size              bytes of the record
 12      4      local             index within its second: 0, 1, 2 …
-16      4      previous          global index of the entry before it in the same second; −1: none
-20      4      row               of the origin; 0 but for adopted runs
+16      4      previous          global index of the previous entry of the same second; −1: none
+20      4      row               row of the origin; 0 except for adopted runs
 24      8      due ms            UTC epoch milliseconds
 32      8      origin            log position of the scheduled message: its identity
 40      8      key               hash of (topic, message id)
 48      4      topic             id of the topic
 52      4      record CRC        CRC-32 of the record, started from `origin_seed`
-56      8      sum               of the entry: `entry_sums`
+56      8      sum               check sum of the entry: `entry_sums`
 ======  =====  ================  ===================================================================
 
-Worked example.  A (due …07.5), B (…09.0) and C (…07.1) arrive in this order: entries 0:A{local 0, previous −1},
-1:B{local 0, previous −1}, 2:C{local 1, previous 0}; heads[7] = {newest 2, count 2}, heads[9] = {1, 1}.  When
-second 7 is loaded the chain 2 → 0 is walked and sorted by (due, origin): C, A.
+Worked example.  A (due …07.5), B (…09.0) and C (…07.1) arrive in this order: entries 0:A{local 0,
+previous −1}, 1:B{local 0, previous −1}, 2:C{local 1, previous 0}; heads[7] = {newest 2, count 2},
+heads[9] = {1, 1}.  To load second 7, the chain 2 → 0 is walked and sorted by (due, origin): C, A.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ ENTRY = np.dtype(
 )
 ENTRY_BYTES = 64
 assert ENTRY.itemsize == ENTRY_BYTES
-LOG_NAME = "delay.log"  # the records of a directory
-INDEX_NAME = "delay.idx"  # their entries
+LOG_NAME = "delay.log"  # file name of the records
+INDEX_NAME = "delay.idx"  # file name of their entries
 ENTRY_WORDS = ENTRY_BYTES // 4
-PREVIOUS_WORD = 16 // 4  # where `previous` is, in words of 4 bytes
-ORIGIN_LONG = 32 // 8  # where `origin` is, in words of 8 bytes
+PREVIOUS_WORD = 16 // 4  # word of `previous`, counted in 4 bytes
+ORIGIN_LONG = 32 // 8  # word of `origin`, counted in 8 bytes
 assert ENTRY.fields is not None
 assert ENTRY.fields["previous"][1] == 4 * PREVIOUS_WORD
 assert ENTRY.fields["origin"][1] == 8 * ORIGIN_LONG
@@ -76,7 +76,7 @@ _MULTIPLIERS = np.array(
 
 
 def entry_sums(entries: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Check sums of ENTRY rows (contiguous), over all fields but the sum; vectorised."""
+    """Return the check sums of ENTRY rows (contiguous), over all fields but `sum`; vectorised."""
     words = entries.view(np.uint64).reshape(len(entries), 8)[:, :7]
     total = (words ^ (words >> np.uint64(29))) @ _MULTIPLIERS
     sums: npt.NDArray[np.uint64] = total ^ (total >> np.uint64(32)) ^ np.uint64(0x484F524F4C4F4721)
@@ -84,20 +84,20 @@ def entry_sums(entries: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 def is_readable(entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which ENTRY rows (contiguous) have the right sum."""
+    """Return which ENTRY rows (contiguous) have the right check sum."""
     good: npt.NDArray[np.bool_] = entry_sums(entries) == entries["sum"]
     return good
 
 
 def records_of(view: memoryview, entries: npt.NDArray[Any]) -> list[memoryview]:
-    """The bytes of these entries' records in a view of their file, as they are there: not verified."""
+    """Slice records out of a view of their file, as ENTRY rows say; records are not verified."""
     starts = entries["position"].tolist()
     ends = (entries["position"] + entries["size"]).tolist()
     return [view[a:b] for a, b in zip(starts, ends, strict=True)]
 
 
 def origin_seed(position: int, row: int = 0) -> int:
-    """Start value of a record's CRC: a record found under another origin does not verify."""
+    """Return the start value of a record's CRC, so that no record verifies under another origin."""
     return (position ^ (position >> 32) ^ (row * 0x9E3779B1)) & 0xFFFFFFFF
 
 
@@ -106,7 +106,7 @@ def record_crcs(
     origins: npt.NDArray[Any],
     rows: npt.NDArray[Any] | None = None,
 ) -> npt.NDArray[np.uint32]:
-    """CRC of each record, started from its origin (`rows` None: all 0, as in this log)."""
+    """Compute the CRC of each record, started from its origin; `rows` None: all are 0."""
     seeds = origins ^ (origins >> np.uint64(32))
     if rows is not None:
         seeds = seeds ^ (rows.astype(np.uint64) * np.uint64(0x9E3779B1))

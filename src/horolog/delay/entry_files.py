@@ -1,10 +1,12 @@
-"""Entry files: what an hour and a far buffer are made of, a pair of files that messages are appended to.
+"""Entry files: the pair of append files that hold the messages of an hour or of a far buffer.
 
-`delay.log` holds the records as they stand in the commit log, in its order; `delay.idx` one entry for each (format:
-`delay.entry`).  Beside them lie the key runs of the entries; in memory is one byte an entry, its state.
+`delay.log` holds the records as they stand in the commit log, in log order; `delay.idx` holds one
+entry for each record (format: `delay.entry`).  The key runs of the entries lie beside these files.
+Memory holds one byte an entry, its state.
 
-Nothing is synced until a checkpoint syncs both files and names their lengths.  A start takes these over (`_take`),
-cuts the files to them (`cut`), and files what lay after again from the commit log.
+Nothing is synced until a checkpoint syncs both files and names their lengths.  A start takes over
+these lengths (`_take`), cuts the files to them (`cut`), and files later messages again from the
+commit log.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ RepairRows = Callable[[Any, Rows], None]  # (source, rows whose entries are dama
 
 
 class Filing(NamedTuple):
-    """Messages for one pair of files, in log order: columns of equal length, and the records one after the other."""
+    """Messages for one pair of files, in log order: columns of equal length, and joined records."""
 
     due_ms: npt.NDArray[np.int64]
     origin: npt.NDArray[np.uint64]
@@ -52,7 +54,7 @@ class Filing(NamedTuple):
     records: bytes | memoryview
 
     def chosen(self, rows: slice | npt.NDArray[np.int64], records: bytes | memoryview) -> Filing:
-        """Some of them, with their records."""
+        """Return the messages at `rows`, with their records."""
         return Filing(
             self.due_ms[rows],
             self.origin[rows],
@@ -66,7 +68,7 @@ class Filing(NamedTuple):
 
 
 def put_columns(entries: npt.NDArray[Any], filing: Filing) -> None:
-    """Write into ENTRY rows what is of the messages themselves."""
+    """Write the fields that come from the messages themselves into ENTRY rows."""
     entries["size"] = filing.size
     entries["due_ms"] = filing.due_ms
     entries["origin"] = filing.origin
@@ -78,9 +80,9 @@ def put_columns(entries: npt.NDArray[Any], filing: Filing) -> None:
 class EntryFiles:
     """Entries in log order, their records and their states.
 
-    source_id   as a source
+    source_id   id of these files as a source
     count       entries
-    log_bytes   of their records
+    log_bytes   bytes of their records
     states      `EntryState` of each entry, with its in-flight bits; there is room after `count`
     unsynced    whether a checkpoint has to sync the files
     """
@@ -92,8 +94,8 @@ class EntryFiles:
         self.log_bytes = 0
         self.states = np.zeros(_FIRST_ROWS, np.uint8)
         self.unsynced = True
-        self.repair: RepairRows | None = None  # makes damaged entries again
-        self.records_at = self.index_at = 0  # where they begin in their files
+        self.repair: RepairRows | None = None  # rebuilds damaged entries
+        self.records_at = self.index_at = 0  # where records and entries begin in their files
         storage.make_dir(directory)
         self._log: File = storage.open(self.records_path, create=True)
         self._index: File = storage.open(self.index_path, create=True)
@@ -103,22 +105,22 @@ class EntryFiles:
 
     @property
     def records_path(self) -> str:
-        """The file of the records."""
+        """Path of the file of records."""
         return f"{self.directory}/{LOG_NAME}"
 
     @property
     def index_path(self) -> str:
-        """The file of the entries."""
+        """Path of the file of entries."""
         return f"{self.directory}/{INDEX_NAME}"
 
     def sync_paths(self) -> list[str]:
-        """The files to sync before a checkpoint names their lengths."""
+        """Return the files to sync before a checkpoint names their lengths."""
         return [self.records_path, self.index_path]
 
     # --- opening and closing ----------------------------------------------------------------------
 
     def _take(self, count: int, log_bytes: int) -> bool:
-        """Take over what a checkpoint says; False if the files are shorter than that."""
+        """Take over the lengths that a checkpoint names; return False if the files are shorter."""
         if self._index.size() < count * ENTRY_BYTES or self._log.size() < log_bytes:
             return False
         self.count, self.log_bytes = count, log_bytes
@@ -137,18 +139,20 @@ class EntryFiles:
         return np.frombuffer(raw, ENTRY)
 
     def cut(self) -> None:
-        """At start: cut the files to what was restored; what a former process filed after it is filed again."""
+        """Cut the files, at start, to the restored lengths; messages after them are filed again."""
         self.reread()
         self._index.truncate(self.count * ENTRY_BYTES)
         self._log.truncate(self.log_bytes)
 
     def reread(self) -> None:
-        """The files were repaired: views of them may be copies, and are taken again."""
+        """Drop the views of repaired files: a view may be a copy, so the next use maps them
+        again.
+        """
         self._log_view.drop()
         self._index_view.drop()
 
     def close(self) -> None:
-        """Give views and files back."""
+        """Close views and files."""
         self.reread()
         self.keys.close()
         self._log.close()
@@ -157,7 +161,7 @@ class EntryFiles:
     # --- filing -----------------------------------------------------------------------------------
 
     def _append(self, entries: npt.NDArray[Any], records: bytes | bytearray | memoryview) -> Rows:
-        """Write entries, which are complete, and their records after the last ones; gives their rows.
+        """Append complete entries and their records; return the rows of the new entries.
 
         DISK_FULL changes nothing.
         """
@@ -179,7 +183,7 @@ class EntryFiles:
     # --- reading ----------------------------------------------------------------------------------
 
     def _column(self) -> npt.NDArray[Any]:
-        """All entries, mapped."""
+        """Map all entries."""
         return np.frombuffer(self._index_view.view(self.count * ENTRY_BYTES), ENTRY, self.count)
 
     def _words(self, code: Literal["i", "Q"]) -> memoryview:
@@ -188,11 +192,11 @@ class EntryFiles:
         return view[: self.count * ENTRY_BYTES].cast(code)
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
-        """ENTRY rows (a contiguous copy), not verified."""
+        """Return the ENTRY rows (a contiguous copy), not verified."""
         return self._column().take(rows)
 
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
-        """The bytes of these entries' records, not verified."""
+        """Return the records of these entries, not verified."""
         try:
             return records_of(self._log_view.mapped(self.log_bytes), entries)
         except HorologError as error:
@@ -202,24 +206,24 @@ class EntryFiles:
         return [memoryview(self._log.read(at, self._within(at, size))) for at, size in spans]
 
     def _within(self, at: int, size: int) -> int:
-        """How much of a record there is at most: entries that are damaged say anything."""
+        """Limit the size of a record to the file: a damaged entry may state any size."""
         return max(0, min(size, self.log_bytes - at))
 
     def scan(self, chunk: int = _READ_ROWS) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """All entries in order, for repair and inspection: (first row, ENTRY rows)."""
+        """Yield all entries in order, for repair and inspection: (first row, ENTRY rows)."""
         for first in range(0, self.count, chunk):
             stop = min(self.count, first + chunk)
             yield first, self.entries(np.arange(first, stop))
 
     def _dues(self, first: int, stop: int) -> npt.NDArray[np.int64]:
-        """Due times of rows [first, stop)."""
+        """Return the due times of rows [first, stop)."""
         dues: npt.NDArray[np.int64] = self._column()["due_ms"][first:stop]
         return dues
 
     def rows_between(self, from_ms: int, to_ms: int, first: int, limit: int) -> tuple[Rows, int]:
-        """Look at up to `limit` rows from `first` on; gives those that wait and are due in [from_ms, to_ms).
+        """Look at up to `limit` rows from `first` on; return waiting ones due in [from_ms, to_ms).
 
-        And the row to go on with, −1 at the end.
+        Also return the row to continue with, −1 at the end.
         """
         end = min(self.count, first + limit)
         dues = self._dues(first, end)
@@ -228,14 +232,15 @@ class EntryFiles:
         return np.flatnonzero(found) + first, end if end < self.count else -1
 
     def damaged_between(self, first: int, stop: int) -> Rows:
-        """Rows of [first, stop) whose entries do not verify: what they say of topic and due time may be untrue."""
+        """Return the damaged rows in [first, stop): their topic and due time may be wrong."""
         stop = min(stop, self.count)
         return np.flatnonzero(~is_readable(self.entries(np.arange(first, stop)))) + first
 
     def find_origins(self, origins: npt.NDArray[np.uint64]) -> Rows:
-        """Row of each origin, −1 where no entry has it; a binary search, since origins ascend with the rows.
+        """Find the row of each origin, −1 where no entry has it.
 
-        One that a damaged entry misleads ends beside that entry; then all of them are looked at.
+        A binary search, since origins ascend with the rows.  A search that a damaged entry misleads
+        ends beside that entry; then all entries are searched.
         """
         if not self.count:
             return np.full(len(origins), -1, np.int64)
@@ -256,14 +261,14 @@ class EntryFiles:
         return rows
 
     def _find_unordered(self, origins: npt.NDArray[np.uint64]) -> Rows:
-        """The same in any order of the rows."""
+        """Find the row of each origin, −1 where no entry has it, in rows of any order."""
         column = self._column()["origin"].copy()
         order = np.argsort(column, kind="stable")
         at = np.minimum(np.searchsorted(column, origins, sorter=order), self.count - 1)
         return np.where(column[order[at]] == origins, order[at], -1)
 
     def _lower_bounds(self, origins: npt.NDArray[np.uint64]) -> Rows:
-        """The first row of that origin or a later one, for each."""
+        """Return, for each origin, the first row with that origin or a later one."""
         low = np.zeros(len(origins), np.int64)
         high = np.full(len(origins), self.count, np.int64)
         column = self._column()["origin"]
@@ -275,7 +280,10 @@ class EntryFiles:
         return low
 
     def _lower_bound(self, origin: int) -> int:
-        """The same for one, without numpy: a replay of small frames asks for one at a time."""
+        """Return the first row with that origin or a later one.
+
+        Without numpy: a replay of small frames asks one at a time.
+        """
         words = self._words("Q")
         low, high = 0, self.count
         while low < high:
@@ -290,18 +298,18 @@ class EntryFiles:
 
     @property
     def quarantined(self) -> int:
-        """Messages that are quarantined; counted again, a byte each."""
+        """Number of quarantined messages; counted again at each use, a byte each."""
         return int(np.count_nonzero(self.settled_states() == EntryState.QUARANTINED))
 
     def settled_states(self) -> npt.NDArray[np.uint8]:
-        """`EntryState` of every entry without in-flight bits (a copy)."""
+        """Return the `EntryState` of every entry without in-flight bits (a copy)."""
         return self.states[: self.count] & np.uint8(EntryState.SETTLED_BITS)
 
     def states_at(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """`EntryState` of each row, with its in-flight bits."""
+        """Return the `EntryState` of each row, with its in-flight bits."""
         return self.states[rows]
 
     def mark_inflight(self, rows: Rows, bits: EntryState) -> None:
-        """Note what has been appended for these rows but is not committed yet."""
+        """Mark rows for which a change is appended but not yet committed."""
         check_event(self.states[rows], bits)
         self.states[rows] |= np.uint8(bits)

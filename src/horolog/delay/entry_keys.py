@@ -1,15 +1,18 @@
-"""Finding the entries of one hour by key hash: sorted runs of (key, global index).  Rebuilt.
+"""Key look-up of one hour's entries, in sorted runs of (key hash, global index).  Rebuilt.
 
-Memory must not grow with what is pending, and a look-up must not scan.  So the newest keys wait in memory, at
-most 32 768 of them; a full buffer is written as a sorted run, and eight runs of one size are merged into one, up
-to 2 097 152 rows.  A look-up is a binary search in each run's mapped key column, of which 10⁷ keys have at most
-some 35.  Longer runs would make look-ups little faster, and if one were lost more had to be read again at a start.
+Memory must not grow with what is pending, and a look-up must not scan.  So the newest keys wait in
+memory, at most 32 768 of them; a full buffer is written as a sorted run, and eight runs of one size
+are merged into one, up to 2 097 152 rows.  A look-up is a binary search in the mapped key column of
+each run; 10⁷ keys have at most some 35 runs.  Longer runs would make look-ups little faster, and
+losing one would mean reading more keys again at a start.
 
-A merge does not block: each `add` does its share of it, four rows for a key, in steps of 16 384 rows, and until
-the merge ends its inputs are used.  Every key is sorted once and merged twice.
+A merge does not block: each `add` does its share of the merge, four rows for a key, in steps of
+16 384 rows, and until the merge ends its inputs are used.  Every key is sorted once and merged
+twice.
 
-Measured on one core of an AMD EPYC, real disk, batches of 1 000.  `add` includes sorting, writing and merging, and
-uses at most 1.7 MiB of memory; merging 2 097 152 rows in one piece took 160 to 360 ms and 129 MiB.
+Measured on one core of an AMD EPYC, real disk, batches of 1 000.  `add` includes sorting, writing
+and merging, and uses at most 1.7 MiB of memory; merging 2 097 152 rows in one piece took 160 to 360
+ms and 129 MiB.
 
 ====  =============  =============  =========  =========  ================================
 keys  add, each      longest `add`  find       open       first find after `open`, all CRCs
@@ -18,7 +21,7 @@ keys  add, each      longest `add`  find       open       first find after `open
 10⁷   66 ns          3.4 ms         26 µs      1.7 ms     10 ms, files in the page cache
 ====  =============  =============  =========  =========  ================================
 
-The files: `key_run`.
+The format of the files: `key_run`.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ BUFFER_ROWS = 32_768
 FANOUT = 8
 _LEVELS = 2  # how often a key is merged; so the largest run has 2 097 152 rows
 _MERGE_SHARE = 4  # rows merged for each key added: twice what is needed, so that merges end
-_FULL_PAUSE = FANOUT  # full buffers until a merge that met a full disk is tried again
+_FULL_PAUSE = FANOUT  # full buffers to wait before retrying a merge that met a full disk
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 ReadKeys: TypeAlias = Callable[[int, int], Keys]
@@ -59,8 +62,10 @@ class KeyRuns:
 
     directory    of the hour; it must exist
     buffer_rows  keys kept in memory; the sizes of runs, merges and steps follow from it
-    read_keys    the keys of entries [a, b), for runs that turn out to be damaged when they are used
-    Any disk failure but DISK_FULL is raised.  On a full disk keys stay in memory and are written later.
+    read_keys    reads the keys of entries [a, b), to rebuild runs that are found damaged when used
+
+    Any disk failure but DISK_FULL is raised.  On a full disk keys stay in memory and are written
+    later.
     """
 
     def __init__(
@@ -87,18 +92,19 @@ class KeyRuns:
     # --- opening --------------------------------------------------------------------------------
 
     def open(self, count: int, read_keys: ReadKeys) -> None:
-        """After a restart: use the run files below `count`, read the other keys [a, b) with `read_keys`.
+        """Use the run files below `count`, after a restart; read the other keys with `read_keys`.
 
-        Files that are not intact, overlap others or go beyond `count` are removed, without sync: `count` must
-        come from a checkpoint that synced the directory, so that no removed file of an earlier life is back.
-        `read_keys` is kept for runs that turn out to be damaged when they are used.
+        Files that are not intact, overlap others or go beyond `count` are removed, without sync:
+        `count` must come from a checkpoint that synced the directory, so that no removed file of an
+        earlier process is back.  `read_keys` is kept, to rebuild runs that are found damaged when
+        used.
         """
         self._read_keys = read_keys
         found = []
         for name in self._storage.list(self._directory):
             if name.startswith("keys."):
                 first, rows = parse_key_run_name(name)
-                found.append((first, -rows, name))  # of overlapping ones the longest comes first
+                found.append((first, -rows, name))  # of overlapping files the longest sorts first
         for first, minus_rows, name in sorted(found):
             run = None
             if first >= self.count and first - minus_rows <= count:
@@ -120,7 +126,7 @@ class KeyRuns:
     # --- adding ---------------------------------------------------------------------------------
 
     def add(self, keys: Keys) -> None:
-        """The keys (u64) of the next entries; they are copied."""
+        """Add the keys (u64) of the next entries; the keys are copied."""
         at = 0
         while at < len(keys):
             n = min(len(keys) - at, self._buffer_rows - self._buffered)
@@ -140,7 +146,7 @@ class KeyRuns:
         self._buffered = 0
         for run in self._runs:
             if not run.name and not self._write(run):
-                return  # tried again with the next flush
+                return  # the next flush tries again
 
     def _write(self, run: KeyRun) -> bool:
         try:
@@ -151,7 +157,7 @@ class KeyRuns:
         return True
 
     def _go_on_without(self, name: str, error: HorologError) -> None:
-        """Remove a file that could not be written; only a full disk is survived."""
+        """Remove a file that could not be written; raise the error unless the disk is full."""
         if error.code not in NO_ROOM:
             raise error
         self._remove(name)
@@ -162,7 +168,7 @@ class KeyRuns:
     # --- merging --------------------------------------------------------------------------------
 
     def _merge_step(self) -> bool:
-        """Do a step of merging; False if there is nothing to merge, or no room for it."""
+        """Do a step of merging; return False if there is nothing to merge, or no room."""
         merge = self._merge or self._start_merge()
         if merge is None:
             return False
@@ -190,7 +196,7 @@ class KeyRuns:
         if not inputs:
             return None
         run = KeyRun(inputs[0].first, sum(each.count for each in inputs), NO_COLUMNS)
-        # a merge is a luxury: it must not take the room that acks and hand-over need
+        # A merge is optional work: it must not take the room that acks and hand-over need.
         need = HEADER_BYTES + ROW_BYTES * run.count + CONTROL_RESERVE_BYTES
         if self._storage.free_bytes() < need:
             self._merge_from = self.count + _FULL_PAUSE * self._buffer_rows
@@ -208,7 +214,7 @@ class KeyRuns:
         return self._merge
 
     def _mergeable(self) -> list[KeyRun]:
-        """The oldest eight neighbours of one size, or nothing."""
+        """Return the oldest eight neighbouring runs of one size, or an empty list."""
         same: list[KeyRun] = []
         for run in self._runs:
             if same and self._level(run) != self._level(same[0]):
@@ -227,7 +233,7 @@ class KeyRuns:
     # --- finding --------------------------------------------------------------------------------
 
     def _check(self, run: KeyRun) -> None:
-        """Rebuild a run that turns out to be damaged at its first use after a start, or to have been cut."""
+        """Rebuild a run found damaged at its first use after a start, or found cut."""
         if not run.is_damaged():
             return
         assert self._read_keys is not None, f"nobody knows the keys of {self._directory}"
@@ -239,7 +245,7 @@ class KeyRuns:
         self._write(run)
 
     def find(self, key: int) -> list[int]:
-        """Global indexes of all entries with that key, ascending."""
+        """Return the global indexes of all entries with that key, ascending."""
         wanted = np.uint64(key)
         found: list[int] = []
         for run in self._runs:
@@ -249,12 +255,12 @@ class KeyRuns:
             if low < run.count and keys[low] == wanted:
                 high = int(keys.searchsorted(wanted, side="right"))
                 found += [run.first + i for i in run.columns.rows[low:high].tolist()]
-        # scanning a full buffer takes 14 µs; sorting it first would take 300 µs after each `add`
+        # Scanning a full buffer takes 14 µs; sorting it first would take 300 µs after each `add`.
         buffered = np.flatnonzero(self._buffer[: self._buffered] == wanted)
         return found + (buffered + (self.count - self._buffered)).tolist()
 
     def close(self) -> None:
-        """Drop the views; keys in memory and a merge under way are rebuilt by the next `open`."""
+        """Drop the views; the next `open` rebuilds keys in memory and a merge under way."""
         if self._merge is not None:
             self._end_merge(self._merge)
         self._runs = []

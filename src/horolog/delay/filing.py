@@ -1,4 +1,4 @@
-"""Filing: where near and far messages part, by the append time in the log, so that a replay decides the same."""
+"""Filing: sort messages into near and far by append time in the log, so that a replay agrees."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ class Unfiled(NamedTuple):
 
     heads: npt.NDArray[Any]  # log.record.HEAD
     origins: npt.NDArray[np.uint64]
-    records: memoryview  # one after the other
-    append_ms: int  # of their frame
+    records: memoryview  # joined, in log order
+    append_ms: int  # append time of their frame
 
 
 class Gathered:
-    """Messages that are to be filed together: half the cost of filing a few is the same for a thousand.
+    """Messages gathered to be filed together: half the cost of filing a few is spent once for a
+    thousand.
 
-    count     of the messages
+    count     messages gathered
     size      bytes of their records
     first_ms  the earliest due time
     """
@@ -62,19 +63,23 @@ class Gathered:
         return bool(self._parts)
 
     def check_invariants(self) -> None:
-        """What is counted is there."""
+        """Assert that the counts match the gathered messages."""
         assert self.count == sum(len(part.heads) for part in self._parts)
         assert self.size == sum(len(part.records) for part in self._parts)
 
     def append(self, unfiled: Unfiled) -> None:
-        """Take up what comes after them in the log."""
+        """Add messages that follow the gathered ones in the log."""
         self._parts.append(unfiled)
         self.count += len(unfiled.heads)
         self.size += len(unfiled.records)
         self.first_ms = min(self.first_ms, int(unfiled.heads["due_ms"].min()))
 
     def take(self) -> list[Unfiled]:
-        """Give them up, as few columns as there can be: near and far are told apart by the hour of the frame."""
+        """Remove and return all messages, in as few parts as possible.
+
+        Messages of frames of different hours stay apart, because the hour of the frame decides what
+        is near and what is far.
+        """
         parts, self._parts = self._parts, []
         self._clear()
         by_hour = groupby(parts, lambda part: part.append_ms // HOUR_MS)
@@ -95,7 +100,11 @@ def _together(parts: list[Unfiled]) -> Unfiled:
 def file_by_due_time(
     near: NearStore, far: FarStore, unfiled: Unfiled
 ) -> tuple[Filed, Unfiled | None, list[Hour | FarBuffer]]:
-    """File scheduled messages: where they went, those for which the disk had no space, and the files that have got some."""
+    """File scheduled messages into hours and the far buffer.
+
+    Returns where the messages went, the messages for which the disk had no space (None: there was
+    space for all), and the files that received some.
+    """
     heads, origins, records, append_ms = unfiled
     sizes = heads["size"].astype(np.int64)
     ends = sizes.cumsum()
@@ -140,7 +149,7 @@ def _file(
     cuts: Sequence[int],
     filing: Filing,
 ) -> Iterator[tuple[Hour | FarBuffer, Rows]]:
-    """File what is far, then hour by hour; gives each source and the rows in it, when it has them."""
+    """File the far messages, then hour by hour; yield each source and its new rows."""
     near_hours = [hour for hour in hours if hour is not None]
     far_count = cuts[len(hours) - len(near_hours)]
     records, far_bytes = memoryview(filing.records), int(filing.size[:far_count].sum())
@@ -152,7 +161,7 @@ def _file(
         try:
             opened.append(near.open(hour))
         except HorologError as error:
-            failure = error  # for the hours before it there is space, perhaps
+            failure = error  # the disk may have space for the hours before this one
             break
     if opened:
         edges = [cut - far_count for cut in cuts[len(hours) - len(near_hours) :][: len(opened) + 1]]

@@ -1,8 +1,9 @@
-"""Key runs: the keys of a stretch of an hour's entries, sorted.  Rebuilt from the delay index.
+"""Key runs: the sorted keys of consecutive entries of an hour.  Rebuilt from the delay index.
 
-File `keys.<first>.<count>`, little-endian because it is mapped and used as it is; written without sync.  The
-header is written last, and checked when the hour is opened; the columns are checked when they are first used, so
-that a start does not read them.  A file that is not intact is dropped and rebuilt:
+File `keys.<first>.<count>`, little-endian because the file is mapped and used in place; written
+without sync.  The header is written last, and checked when the hour is opened; the columns are
+checked at their first use, so that a start does not read them.  A file that is not intact is
+dropped and rebuilt:
 
 ======  =====  ============  =====================================================================
 offset  bytes  field         meaning
@@ -19,8 +20,8 @@ offset  bytes  field         meaning
 …       4 n    indexes       u32, global index minus first
 ======  =====  ============  =====================================================================
 
-To change it: raise the version, keep no reader of the old one (the files are rebuilt), adapt
-`cli.inspection.hour_files` and the tests.
+To change the format: raise the version, keep no reader of the old one (the files are rebuilt),
+adapt `cli.inspection.hour_files` and the tests.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ NO_COLUMNS = Columns(np.empty(0, np.uint64), np.empty(0, np.uint32))
 
 
 def key_run_name(first: int, count: int) -> str:
-    """File name of a key run."""
+    """Return the file name of a key run."""
     return f"keys.{first:010d}.{count:010d}"
 
 
 def parse_key_run_name(name: str) -> tuple[int, int]:
-    """(first, count) of a key run's file name; (0, 0) for any other name."""
+    """Parse (first, count) from a key run's file name; return (0, 0) for any other name."""
     numbers = [int(part) for part in name.split(".")[1:] if part.isascii() and part.isdigit()]
     if len(numbers) != 2 or key_run_name(*numbers) != name:
         return 0, 0
@@ -70,25 +71,25 @@ def _header(first: int, count: int, columns_crc: int) -> bytes:
 
 
 def encode_key_run(first: int, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> bytes:
-    """The whole file for sorted columns."""
+    """Encode the complete file of sorted columns."""
     columns = keys.astype("<u8").tobytes() + index.astype("<u4").tobytes()
     return _header(first, len(keys), crc32(columns)) + columns
 
 
 @dataclass(slots=True, eq=False)
 class KeyRun:
-    """Entries first … first + count − 1: in the file `name`, or in memory ("") until the disk has room."""
+    """Entries first … first + count − 1: in file `name`, or in memory ("") if the disk is full."""
 
     first: int
     count: int
     columns: Columns
     name: str = ""
-    view: memoryview = field(default=memoryview(b""), repr=False)  # of the file
+    view: memoryview = field(default=memoryview(b""), repr=False)  # the mapped file
     unchecked: memoryview | None = None  # the columns as stored, until their CRC has been compared
     columns_crc: int = 0
 
     def map(self, view: memoryview) -> None:
-        """Use the columns of this run's file, which `view` shows."""
+        """Take the columns from `view`, a view of this run's file."""
         self.name = key_run_name(self.first, self.count)
         self.view = view
         self.columns = Columns(
@@ -97,14 +98,17 @@ class KeyRun:
         )
 
     def is_damaged(self) -> bool:
-        """Whether the file was cut; else compare the CRC of columns that were not written by this process, once."""
+        """Return whether the file was cut or its columns differ from their CRC.
+
+        The CRC is compared once, and only for columns that this process did not write.
+        """
         if is_cut(self.view):
             return True
         unchecked, self.unchecked = self.unchecked, None
         return unchecked is not None and crc32(unchecked) != self.columns_crc
 
     def write(self, storage: Storage, directory: str) -> None:
-        """Write the columns to a new file and map them; the caller removes the file if this fails."""
+        """Write the columns to a new file and map it; the caller removes the file if this fails."""
         path = f"{directory}/{key_run_name(self.first, self.count)}"
         storage.remove(path)  # never cut a file that may be mapped
         file = storage.open(path, create=True)
@@ -117,7 +121,10 @@ class KeyRun:
 
 
 def load_key_run(storage: Storage, directory: str, name: str) -> KeyRun | None:
-    """Open the file of a key run, its columns still unchecked; None if name, length and header do not agree."""
+    """Open the file of a key run, without checking its columns.
+
+    Returns None if name, length and header do not agree.
+    """
     first, count = parse_key_run_name(name)
     file = storage.open(f"{directory}/{name}")
     try:
@@ -137,7 +144,10 @@ def load_key_run(storage: Storage, directory: str, name: str) -> KeyRun | None:
 
 @dataclass(slots=True, eq=False)
 class Merge:
-    """Several neighbouring runs becoming one file, step by step; `run` may be used when `step` says False."""
+    """A merge of neighbouring runs into one file, step by step.
+
+    `run` may be used once `step` returns False.
+    """
 
     inputs: list[KeyRun]
     run: KeyRun
@@ -149,7 +159,7 @@ class Merge:
         self._steps = self._write()
 
     def step(self) -> bool:
-        """Do the next bounded piece of work; False when the file is whole."""
+        """Do the next bounded piece of work; return False once the file is complete."""
         return next(self._steps, self) is None
 
     def _write(self) -> Iterator[None]:

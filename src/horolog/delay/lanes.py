@@ -1,11 +1,12 @@
-"""Lanes: what was scheduled by each delay level, and how much of it is done.
+"""Lanes: how many messages each delay level has scheduled, and how many of them are done.
 
-A message that names a level is filed like any other; due is when it is stored and the delay of its level, decided once
-and logged.  A level counts from no earlier than before (`Shard.level_from_ms`), so messages of one level and delay are
-due in the order of the log: a lane is a FIFO without a queue of its own, until the wall clock is stepped back by more
-than LEVEL_STEP_MAX_MS.  What a lane adds is this count.  The record says the lane (`log.record`), when it is
-scheduled and when it is handed over; a recall or a move logs the lanes of what it takes away.  So replay counts the
-same (docs/decisions/0015-lanes.md).
+A message that names a level is filed like any other; its due time is its store time plus the delay
+of its level, decided once and logged.  A level never counts from an earlier time than before
+(`Shard.level_from_ms`), so messages of one level and delay are due in log order: a lane is a FIFO
+without a queue of its own, until the wall clock is stepped back by more than LEVEL_STEP_MAX_MS.
+What a lane adds is this count.  The record of a message names its lane (`log.record`), when the
+message is scheduled and when it is handed over; a recall or a move logs the lanes of the messages
+that it takes away.  So a replay counts the same (docs/decisions/0015-lanes.md).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from horolog.protocol.send_commands import LaneView
 
 
 class Lanes:
-    """The counts of a shard."""
+    """The lane counts of a shard."""
 
     def __init__(self) -> None:
         self._scheduled: dict[int, int] = {}
@@ -29,31 +30,32 @@ class Lanes:
 
     @property
     def waits(self) -> bool:
-        """Whether anything waits that was scheduled by a level."""
+        """Whether any message waits that was scheduled by a level."""
         return any(count > self._done.get(lane, 0) for lane, count in self._scheduled.items())
 
     def schedule(self, lanes: npt.NDArray[Any]) -> None:
-        """Messages with these lanes are scheduled; 0 stands for none."""
+        """Count messages with these lanes as scheduled; lane 0 stands for none."""
         _add(self._scheduled, lanes)
 
     def settle(self, lanes: npt.NDArray[Any]) -> None:
-        """Messages with these lanes are handed over, recalled or moved."""
+        """Count messages with these lanes as handed over, recalled or moved."""
         _add(self._done, lanes)
         for lane, done in self._done.items():
-            # After a rebuild without the log of before nobody knows how much was scheduled: this, at least.
+            # After a rebuild without the earlier log the scheduled count is unknown: at least
+            # `done`.
             self._scheduled[lane] = max(self._scheduled.get(lane, 0), done)
 
     def rows(self) -> list[LaneView]:
-        """All lanes that were ever used, by level."""
+        """Return all lanes that were ever used, by level."""
         return [LaneView(at, n, self._done.get(at, 0)) for at, n in sorted(self._scheduled.items())]
 
     def restore(self, rows: list[list[int]]) -> None:
-        """Restore what `rows` gave."""
+        """Restore the counts that `rows` returned."""
         self._scheduled = {lane: scheduled for lane, scheduled, _ in rows}
         self._done = {lane: done for lane, _, done in rows if done}
 
     def check_invariants(self) -> None:
-        """No more is done than was scheduled."""
+        """Assert that no lane has more messages done than scheduled."""
         assert 0 not in self._scheduled
         for lane, scheduled, done in self.rows():
             assert 0 <= done <= scheduled, (lane, scheduled, done)
@@ -69,13 +71,13 @@ def _add(counts: dict[int, int], lanes: npt.NDArray[Any]) -> None:
 
 
 def lanes_of(records: list[memoryview]) -> npt.NDArray[np.uint16]:
-    """The lane of each record."""
+    """Return the lane of each record."""
     packed = b"".join([record[LANE_AT : LANE_AT + LANE_BYTES] for record in records])
     return np.frombuffer(packed, "<u2")
 
 
 def delay_offsets(rows: list[LaneView], version: int, at_ms: int) -> bytes:
-    """RocketMQ's delayOffset.json: of each level how many messages are done; for people, never read."""
+    """Encode RocketMQ's delayOffset.json: messages done by level; for people, never read back."""
     fields = {
         "dataVersion": {"counter": version, "stateVersion": 0, "timestamp": at_ms},
         "offsetTable": {str(row.level): row.done for row in rows},

@@ -1,9 +1,9 @@
-"""What waits, counted from directories and listed by window (P10): near, far and in the tier together.
+"""Counts (from directories) and lists (by window) of pending messages: near, far and tier (P10).
 
-What is in the tier is counted by hour and topic; seconds and messages of it the broker does not know.
+What is in the tier is counted by hour and topic; the broker does not know its seconds and messages.
 
-Messages that cannot be filed just now (`DelayStore.stalled`) wait like the others, so they are counted; listed they are
-when they are filed.
+Messages that cannot be filed just now (`DelayStore.stalled`) are counted like the others, and
+listed once they are filed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from horolog.delay.state import SECONDS, EntryState
 from horolog.delay.store import DelayStore
 from horolog.limits import HOUR_MS, SECOND_MS
 
-_LOAD_ROWS = 4_096  # that a listing loads at once
+_LOAD_ROWS = 4_096  # rows that a listing loads at once
 _NO_HOUR = 1 << 62  # after every hour
 
 
 def by_hour(
     store: DelayStore, topic: int | None, first: int = 0, stop: int = _NO_HOUR
 ) -> list[tuple[int, int]]:
-    """(hour, count) with count > 0 of the hours in [first, stop), in order."""
+    """Return (hour, count) with count > 0 of the hours in [first, stop), in order."""
     counts: dict[int, int] = {}
     for hour_id, hour in store.hours.items():
         if first <= hour_id < stop:
@@ -46,7 +46,7 @@ def by_hour(
 
 
 def _stalled_dues(store: DelayStore, topic: int | None) -> npt.NDArray[np.int64]:
-    """Due times of what is not filed, of one topic or of all."""
+    """Return the due times of messages that are not filed, of one topic or of all."""
     parts = [
         unfiled.heads["due_ms"][slice(None) if topic is None else unfiled.heads["topic"] == topic]
         for unfiled in store.stalled
@@ -55,7 +55,7 @@ def _stalled_dues(store: DelayStore, topic: int | None) -> npt.NDArray[np.int64]
 
 
 def by_day(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
-    """(day of the epoch, UTC, count) with count > 0, in order."""
+    """Return (day of the epoch in UTC, count) with count > 0, in order."""
     counts: dict[int, int] = {}
     for hour, n in by_hour(store, topic):
         counts[hour // 24] = counts.get(hour // 24, 0) + n
@@ -63,7 +63,7 @@ def by_day(store: DelayStore, topic: int | None) -> list[tuple[int, int]]:
 
 
 def by_topic(store: DelayStore) -> dict[int, int]:
-    """Topic id → count."""
+    """Count the pending messages by topic id."""
     counts: dict[int, int] = {}
     for of_one in [
         *(hour.by_topic for hour in store.hours.values()),
@@ -77,7 +77,7 @@ def by_topic(store: DelayStore) -> dict[int, int]:
 
 
 def by_second(store: DelayStore, hour_id: int, topic: int | None) -> list[tuple[int, int]]:
-    """(second of the epoch, count) with count > 0 of one hour, in order."""
+    """Return (second of the epoch, count) with count > 0 of one hour, in order."""
     counts = np.zeros(SECONDS, np.int64)
     hour = store.hours.get(hour_id)
     if hour is not None and topic is None:
@@ -96,7 +96,7 @@ def by_second(store: DelayStore, hour_id: int, topic: int | None) -> list[tuple[
 
 
 class ListingPlace(NamedTuple):
-    """Where a listing is: after the message with this due time and origin; with −1, before all that are due then."""
+    """A place in a listing: after this due time and origin; position −1: before all due then."""
 
     due_ms: int
     position: int = -1
@@ -104,7 +104,7 @@ class ListingPlace(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A piece of a listing: ENTRY rows and records of what waits, and where to go on; None at the end."""
+    """A piece of a listing: ENTRY rows, records, and the place to continue at; None at the end."""
 
     entries: npt.NDArray[Any]
     records: list[memoryview]
@@ -112,10 +112,11 @@ class Page(NamedTuple):
 
 
 def page(store: DelayStore, after: ListingPlace, to_ms: int, topic: int | None, rows: int) -> Page:
-    """Read what waits after a place and is due before `to_ms`, in hand-over order, as much as a turn may read.
+    """Read a page of pending messages after a place and due before `to_ms`, in hand-over order.
 
-    That is of the next seconds in which some thousand messages wait, or of the next one; those of other topics are
-    passed over.  `next` may be there without any messages.
+    A page is as much as a turn may read: the next seconds in which some thousand messages wait, or
+    one second.  Messages of other topics are passed over.  `next` may be set though the page has no
+    messages.
     """
     second = store.next_waiting(after.due_ms // 1000)
     if second is None or second * 1000 >= to_ms:
@@ -151,7 +152,7 @@ def _comes_after(entries: npt.NDArray[Any], place: ListingPlace) -> npt.NDArray[
 def between(
     store: DelayStore, from_ms: int, to_ms: int, topic: int | None
 ) -> Iterator[tuple[npt.NDArray[Any], memoryview]]:
-    """(ENTRY row, record) of what waits and is due in [from_ms, to_ms), in hand-over order."""
+    """Yield (ENTRY row, record) of pending messages due in [from_ms, to_ms), in hand-over order."""
     after = from_ms // 1000
     while (second := store.next_waiting(after)) is not None and second * 1000 < to_ms:
         load = store.open_span(second, -(-to_ms // 1000), _LOAD_ROWS)

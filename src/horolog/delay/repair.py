@@ -1,9 +1,10 @@
-"""Repairing: what a derived file of the delay store has lost, from the commit log, while the broker runs.
+"""Repair of damaged records of the delay store from the commit log, while the broker runs.
 
-A record whose CRC does not verify is read from the log at its origin.  If the log's copy has the CRC that the index
-entry says (started from the origin, so it is the same message), it is handed over in its place and written back
-where it belongs; the file is then what it was.  Rows of adopted runs have no copy in the log, and what retention has
-dropped has none any more: of these one flipped bit is put right by that CRC, others are quarantined.
+A record whose CRC does not verify is read from the log at its origin.  If the log's copy has the
+CRC that the index entry states (started from the origin, so it is the same message), the copy is
+handed over in place of the record and written back, so that the file is what it was.  Rows of
+adopted runs have no copy in the log, and retention drops copies: in a record without a copy, one
+flipped bit is put right by that CRC, and other damage is quarantined.
 
 A write that fails leaves the file as it is: the copy is handed over all the same.
 """
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def from_log(log: ReadableLog | None, entry: Any) -> bytes | None:
-    """The record of a readable ENTRY row as the log has it; None if it has it no more."""
+    """Read the record of a readable ENTRY row from the log; None if the log no longer has it."""
     if log is None or entry["row"]:
         return None
     origin = int(entry["origin"])
@@ -51,7 +52,7 @@ def are_intact(
     entries: npt.NDArray[Any],
     records: Sequence[memoryview],
 ) -> npt.NDArray[np.bool_]:
-    """Which of these messages' records are as they were written, and what their entries say."""
+    """Return which records are as they were written, and agree with their entries."""
     origins, origin_rows = entries["origin"].copy(), entries["row"].copy()
     adopted = []
     for source, at, _ in store.by_source(refs):
@@ -65,7 +66,7 @@ def are_intact(
 
 
 def rewrite(storage: Storage, path: str, pieces: Iterable[tuple[int, bytes]]) -> None:
-    """Put bytes back where they were, durably; a disk that refuses keeps what it has."""
+    """Write bytes back in place, durably; if the disk refuses, the file keeps what it has."""
     with contextlib.suppress(HorologError, FileNotFoundError):
         file = storage.open(path)
         try:
@@ -83,9 +84,9 @@ def repair_records(
     records: list[memoryview],
     good: npt.NDArray[np.bool_],
 ) -> None:
-    """Replace in `records` those that are not `good` and can be had; they are good then.
+    """Repair those `records` that are not `good`, where possible, and mark them as good.
 
-    entries  ENTRY rows; one that is not readable itself is left as it is
+    entries  ENTRY rows; the record of an unreadable entry is left as it is
     """
     wanted = np.flatnonzero(~good & is_readable(entries))
     for source, at, _ in store.by_source(refs[wanted]):
@@ -108,7 +109,7 @@ def repair_records(
 
 
 def _seeds(source: Any, entries: npt.NDArray[Any]) -> list[int]:
-    """What the CRCs of these entries' records are started from."""
+    """Return the start values for the CRCs of these entries' records."""
     origins, rows = entries["origin"], entries["row"]
     if isinstance(source, AdoptedRun):
         origins, rows = source.crc_origins(entries)
@@ -116,7 +117,10 @@ def _seeds(source: Any, entries: npt.NDArray[Any]) -> list[int]:
 
 
 def _flipped_back(entry: Any, record: bytes, seed: int) -> bytes | None:
-    """The record without the one bit of it that has flipped; None if it is not that (`log.flipped_frame`)."""
+    """Return the record with its one flipped bit put right; None if the damage is not one bit.
+
+    How a flipped bit is told from other damage: `log.flipped_frame`.
+    """
     at = flipped_bit(record, int(entry["crc"]), seed)
     if at is None or not HEAD_BYTES <= len(record) == entry["size"] or at[0] >= len(record):
         return None
@@ -133,7 +137,7 @@ def _flipped_back(entry: Any, record: bytes, seed: int) -> bytes | None:
 def _put(
     store: DelayStore, source: Any, entries: npt.NDArray[Any], found: dict[int, bytes], how: str
 ) -> None:
-    """Write records back where they were."""
+    """Write repaired records back in place."""
     if not found:
         return
     pieces = [(int(entries[row]["position"]), record) for row, record in found.items()]
@@ -147,7 +151,7 @@ def _put(
 
 
 def reread(store: DelayStore, source: Any) -> None:
-    """Views of its files may be copies: they are taken again."""
+    """Drop the views of a source's files, which may be copies; the next use maps them again."""
     if isinstance(source, FarRun):
         store.far.forget_file(source.info.name)
     else:

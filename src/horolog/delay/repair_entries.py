@@ -1,14 +1,15 @@
-"""Index entries rebuilt from their records.
+"""Repair of index entries from their records.
 
-One bit of an entry that has flipped is put right by the entry's own sum.  For other damage there is the record: records
-lie one after the other, so where that of a damaged entry begins follows from the entry before it, and
-all that the entry says stands in the record: its size, due time, topic and key in the head, its origin (the log
-position) in the stored layout.  What is made so is taken only if the log has the very same record at that origin, or
-if the record and that origin give the CRC that the damaged entry says.
+One flipped bit of an entry is put right by the entry's own sum.  For other damage there is the
+record: records lie one after another, so the record of a damaged entry begins where the previous
+entry's record ends, and the record has all that the entry states: size, due time, topic and key in
+the head, the origin (the log position) in the stored layout.  An entry made in this way is accepted
+only if the log has the very same record at that origin, or if record and origin give the CRC that
+the damaged entry states.
 
-Where the record is damaged as well, and for the damaged entries after it, hours and far buffers look into the log
-(`repair_from_log`).  Rows of adopted runs have origins that their records do not know: but for a flipped bit they are
-left alone.
+Where the record is damaged as well, and for the damaged entries after it, hours and far buffers
+search the log (`repair_from_log`).  The records of adopted runs do not know their origins, so
+damaged rows of adopted runs are left alone, except for a flipped bit.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
 
 _Place: TypeAlias = tuple[int, int, int]
-_REMEMBERED_MAX = 10_000  # gaps that the log does not have: they are looked for again after that
-_FLIPPED_ROWS = 256  # of more damaged ones together not only a bit has flipped
-_DUES_READ = 1 << 16  # entries at a time, 4 MiB
-_NEAR_ROWS = 1 << 13  # mostly the entry before one in its second is among so many
+_REMEMBERED_MAX = 10_000  # gaps that the log does not have; after that many all are searched again
+_FLIPPED_ROWS = 256  # if more rows are damaged together, more than a bit has flipped
+_DUES_READ = 1 << 16  # entries read at a time, 4 MiB
+_NEAR_ROWS = 1 << 13  # the previous entry of the same second is mostly among so many rows
 _LEAST_BYTES = HEAD_BYTES + layout.POSITION_AT + 8
 
 
 class _Chains:
-    """The chains of an hour's seconds: what entry comes before a row in its second.
+    """The chains of an hour's seconds: which entry precedes a row in its second.
 
-    The due seconds of all entries are read once: an hour may have millions, and a page of its index many damaged ones.
+    The due seconds of all entries are read once: an hour may have millions of entries, and a page
+    of its index many damaged ones.
     """
 
     def __init__(self, hour: Hour) -> None:
@@ -55,7 +57,7 @@ class _Chains:
         self._seconds = np.zeros(0, np.int16)  # within the hour, of the rows looked at so far
 
     def link(self, row: int, due_ms: int) -> tuple[int, int]:
-        """The number of a row, which is due then, in its second, and the entry before it there; −1: it is the first."""
+        """Return (index in its second, previous entry there or −1) of a row that is due then."""
         same = self._read(row)[:row] == self._second(due_ms)
         count = int(np.count_nonzero(same))
         near = max(0, row - _NEAR_ROWS)
@@ -65,7 +67,7 @@ class _Chains:
         return count, int(np.flatnonzero(same)[-1]) if count else -1
 
     def put(self, row: int, due_ms: int) -> None:
-        """A damaged row is known to be due then."""
+        """Note that a damaged row is known to be due at `due_ms`."""
         self._read(row + 1)[row] = self._second(due_ms)
 
     def _second(self, due_ms: int) -> int:
@@ -78,7 +80,7 @@ class _Chains:
             for first in range(known, stop, _DUES_READ):
                 rows = np.arange(first, min(first + _DUES_READ, stop))
                 within = (self._hour.entries(rows)["due_ms"] - start) // 1000
-                # What a damaged entry says may be any number: it is in no second.
+                # A damaged entry may state any due time, so it belongs to no second.
                 found.append(
                     np.where((within >= 0) & (within < 3_600), within, -1).astype(np.int16)
                 )
@@ -87,7 +89,7 @@ class _Chains:
 
 
 def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows) -> None:
-    """Write again the entries of these rows that can be rebuilt, at most REPAIR_ROWS_MAX of them."""
+    """Rebuild and write the entries of these rows where possible, at most REPAIR_ROWS_MAX rows."""
     wanted = np.unique(rows).tolist()[:REPAIR_ROWS_MAX]
     flipped = _flipped(source, wanted[:_FLIPPED_ROWS])
     if flipped:
@@ -114,7 +116,10 @@ def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows
 
 
 def _flipped(source: Hour | FarBuffer | FarRun, rows: list[int]) -> dict[int, Any]:
-    """The entries of these rows of which one bit has flipped, as they were: one of 512 has the right sum."""
+    """Return the entries of these rows that have one flipped bit, as they were before.
+
+    Only one of the 512 possible flips gives the right sum.
+    """
     found = {}
     of_file = source.file if isinstance(source, FarRun) else source
     bits = np.arange(8 * ENTRY_BYTES)
@@ -138,7 +143,7 @@ def _write(store: DelayStore, source: Hour | FarBuffer | FarRun, made: dict[int,
 def _repair_from_log(
     store: DelayStore, source: Hour | FarBuffer, rows: list[int], chains: _Chains | None
 ) -> None:
-    """Write these entries and their records again, with all damaged ones beside them, if the log has them."""
+    """Rebuild these entries and their records from the log, with damaged entries beside them."""
     log, made = store.log, dict[int, Any]()
     if log is None:
         return
@@ -167,7 +172,7 @@ def _remember(places: set[_Place], place: _Place) -> None:
 
 
 def _complete(found: Found, made: dict[int, Any], chains: _Chains | None) -> None:
-    """Give an entry what the file says of it, and its sum."""
+    """Add the fields that depend on the file to an entry, and its sum."""
     row, entry = found.row, found.entry
     if chains is not None:
         due_ms = int(entry["due_ms"][0])
@@ -181,7 +186,7 @@ def _complete(found: Found, made: dict[int, Any], chains: _Chains | None) -> Non
 
 
 def _gap(log: ReadableLog, source: Hour | FarBuffer, row: int) -> Gap | None:
-    """The damaged rows around one; None if it is sound, or if there are too many."""
+    """Return the damaged rows around a row; None if the row is sound, or there are too many."""
     low, high = max(0, row - REPAIR_ROWS_MAX), row + REPAIR_ROWS_MAX + 1
     bad = set(source.damaged_between(low, high).tolist())
     if row not in bad:
@@ -250,7 +255,7 @@ def _made_anew(
 
 
 def _readable(source: Any, row: int, made: dict[int, Any]) -> Any:
-    """The ENTRY row, if it can be read or was rebuilt."""
+    """Return an ENTRY row, if it can be read or was rebuilt; else None."""
     if row in made:
         return made[row][0]
     entry = source.entries(np.array([row]))

@@ -1,12 +1,14 @@
-"""Index entries whose records are lost as well, made again from the log.
+"""Repair of index entries from the log, where their records are damaged as well.
 
-Files hold their messages in the order of the log, and a replay files the same ones.  So what damaged rows had lies in the
-log between the origins of their sound neighbours: those of its scheduled messages there that belong to the file.  It is
-taken only if they are as many as the rows, and their records just fill the space between the neighbours'.
+Files hold their messages in log order, and a replay files the same messages.  So the messages of
+damaged rows are in the log between the origins of the sound neighbours: they are the scheduled
+messages there that belong to the file.  The messages found are accepted only if they are as many as
+the rows, and their records exactly fill the space between the neighbours' records.
 
-Worked example: rows 4 to 6 of an hour are overwritten, and the record of row 5.  Row 3 is of log position 10 000 and its
-record ends at byte 1 600; row 7 is of 18 000 and begins at 2 800.  Between 10 000 and 18 000 the log has three
-messages that are due in this hour, of 400 bytes each: those are rows 4 to 6.
+Worked example: rows 4 to 6 of an hour are overwritten, and the record of row 5.  Row 3 has log
+position 10 000 and its record ends at byte 1 600; row 7 has log position 18 000 and its record
+begins at 2 800.  Between 10 000 and 18 000 the log has three messages that are due in this hour, of
+400 bytes each: those are rows 4 to 6.
 """
 
 from __future__ import annotations
@@ -34,29 +36,30 @@ class ReadableLog(Protocol):
 
     @property
     def start(self) -> int:
-        """Log position of its first frame."""
+        """Log position of the first frame."""
         ...
 
     @property
     def commit_position(self) -> int:
-        """What lies below it is committed."""
+        """The commit position: below it the log is committed."""
         ...
 
     def record(self, position: int, size: int) -> bytes | Hole:
-        """That record."""
+        """Read the record at a log position."""
         ...
 
     def frames_around(self, start: int, stop: int) -> Iterator[tuple[FrameHeader, bytes]]:
-        """Intact frames that hold positions from `start` to before `stop`."""
+        """Yield the intact frames that hold positions from `start` to before `stop`."""
         ...
 
 
 class Gap(NamedTuple):
-    """Damaged rows that follow each other, and what their sound neighbours say.
+    """Consecutive damaged rows, and what their sound neighbours state.
 
     first, stop  the rows
-    at, end      bytes of the file of records that are theirs
-    low, high    their origins lie between these log positions; the log's own ends where there is no neighbour
+    at, end      byte range of these rows in the file of records
+    low, high    their origins lie between these log positions; the log's own ends where there is no
+                 neighbour
     """
 
     first: int
@@ -68,7 +71,7 @@ class Gap(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A message for a damaged row: its ENTRY row, complete but for the chain, and its record."""
+    """A message for a damaged row: its ENTRY row, complete except for the chain, and its record."""
 
     row: int
     entry: npt.NDArray[Any]
@@ -76,14 +79,15 @@ class Found(NamedTuple):
 
 
 def find_rows(log: ReadableLog, source: Hour | FarBuffer, gap: Gap) -> list[Found]:
-    """The messages of all rows of a gap, or none."""
+    """Find the messages of all rows of a gap; return an empty list unless all are found."""
     count = gap.stop - gap.first
     if gap.high - gap.low > REPAIR_SEARCH_BYTES:
         return []
     found: list[tuple[int, Any, bytes]] = []
     for header, body in log.frames_around(gap.low, gap.high):
         found += _filed(header, body, source, gap)
-    # What comes after the last row is not filed yet, and what comes before the first one was filed elsewhere.
+    # Messages after the last row are not filed yet; those before the first one were filed
+    # elsewhere.
     found = found[-count:] if gap.stop < source.count else found[:count]
     if len(found) != count or sum(len(record) for _, _, record in found) != gap.end - gap.at:
         return []
@@ -97,7 +101,7 @@ def find_rows(log: ReadableLog, source: Hour | FarBuffer, gap: Gap) -> list[Foun
 def _filed(
     header: FrameHeader, body: bytes, source: Hour | FarBuffer, gap: Gap
 ) -> Iterator[tuple[int, Any, bytes]]:
-    """(Origin, HEAD row, record) of a frame's messages that were filed in a source, in order."""
+    """Yield (origin, HEAD row, record) of a frame's messages filed in a source, in order."""
     offsets = offsets_of(body, header.count)
     offsets = offsets[kinds_of(body, offsets) == Kind.SCHEDULED]
     if not len(offsets):

@@ -1,4 +1,4 @@
-"""A replay finds the messages that a hand-over or a recall in the log names."""
+"""Resolving: finding the messages that a hand-over or recall record names, in a replay."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _Source = Hour | FarBuffer | FarRun
 def resolve(
     store: DelayStore, due_ms: npt.NDArray[np.int64], named: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Replay: the references of these messages; one that no file has is a broken invariant: DAMAGED.
+    """Return the references of messages that a replayed record names; DAMAGED if no file has one.
 
-    Those of hours in quarantine, of adopted files that are gone, or that a salvage gave up may be missing, and are left
-    out then.
+    A message that no file has breaks an invariant.  But messages of quarantined hours, of adopted
+    files that are gone, or that a salvage gave up may be missing, and are then left out.
 
     named  their origins, rows with `position` and `row`
     """
@@ -67,7 +67,7 @@ def _found(
     origins: npt.NDArray[np.uint64],
     origin_rows: npt.NDArray[np.uint32],
 ) -> npt.NDArray[np.int64]:
-    """The reference of each, −1 where no file has it."""
+    """Return the reference of each message, −1 where no file has it."""
     refs = np.full(len(origins), -1, np.int64)
     hours = due_ms // HOUR_MS
     for hour_id in np.unique(hours).tolist():
@@ -92,7 +92,7 @@ def _sources(store: DelayStore, due_ms: int) -> list[_Source]:
 
 
 def _damaged_at(source: _Source, due_ms: int) -> Rows:
-    """Rows of damaged entries that may be those of messages due then."""
+    """Return the rows of damaged entries that may be those of messages due at `due_ms`."""
     found = [np.empty(0, np.int64)]
     for first, entries in source.near(due_ms):
         found.append(np.flatnonzero(~is_readable(entries)) + first)
@@ -100,9 +100,9 @@ def _damaged_at(source: _Source, due_ms: int) -> Rows:
 
 
 def _repaired(store: DelayStore, due_ms: npt.NDArray[np.int64]) -> list[int]:
-    """Make damaged entries again where these messages should be: a damaged origin misleads a search.
+    """Rebuild damaged entries where these messages should be: a damaged origin misleads a search.
 
-    Gives the due times of those that may be among entries that stay damaged.
+    Returns the due times of messages that may be among the entries that stay damaged.
     """
     left_out = []
     for due in np.unique(due_ms).tolist():
@@ -120,7 +120,10 @@ def _find_among_damaged(
     origins: npt.NDArray[np.uint64],
     origin_rows: npt.NDArray[np.uint32],
 ) -> npt.NDArray[np.int64]:
-    """Do what `_found` does, but by looking at every entry near that due time: no search, which damage would mislead."""
+    """Return the reference of each message, −1 where none is found, like `_found`.
+
+    Looks at every entry near that due time instead of searching, since damage misleads a search.
+    """
     wanted = {
         key: i for i, key in enumerate(zip(origins.tolist(), origin_rows.tolist(), strict=True))
     }

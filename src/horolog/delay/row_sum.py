@@ -1,4 +1,4 @@
-"""A sum over messages that does not depend on their order: two sides compare it instead of the messages."""
+"""An order-independent sum over messages: two sides compare sums instead of messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def row_sum(
     positions: npt.NDArray[Any],
     rows: npt.NDArray[Any],
 ) -> int:
-    """Sum modulo 2⁶⁴ of a hash of each message: its key hash, its due time and its origin.
+    """Sum a hash of each message modulo 2⁶⁴: its key hash, its due time and its origin.
 
     Sums of parts may be added (`& MASK`) in any order.
     """
@@ -27,7 +27,7 @@ def row_sum(
 
 
 def mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """splitmix64 of each."""
+    """Apply the splitmix64 hash to each element."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

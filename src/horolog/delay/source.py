@@ -1,14 +1,14 @@
-"""Sources: where scheduled messages rest (hours, far buffers, runs), and loading seconds from all of them.
+"""Sources: the places where scheduled messages rest (hours, far buffers, runs), and loaded rows.
 
-A row of any source is named by a *reference*, one int64: source id << 40 | row.  Source ids are of this
-process only.  What is loaded is three columns of equal length, sorted by the first two:
+A row of any source is named by a *reference*, one int64: source id << 40 | row.  A source id is
+valid in this process only.  Loaded rows are three columns of equal length, sorted by the first two:
 
-    second  int64: of the due time
+    second  int64: second of the due time
     order   int64: ms within the second << 52 | log position of the origin
     ref     int64: the reference
 
-so that messages of all sources meet in (due time, origin) order.  Rows of one adopted run share a position; a
-stable sort keeps them in the order of their row numbers.
+so that messages of all sources meet in (due time, origin) order.  Rows of one adopted run share a
+position; a stable sort keeps them in row order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class Loaded(NamedTuple):
-    """Rows that wait: columns as the module says."""
+    """Waiting rows, in the columns that the module describes."""
 
     second: npt.NDArray[np.int64]
     order: npt.NDArray[np.int64]
@@ -40,16 +40,16 @@ NOTHING = Loaded(*(np.empty(0, np.int64) for _ in Loaded._fields))
 
 
 class PartLoad(Protocol):
-    """One source's share of seconds being loaded."""
+    """One source's share of the seconds that are being loaded."""
 
     problem: Problem | None
 
     def walk(self, limit: int) -> tuple[int, bool]:
-        """Take up to `limit` steps: (steps taken, whether done)."""
+        """Take up to `limit` steps; return (steps taken, whether the load is done)."""
         ...
 
     def pieces(self) -> list[Loaded]:
-        """What waits, once done; rows with equal order stand in ascending row order."""
+        """Return the waiting rows, once done; rows with equal order ascend by row."""
         ...
 
 
@@ -57,7 +57,9 @@ class FarSource(Protocol):
     """A far buffer or a run, as far as seconds are loaded from it."""
 
     def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
-        """A moment before which about `rows` rows are due from `from_ms` on, at most `to_ms`."""
+        """Return a moment, at most `to_ms`, before which about `rows` rows are due from
+        `from_ms` on.
+        """
         ...
 
     def open_span(self, second: int, stop: int) -> PartLoad:
@@ -66,12 +68,12 @@ class FarSource(Protocol):
 
 
 def refs_of(source_id: int, rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """References of rows of one source."""
+    """Build the references of rows of one source."""
     return rows.astype(np.int64) | source_id << ROW_BITS
 
 
 def loaded(source_id: int, entries: npt.NDArray[Any], rows: npt.NDArray[Any]) -> Loaded:
-    """Rows of one source, sorted; those with equal order stay as they are."""
+    """Build `Loaded` of one source's rows, sorted; rows with equal order stay as they are."""
     second, ms = np.divmod(entries["due_ms"], 1000)
     found = Loaded(
         second, (ms << ORIGIN_BITS) | entries["origin"].astype(np.int64), refs_of(source_id, rows)
@@ -83,7 +85,7 @@ def loaded(source_id: int, entries: npt.NDArray[Any], rows: npt.NDArray[Any]) ->
 
 
 def merged(pieces: Sequence[Loaded]) -> Loaded:
-    """Sorted pieces as one; of equal orders those of the earlier piece come first."""
+    """Merge sorted pieces into one; among equal orders, rows of the earlier piece come first."""
     return _sorted(Loaded(*(np.concatenate(column) for column in zip(*pieces, strict=True))))
 
 

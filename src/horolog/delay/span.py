@@ -1,4 +1,4 @@
-"""Loading seconds of all sources, as many at once as hold what one turn can do."""
+"""Loading seconds from all sources, as many at once as one turn can handle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from horolog.errors import Problem
 
 
 class SpanLoad:
-    """Seconds from `second` to before `stop`, of all sources that have a share in them."""
+    """A load of the seconds from `second` to before `stop`, from all sources with rows in them."""
 
     def __init__(self, second: int, stop: int, parts: Sequence[PartLoad]) -> None:
         self.second = second
@@ -23,7 +23,7 @@ class SpanLoad:
         self._at = 0
 
     def walk(self, limit: int) -> tuple[int, bool]:
-        """Take up to `limit` steps: (steps taken, whether done)."""
+        """Take up to `limit` steps; return (steps taken, whether the load is done)."""
         steps = 0
         while self._at < len(self._parts) and steps < limit:
             took, done = self._parts[self._at].walk(limit - steps)
@@ -32,7 +32,7 @@ class SpanLoad:
         return steps, self._at == len(self._parts)
 
     def loaded(self) -> Loaded:
-        """What waits, sorted."""
+        """Return the waiting rows of all sources, sorted."""
         pieces = [piece for part in self._parts for piece in part.pieces() if len(piece.order)]
         if len(pieces) == 1:
             return pieces[0]
@@ -41,16 +41,16 @@ class SpanLoad:
         return merged(pieces)
 
     def problems(self) -> list[Problem]:
-        """What was found to be damaged, once loaded."""
+        """Return the problems of damaged parts, once loaded."""
         return [part.problem for part in self._parts if part.problem is not None]
 
 
 def open_span(
     hours: Mapping[int, Hour], far: Sequence[FarSource], second: int, stop: int, rows: int
 ) -> SpanLoad:
-    """Begin to load a second, and those after it before `stop` until about so many rows wait in them.
+    """Begin to load `second`, and later ones before `stop` until about `rows` rows wait in all.
 
-    far  the far sources that have something in them
+    far  the far sources that have rows in these seconds
     """
     seconds, counts = _waiting(hours, second, stop)
     if stop > second + 1:
@@ -68,7 +68,7 @@ def open_span(
 
 
 def _waiting(hours: Mapping[int, Hour], second: int, stop: int) -> tuple[Rows, Rows]:
-    """(seconds of hours in which something waits, how much)."""
+    """Return (seconds of the hours with waiting messages, how many wait in each)."""
     seconds, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for hour_id in sorted(hours):
         first = hour_id * SECONDS

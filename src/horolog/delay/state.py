@@ -1,4 +1,4 @@
-"""The state file of an hour: heads, and what became of each entry.  Rebuilt (truth, once log is dropped).
+"""State file of an hour: heads, and the state of each entry.  Rebuilt (truth, once log is dropped).
 
 Written at a checkpoint as a new version, `state.<version>`, and never changed.  Little-endian.
 
@@ -11,12 +11,13 @@ offset  bytes   field              meaning
 8       4       hour               due ms // 3 600 000
 12      4       topics             rows of the topic table
 16      8       count              entries of the delay index that this state covers
-24      8       log bytes          length of the delay log that belongs to them
+24      8       log bytes          length of the delay log that belongs to these entries
 32      8       handed over        entries with state 1
 40      8       recalled           entries with state 2, 4 or 5
 48      4       body CRC           CRC-32 of all that follows the header
 52      4       header CRC         CRC-32 of bytes 0–51
-56      57 600  heads              3 600 × {newest global index i64 (−1: none), filed u32, waiting u32}
+56      57 600  heads              3 600 × {newest global index i64 (−1: none), filed u32, waiting
+        u32}
 …       n × 12  topic table        {topic u32, waiting u64}
 …       count   states             one byte an entry: `EntryState`
 ======  ======  =================  =================================================================
@@ -49,12 +50,12 @@ assert TOPIC_ROW.itemsize == 12
 
 
 class EntryState(IntEnum):
-    """What became of a message; the high bits mark what is appended but not yet committed."""
+    """State of a message; the high bits mark an event that is appended but not yet committed."""
 
     WAITING = 0
     HANDED_OVER = 1
     RECALLED = 2
-    QUARANTINED = 3  # its record does not verify: reported, never handed over
+    QUARANTINED = 3  # the record does not verify: reported, never handed over
     MOVED = 4  # rescheduled: recalled, and a copy with another due time was made
     EXPIRED = 5  # too late to be handed over: dropped, or a dead letter (`broker.late_messages`)
     SETTLED_BITS = 0x0F
@@ -62,12 +63,12 @@ class EntryState(IntEnum):
     RECALLING = 0x20  # in memory only
 
 
-# event → the states, in-flight bits included, in which a message may be when it comes
+# event → the states, in-flight bits included, of a message for which the event is legal
 LEGAL: dict[EntryState, frozenset[int]] = {
     EntryState.HANDING_OVER: frozenset({EntryState.WAITING}),
     EntryState.RECALLING: frozenset({EntryState.WAITING}),
-    # A replay has nothing in flight, and settles what waits; what a start has quarantined before it was settled in
-    # time: the log says so.
+    # A replay has nothing in flight, and settles waiting messages.  A message that a start has
+    # quarantined was settled in time before, if the log says so.
     EntryState.HANDED_OVER: frozenset(
         {EntryState.WAITING, EntryState.HANDING_OVER, EntryState.QUARANTINED}
     ),
@@ -80,13 +81,13 @@ LEGAL: dict[EntryState, frozenset[int]] = {
     ),
     EntryState.QUARANTINED: frozenset({EntryState.WAITING}),
 }
-_IS_LEGAL = np.zeros((256, 256), np.bool_)  # [event, state], for columns
+_IS_LEGAL = np.zeros((256, 256), np.bool_)  # [event, state], to check columns at once
 for _event, _states in LEGAL.items():
     _IS_LEGAL[_event, list(_states)] = True
 
 
 def check_event(states: npt.NDArray[np.uint8], event: EntryState) -> None:
-    """Assert that `event` may come to messages in these states."""
+    """Assert that `event` is legal for messages in these states."""
     legal = _IS_LEGAL[event][states]
     assert bool(legal.all()), (
         f"{event.name} of a message that is {int(states[int(np.argmin(legal))]):#x}"
@@ -98,7 +99,7 @@ RECALLED_STATES = (EntryState.RECALLED, EntryState.MOVED, EntryState.EXPIRED)
 
 
 def empty_heads() -> npt.NDArray[Any]:
-    """Heads of an hour without entries."""
+    """Return the heads of an hour without entries."""
     heads = np.zeros(SECONDS, HEAD)
     heads["newest"] = -1
     return heads
@@ -106,7 +107,7 @@ def empty_heads() -> npt.NDArray[Any]:
 
 @dataclass
 class HourState:
-    """What a state file says."""
+    """The content of a state file."""
 
     hour: int
     count: int
@@ -118,7 +119,7 @@ class HourState:
     states: npt.NDArray[np.uint8]
 
     def disagreements(self) -> list[tuple[str, int, int]]:
-        """Which counts of the header and the tables are not those of the states: (what, they say, states say)."""
+        """Return counts of header and tables that differ from the states: (what, said, counted)."""
         counts = np.bincount(self.states, minlength=len(EntryState))
         waiting = int(counts[EntryState.WAITING])
         recalled = sum(int(counts[each]) for each in RECALLED_STATES)
@@ -133,12 +134,12 @@ class HourState:
 
 
 def state_name(version: int) -> str:
-    """File name of one version."""
+    """Return the file name of one version."""
     return f"state.{version:010d}"
 
 
 def encode_state(state: HourState) -> bytes:
-    """The whole file."""
+    """Encode the complete file."""
     topics = np.array(sorted(state.by_topic.items()), TOPIC_ROW)
     states = (state.states & np.uint8(EntryState.SETTLED_BITS)).tobytes()
     body = b"".join((state.heads.tobytes(), topics.tobytes(), states))
@@ -158,7 +159,7 @@ def encode_state(state: HourState) -> bytes:
 
 
 def decode_state(content: bytes) -> HourState | None:
-    """What the file says; None if it is not intact; VERSION_UNSUPPORTED if a newer horolog wrote it."""
+    """Decode a state file; None: not intact; VERSION_UNSUPPORTED: a newer horolog wrote it."""
     if len(content) < HEADER_BYTES or content[:4] != MAGIC:
         return None
     if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:

@@ -1,4 +1,4 @@
-"""Where every scheduled message rests, and is found again: near ones in hours, far ones in the far store."""
+"""The delay store: keeps and finds all scheduled messages, near ones in hours, far ones in runs."""
 
 from __future__ import annotations
 
@@ -57,14 +57,15 @@ class DelayStore:
         far_settings: FarSettings | None = None,
     ) -> None:
         self.storage = storage
-        self.quarantined: list[tuple[int, int]] = []  # first and last hour of what was set aside
-        self.given_up: list[tuple[int, int]] = []  # log positions of which a salvage left nothing
+        self.quarantined: list[tuple[int, int]] = []  # (first, last) hours of what was set aside
+        self.given_up: list[tuple[int, int]] = []  # log ranges of which a salvage left nothing
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
-        self.log: ReadableLog | None = None  # what is damaged is repaired from there
-        # (source id, first row, row after the last one) of damaged entries that it does not have
+        self.log: ReadableLog | None = None  # the source of repairs
+        # (source id, first row, row after the last one) of damaged entries that the log does not
+        # have
         self.not_in_log: set[tuple[int, int, int]] = set()
-        self.stalled: list[Unfiled] = []  # committed, but the disk had no space for them
+        self.stalled: list[Unfiled] = []  # committed messages for which the disk had no space
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
         self._last_source_id = 0
         self.near = NearStore(storage, directory, self._take_source_id)
@@ -84,11 +85,11 @@ class DelayStore:
         return self._last_source_id
 
     def path(self, hour: int) -> str:
-        """Directory of one hour."""
+        """Return the directory of one hour."""
         return self.near.path(hour)
 
     def restore_hour(self, row: dict[str, int], aside: Collection[str] = ()) -> Damaged | None:
-        """Open an hour as a checkpoint's registry names it; gives why it cannot, as `NearStore.restore`."""
+        """Open an hour as a checkpoint's registry names it; return why it cannot be opened."""
         found = self.near.restore(row, aside)
         if isinstance(found, Damaged):
             return found
@@ -96,17 +97,17 @@ class DelayStore:
         return None
 
     def cut(self) -> None:
-        """At start: cut all files to what was restored; what is after it is filed again."""
+        """Cut all files, at start, to what was restored; later messages are filed again."""
         self.near.cut()
         for buffer in self.far.buffers:
             buffer.cut()
 
     def on_disk(self) -> list[int]:
-        """Hours that have a directory."""
+        """Return the hours that have a directory."""
         return self.near.on_disk()
 
     def unsynced(self) -> Iterator[tuple[str, int]]:
-        """Files that the next checkpoint will sync: their paths and lengths in bytes."""
+        """Yield the files that the next checkpoint will sync: their paths and lengths in bytes."""
         for files in chain(self.hours.values(), self.far.buffers):
             if files.unsynced:
                 yield files.records_path, files.log_bytes
@@ -115,7 +116,7 @@ class DelayStore:
     # --- filing -------------------------------------------------------------------------------
 
     def file(self, unfiled: Unfiled) -> tuple[Filed, Unfiled | None]:
-        """File scheduled messages: where they went, and those for which the disk had no space."""
+        """File scheduled messages; return where they went, and those the disk had no space for."""
         filed, rest, sources = file_by_due_time(self.near, self.far, unfiled)
         for source in sources:
             self._sources[source.source_id] = source
@@ -126,7 +127,7 @@ class DelayStore:
     def by_source(
         self, refs: npt.NDArray[np.int64]
     ) -> Iterator[tuple[Hour | FarBuffer | FarRun | None, npt.NDArray[np.int64] | slice, Rows]]:
-        """(source, where its references stand in `refs`, its rows); None: the source is gone."""
+        """Yield (source, its places in `refs`, its rows) for each source; None: it is gone."""
         if not len(refs):
             return
         source_ids = refs >> ROW_BITS
@@ -141,17 +142,17 @@ class DelayStore:
     def _source(self, source_id: int) -> Hour | FarBuffer | FarRun | None:
         found = self._sources.get(source_id)
         if found is None:
-            for source in self.far.sources():  # made by a job, and not met before
+            for source in self.far.sources():  # made by a job, and not asked for before
                 self._sources[source.source_id] = source
             found = self._sources.get(source_id)
         return found
 
     def forget_source(self, source_id: int) -> None:
-        """A source is no more."""
+        """Forget a source that no longer exists."""
         self._sources.pop(source_id, None)
 
     def states(self, refs: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        """`EntryState` of each, with its in-flight bits; HANDED_OVER if the source is gone."""
+        """Return the `EntryState` of each, with in-flight bits; HANDED_OVER: the source is gone."""
         states = np.full(len(refs), EntryState.HANDED_OVER, np.uint8)
         for source, at, rows in self.by_source(refs):
             if source is not None:
@@ -159,7 +160,7 @@ class DelayStore:
         return states
 
     def entries(self, refs: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """ENTRY rows of references whose sources are there, not verified."""
+        """Return the ENTRY rows of references whose sources are there, not verified."""
         found = np.empty(len(refs), ENTRY)
         for source, at, rows in self.by_source(refs):
             assert source is not None
@@ -170,7 +171,7 @@ class DelayStore:
         return found
 
     def records(self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]) -> list[memoryview]:
-        """Their records, not verified."""
+        """Return the records of these entries, not verified."""
         found: list[memoryview] = [memoryview(b"")] * len(refs)
         for source, at, _ in self.by_source(refs):
             assert source is not None
@@ -182,13 +183,13 @@ class DelayStore:
         return found
 
     def mark_inflight(self, refs: npt.NDArray[np.int64], bits: EntryState) -> None:
-        """Note what has been appended for these messages but is not committed yet."""
+        """Mark messages for which a change is appended but not yet committed."""
         for source, _, rows in self.by_source(refs):
             assert source is not None
             source.mark_inflight(rows, bits)
 
     def settle(self, refs: npt.NDArray[np.int64], state: EntryState) -> None:
-        """These waiting messages are now settled for good."""
+        """Settle these waiting messages for good."""
         for source, _, rows in self.by_source(refs):
             assert source is not None
             source.settle(rows, state)
@@ -196,12 +197,12 @@ class DelayStore:
     # --- what the wheel asks --------------------------------------------------------------------
 
     def next_waiting(self, second: int) -> int | None:
-        """The first second at or after `second` in which something waits."""
+        """Return the first second at or after `second` in which something waits."""
         near, far = self.near.next_waiting(second), self.far.next_waiting(second)
         return min((at for at in (near, far) if at is not None), default=None)
 
     def open_span(self, second: int, stop: int, rows: int) -> SpanLoad:
-        """Begin to load a second, and those after it before `stop` until about so many rows wait in them."""
+        """Begin to load `second`, and later ones before `stop` until about `rows` rows wait."""
         return open_span(self.hours, self.far.having(second, stop), second, stop, rows)
 
     # --- hand-over and recall -------------------------------------------------------------------
@@ -209,9 +210,9 @@ class DelayStore:
     def verified(
         self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], list[memoryview]]:
-        """Those of these messages whose record verifies: (references, ENTRY rows, records).
+        """Return the messages whose records verify: (references, ENTRY rows, records).
 
-        Those that do not are repaired from the log; the others are quarantined: reported, counted, never handed over.
+        Others are repaired from the log, or quarantined: reported, counted, never handed over.
         """
         records, good = self.intact(refs, entries)
         if not bool(good.all()):
@@ -223,9 +224,9 @@ class DelayStore:
     def intact(
         self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]
     ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
-        """The records of these messages, repaired from the log where they can be; and which of them verify.
+        """Return the records, repaired from the log where possible, and which of them verify.
 
-        entries  ENTRY rows; those that are rebuilt change in place
+        entries  ENTRY rows; rebuilt ones are replaced in place
         """
         readable = is_readable(entries)
         if not bool(readable.all()):
@@ -239,20 +240,20 @@ class DelayStore:
         return records, good
 
     def repair_entries(self, refs: npt.NDArray[np.int64]) -> None:
-        """Make these damaged entries again from their records, where that can be done."""
+        """Rebuild these damaged entries from their records, where possible."""
         for source, _, rows in self.by_source(refs):
             assert source is not None
             repair_rows(self, source, rows)
 
     def quarantine(self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]) -> None:
-        """These cannot be read, here or in the log: they are set aside where they are, counted and told."""
+        """Quarantine messages that cannot be repaired: settle them in place, and report them."""
         for source, at, rows in self.by_source(refs):
             assert source is not None
             source.settle(rows, EntryState.QUARANTINED)
             self.problems.append(quarantine_problem(source, int(entries["origin"][at][-1])))
 
     def find_key(self, key: int, topic: int, due_ms: int | None) -> npt.NDArray[np.int64]:
-        """References of messages of that topic, key hash and due time (None: any), in log order.
+        """Return references of messages of a topic, key hash and due time (None: any) in log order.
 
         The caller compares message ids, since hashes may collide.
         """
@@ -284,52 +285,52 @@ class DelayStore:
         return ordered
 
     def sources_between(self, from_ms: int, to_ms: int) -> list[Hour | FarBuffer | FarRun]:
-        """Hours that lie in [from_ms, to_ms), in order, then far buffers and runs."""
+        """Return the hours that lie in [from_ms, to_ms), in order, then far buffers and runs."""
         return [*self.near.between(from_ms, to_ms), *self.far.sources()]
 
     # --- checkpoint -----------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        """Scheduled messages that wait, near and far."""
+        """Scheduled messages that wait, near, far and in the tier."""
         return self.near.waiting + self.far.waiting + self.far.tier.waiting
 
     @property
     def unflushed_bytes(self) -> int:
-        """Bytes of far messages that have still to be written as runs."""
+        """Bytes of far messages that are still to be written as runs."""
         return self.far.unflushed_bytes
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """What the log will take at the hand-over of what waits and is due before `to_ms`; nearly exact."""
+        """Return the log bytes that handing over what is due before `to_ms` takes; nearly exact."""
         return self.near.bytes_due_before(to_ms) + self.far.bytes_due_before(to_ms)
 
     def capture(self) -> Captured:
-        """State of everything as it is now: at a moment when everything filed lies below the position."""
+        """Capture the present state, when all that was filed lies below the checkpoint."""
         registry, states, sync = self.near.capture()
         far = far_checkpoint.capture(self.far)
         return Captured(registry, far.registry, far.settled, states + far.states, sync + far.sync)
 
     def capture_failed(self) -> None:
-        """The checkpoint that `capture` was for is not there: the next one writes and syncs everything."""
+        """Have the next checkpoint write and sync everything, since that of `capture` failed."""
         self.near.capture_failed()
         far_checkpoint.capture_failed(self.far)
 
     def drop_finished(self, now_ms: int, position: int) -> None:
         """Forget hours and runs that are over for HOUR_KEEP_MS and in which nothing waits.
 
-        Their files go once no kept checkpoint names them; `position` as for `FarStore.drop_finished`.
+        Their files go once no kept checkpoint names them; `position`: see `FarStore.drop_finished`.
         """
         gone = [*self.near.drop_finished(now_ms), *self.far.drop_finished(now_ms, position)]
         for source_id in gone:
             self._sources.pop(source_id, None)
 
     def adopt(self, adoption: Adoption) -> int | None:
-        """Take over adopted runs: first due time of what they bring, if they bring anything."""
+        """Take over adopted runs; return the first due time that they bring, if any."""
         self.far.adopt(adoption)
         return self.far.compaction.take_moved()
 
     def switch(self) -> int | None:
-        """Take over a job that was carried out: first due time of what changed its source, if anything did."""
+        """Take over a finished job; return the first due time that changed its source, if any."""
         if self.far.compaction.finish():
             self._sources = {hour.source_id: hour for hour in self.hours.values()}
             return self.far.compaction.take_moved()

@@ -1,14 +1,15 @@
-"""A tier holds scheduled messages elsewhere: what a shard asks of it, and what it asks of the shard.
+"""The protocol of a tier, which holds scheduled messages elsewhere, and of its host, the shard.
 
-    what it holds       counts by hour and topic.  Ids, keys and bodies are read where the messages are, by somebody
-                        else, who names what was found in the command (`protocol.tier_commands.Elsewhere`)
-    whom it makes wait  its steps are records of the log.  From the frame that has one until that is applied
-                        (`Shard.tier_moves`), nothing else may change what the step is about: `broker.waits` says who
-                        waits
-    what it gives back  an hour of a topic, as an adoption that is a promotion
+    what it holds       Counts by hour and topic.  Ids, keys and bodies are read where the messages
+                        are, outside the core: the command names the rows that were found
+                        (`protocol.tier_commands.Elsewhere`).
+    whom it makes wait  The steps of a tier are records of the log.  From the frame with a step
+                        until the step is applied (`Shard.tier_moves`), nothing else may change what
+                        the step is about: `broker.waits` says who waits.
+    what it gives back  An hour of a topic, as an adoption that is a promotion.
 
-Every change comes from a record of the log, so a replay comes to the same state.  A shard has one tier; which one is
-said where the shard is made.
+Every change comes from a record of the log, so a replay comes to the same state.  A shard has one
+tier, chosen where the shard is made.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ _APP = "promote"
 
 
 class Step(NamedTuple):
-    """A step of a tier, as its OFFLOAD record says it."""
+    """A step of a tier, as its OFFLOAD record states it."""
 
-    fields: dict[str, Any]  # the JSON
+    fields: dict[str, Any]  # the JSON part
     table: bytes
 
 
 class Promotion(NamedTuple):
-    """An hour of a topic that comes back.  In a log it is an adoption with this name, `app` and version `hour`."""
+    """An hour of a topic that comes back; in the log, an adoption by `app` of version `hour`."""
 
-    offload_id: int  # of the offload with which it went
+    offload_id: int  # the offload that took the hour into the tier
     hour: int
     topic: int
 
     @property
     def app(self) -> str:
-        """The app under which hours of an offload's topic are promoted, one after the other."""
+        """The app name under which hours of an offload's topic are promoted, one after another."""
         return f"{_APP}:{self.offload_id}:{self.topic}"
 
     @staticmethod
     def of(app: str, version: int) -> Promotion | None:
-        """The promotion that an adoption of this name is; None if it is none."""
+        """Parse a promotion from the name of an adoption; None if the adoption is not one."""
         parts = app.split(":")
         if len(parts) != 3 or parts[0] != _APP or not (parts[1] + parts[2]).isdigit():
             return None
@@ -59,13 +60,13 @@ class Promotion(NamedTuple):
 
 
 class TierHost(Protocol):
-    """What a tier asks of the shard that it belongs to."""
+    """The shard of a tier, as far as the tier uses it."""
 
     delay: DelayStore
 
     @property
     def log_id(self) -> int:
-        """The id of the shard's log."""
+        """Id of the shard's log."""
         ...
 
     @property
@@ -74,70 +75,71 @@ class TierHost(Protocol):
         ...
 
     def topic_name(self, topic_id: int) -> str:
-        """The name of a topic, which must be there."""
+        """Return the name of a topic; the topic must exist."""
         ...
 
     def append_step(self, step: Step, wall_ms: int) -> None:
-        """Log a step; it is applied when that is committed."""
+        """Append a step to the log; the step is applied once it is committed."""
         ...
 
 
 class Tier(Protocol):
-    """Where scheduled messages are that the disk of the shard does not have."""
+    """A place that holds scheduled messages that are not on the shard's disk."""
 
     name: str  # in sentences, and of its part of a checkpoint
-    problem: str  # why what is due soon cannot come back; "": it can
+    problem: str  # why messages due soon cannot come back; "": they can
 
     # --- what it holds ------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
-        """Messages that wait there."""
+        """Messages that wait in the tier."""
         ...
 
     @property
     def next_hour(self) -> int | None:
-        """The first hour of which something waits there."""
+        """First hour of which something waits in the tier."""
         ...
 
     def by_hour(self, topic: int | None) -> dict[int, int]:
-        """Hour → what waits."""
+        """Count the messages that wait in the tier, by hour, of one topic or of all."""
         ...
 
     def in_hour(self, hour: int, topic: int | None) -> int:
-        """What waits of one hour."""
+        """Count the messages of one hour that wait in the tier."""
         ...
 
     def by_topic(self) -> dict[int, int]:
-        """Topic → what waits."""
+        """Count the messages that wait in the tier, by topic id."""
         ...
 
     def holds(self, topic: int, due_ms: int, position: int) -> bool:
-        """Whether a message of that origin, which is not here, waits there."""
+        """Return whether a message of that origin, which is not here, waits in the tier."""
         ...
 
     # --- recalls: what was found there ----------------------------------------------------------------
 
     def claim(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
-        """Those of the rows that a command names that still wait."""
+        """Return the tier's rows that a command names and that still wait."""
         ...
 
     def unseen(self, topic: int, command: Recall | Reschedule | RecallMany) -> HorologError | None:
-        """Why somebody has to look there first, as a refusal for whoever cannot; None: nobody has to.
+        """Return why the tier must be searched first, as an error for a caller that cannot; or
+        None.
 
-        IN_TIER if nobody has looked; TOO_MANY_REQUESTS if what is meant may have come since.  The rows of a window
-        are recalled before it (`RecallRows`).
+        IN_TIER if the command names no search; TOO_MANY_REQUESTS if messages it means may have come
+        to the tier since the search.  The rows of a window are recalled before the window
+        (`RecallRows`).
         """
         ...
 
     def waits(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which of these rows wait there."""
+        """Return which of these rows wait in the tier."""
         ...
 
     def recalled(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
-        """The step that recalls, or moves, rows that wait; IN_TIER if no more can be remembered.
-
-        done  how many were recalled before them, for the error
+        """Build the step that recalls (or moves) waiting rows; IN_TIER: no more can be
+        remembered.
         """
         ...
 
@@ -145,89 +147,94 @@ class Tier(Protocol):
 
     @property
     def is_taking(self) -> bool:
-        """Whether it is about to take what is frozen in the far store."""
+        """Whether the tier is about to take what is frozen in the far store."""
         ...
 
     def decide(self, host: TierHost, command: TierStep | TierQuestion, wall_ms: int) -> object:
-        """The result that the command's docstring names; a step is appended."""
+        """Decide a command, append its step, return the result that the command's docstring
+        names.
+        """
         ...
 
     def is_sealing(self, store: DelayStore, offload_id: int) -> bool:
-        """Whether something that is frozen for that offload is still being written as runs."""
+        """Return whether messages frozen for that offload are still being written as runs."""
         ...
 
     def is_contended(self, store: DelayStore) -> bool:
-        """Whether recalls of what it is about to take are appended and not applied."""
+        """Return whether recalls of what the tier is about to take are appended and not applied."""
         ...
 
     def apply(self, store: DelayStore, step: Step, end: int, *, is_whole: bool) -> int:
-        """Carry out a step whose frame ends at `end`; gives how many messages it recalled.
+        """Apply a step whose frame ends at `end`; return how many messages it recalled.
 
-        is_whole  all that lies before it in the log is filed (the disk has not been full)
+        is_whole  all that lies before the step in the log is filed (the disk has not been full)
         """
         ...
 
     def follows(self, step: Step | Promotion) -> bool:
-        """Whether a step, or what comes back, follows from the steps before it: it may not, if some were given up."""
+        """Return whether a step or promotion follows from earlier steps, which may be given up."""
         ...
 
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
-        """These messages, which are here, are recalled or moved: the tier may be about to take them."""
+        """Note recalled or moved messages of the shard: the tier may be about to take them."""
         ...
 
     # --- what it gives back -----------------------------------------------------------------------------
 
     def check_promotion(self, promotion: Promotion, topic: int, rows: int) -> None:
-        """BAD_REQUEST if an adoption brings not exactly what waits, or an hour before its turn."""
+        """Raise BAD_REQUEST unless an adoption brings exactly what waits, each hour in its turn."""
         ...
 
     def came_back(self, promotion: Promotion) -> None:
-        """It is adopted: it is here again."""
+        """Record that a promotion was adopted: its messages are here again."""
         ...
 
     # --- checkpoints ------------------------------------------------------------------------------------
 
     def forget(self, log_start: int) -> None:
-        """Drop what nothing speaks of any more: neither the log from there on, nor what waits."""
+        """Drop what is needed neither by the log from `log_start` on nor by what waits."""
         ...
 
     @property
     def state_header_bytes(self) -> int:
-        """Length of the header of a state file; its last 8 bytes are the CRC-32 of what follows it, and its own."""
+        """Length of a state file's header, whose last 8 bytes are the CRCs of body and header."""
         ...
 
     def state_file(self) -> tuple[str, bytes] | None:
-        """Name under `runs` and content of the next state file, if one is needed; `registry` speaks of it."""
+        """Return name (under `runs`) and content of the next state file; None: none is needed.
+
+        The next `registry` names the file.
+        """
         ...
 
     def registry(self) -> dict[str, Any]:
-        """Its part of a checkpoint's registry."""
+        """Return the tier's part of a checkpoint's registry."""
         ...
 
     def checkpoint_failed(self) -> None:
-        """The checkpoint that `state_file` was for is not there."""
+        """Note that the checkpoint for which `state_file` was called was not written."""
         ...
 
     def restore_from(
         self, storage: Storage, directory: str, registry: dict[str, Any]
     ) -> list[Damaged]:
-        """Take over what a checkpoint names; gives what cannot be read."""
+        """Restore the state that a checkpoint names; return what cannot be read."""
         ...
 
     def check_invariants(self) -> None:
-        """AssertionError if it contradicts itself."""
+        """Raise AssertionError if the state contradicts itself."""
         ...
 
 
 def state_name(name: str, version: int) -> str:
-    """File name of one version of a tier's state."""
+    """Return the file name of one version of a tier's state."""
     return f"{name}.state.{version:010d}"
 
 
 def state_files(registry: dict[str, Any]) -> set[str]:
-    """Names under `runs` that the far store's part of a checkpoint's registry needs for its tier.
+    """Return the names under `runs` that a checkpoint's registry needs for its tier.
 
-    A part of it that has a version is that of a tier.
+    A part of the far store's registry that has a version is that of a tier.
     """
     parts = ((name, part) for name, part in registry.items() if isinstance(part, dict))
     return {state_name(name, part["version"]) for name, part in parts if part.get("version")}
