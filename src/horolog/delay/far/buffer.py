@@ -1,8 +1,9 @@
-"""The far buffer: messages due beyond the near window, gathered in log order until they become a run.
+"""The far buffer: messages due beyond the near window, in log order until they become a run.
 
-Entry files in `runs/buffer.<file id>`, as an hour's.  An entry's `local` is the tags code here, since it belongs to no
-second's chain.  In memory are 9 bytes a message (due time and state) and the counts by (hour, topic); both are
-bounded by FAR_BUFFER_BYTES, whatever is pending.
+Its entry files lie in `runs/buffer.<file id>`, with the format of an hour's.  Here an entry's
+`local` is the tags code, since the entry belongs to no second's chain.  Memory holds 9 bytes a
+message (due time and state) and the counts by (hour, topic); both are bounded by FAR_BUFFER_BYTES,
+whatever is pending.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ _TOPIC_BITS = 32
 
 
 def buffer_name(file_id: int) -> str:
-    """Name of its directory under `runs`."""
+    """Return the name of a far buffer's directory under `runs`."""
     return f"buffer.{file_id:010d}"
 
 
 def is_buffer(name: str) -> bool:
-    """Whether a name under `runs` is that of a far buffer's directory."""
+    """Return whether a name under `runs` is that of a far buffer's directory."""
     return name.startswith("buffer.")
 
 
@@ -42,12 +43,12 @@ class FarBuffer(EntryFiles):
     def __init__(self, storage: Storage, directory: str, file_id: int, source_id: int) -> None:
         super().__init__(storage, f"{directory}/{buffer_name(file_id)}", source_id)
         self.file_id = file_id
-        self.first_ms = self.last_ms = 0  # due times lie within these, once there are any
+        self.first_ms = self.last_ms = 0  # the range of due times, once there are any
         self.settled = 0  # rows that do not wait any more
         self._marked = 0  # rows in flight
         self.sealed = False
-        self.frozen = False  # for an offload: what becomes of it is frozen too
-        self.journal: list[tuple[Rows, EntryState]] | None = None  # what settles while a job reads
+        self.frozen = False  # taken by an offload: a run made of the buffer is frozen too
+        self.journal: list[tuple[Rows, EntryState]] | None = None  # settled while a job reads
         self._due_ms = np.empty(_FIRST_ROWS, np.int64)
         self._counts: dict[int, int] = {}  # hour << 32 | topic → rows that wait
         self._lowest: int | None = None  # first due time that waits
@@ -60,12 +61,12 @@ class FarBuffer(EntryFiles):
 
     @property
     def in_flight(self) -> bool:
-        """Whether something appended about these rows is not committed yet."""
+        """Whether a change to any of the rows is appended and not yet committed."""
         return self._marked > 0
 
     @property
     def label(self) -> str:
-        """What problems call it."""
+        """The name of the buffer in problems."""
         return f"far buffer {self.file_id}"
 
     @property
@@ -76,7 +77,7 @@ class FarBuffer(EntryFiles):
     # --- filing and opening -----------------------------------------------------------------------
 
     def file(self, filing: Filing) -> Rows:
-        """Append messages; gives their rows.  DISK_FULL changes nothing."""
+        """Append messages; return their rows.  DISK_FULL changes nothing."""
         entries = np.zeros(len(filing.due_ms), ENTRY)
         put_columns(entries, filing)
         entries["position"] = self.log_bytes + filing.size.cumsum() - filing.size
@@ -113,10 +114,10 @@ class FarBuffer(EntryFiles):
     def restore(
         self, count: int, log_bytes: int, settled: npt.NDArray[Any], *, tolerant: bool
     ) -> str:
-        """Take over what a checkpoint names; gives why not ("" if it did).  `cut` before filing.
+        """Take over what a checkpoint names; return why not ("": done).  Call `cut` before filing.
 
         settled   rows {index, state}
-        tolerant  damaged entries are made again, and quarantined if they cannot be
+        tolerant  damaged entries are rebuilt, and quarantined where that is impossible
         """
         if not self._take(count, log_bytes):
             return f"the files of {self.directory} are shorter than the checkpoint says"
@@ -128,7 +129,7 @@ class FarBuffer(EntryFiles):
                 return f"{self.directory}: {int((~good).sum())} index entries are damaged"
             if not bool(good.all()) and self.repair is not None:
                 self.repair(self, np.flatnonzero(~good) + first)
-                # Due times are taken from them.
+                # The due times come from the entries.
                 entries = self._read(first, stop)
                 good = is_readable(entries)
             self._take_in(first, entries["due_ms"], entries["topic"])
@@ -141,7 +142,7 @@ class FarBuffer(EntryFiles):
         return ""
 
     def _recount(self) -> None:
-        """Counts again from what waits: after damage, when an entry's topic can't be trusted."""
+        """Rebuild the counts from waiting rows, after damage to the topics of entries."""
         self._counts.clear()
         self.settled = int(np.count_nonzero(self.settled_states()))
         for first, entries in self.scan():
@@ -154,16 +155,16 @@ class FarBuffer(EntryFiles):
     # --- as a source ------------------------------------------------------------------------------
 
     def _dues(self, first: int, stop: int) -> npt.NDArray[np.int64]:
-        """Due times of rows [first, stop), in memory: they stand though an entry be damaged."""
+        """Return the due times of rows [first, stop), from memory: entries may be damaged."""
         return self._due_ms[first:stop]
 
     def mark_inflight(self, rows: Rows, bits: EntryState) -> None:
-        """Note what has been appended for these rows but is not committed yet."""
+        """Mark rows for which a change is appended but not yet committed."""
         super().mark_inflight(rows, bits)
         self._marked += len(rows)
 
     def settle(self, rows: Rows, state: EntryState) -> None:
-        """These rows are now settled for good; quarantined ones waited no more."""
+        """Settle rows for good; a row that was quarantined before did not wait any more."""
         check_event(self.states[rows], state)
         waited = rows[self.states[rows] != EntryState.QUARANTINED]
         marked = self.states[rows] > EntryState.SETTLED_BITS
@@ -179,20 +180,22 @@ class FarBuffer(EntryFiles):
             self.journal.append((rows.copy(), state))
 
     def quarantine_damaged(self, rows: Rows) -> int:
-        """Quarantine those of these damaged rows that wait; gives how many."""
+        """Quarantine those of these damaged rows that wait; return how many."""
         rows = rows[self.states[rows] == EntryState.WAITING]
         if len(rows):
             self.settle(rows, EntryState.QUARANTINED)
         return len(rows)
 
     def settled_rows(self) -> tuple[Rows, npt.NDArray[np.uint8]]:
-        """Rows that do not wait, and their states without in-flight bits: for a checkpoint."""
+        """Return rows that do not wait, and their states without in-flight bits (for a
+        checkpoint).
+        """
         states = self.settled_states()
         rows = np.flatnonzero(states)
         return rows, states[rows]
 
     def check_invariants(self) -> None:
-        """Assert what must hold between two steps; costs as much as there are hours and topics in it."""
+        """Assert what must hold between two steps; costs as much as there are hours and topics."""
         assert 0 <= self.settled <= self.count <= len(self._due_ms)
         assert 0 <= self._marked <= self.waiting
         assert sum(self._counts.values()) == self.waiting
@@ -202,7 +205,7 @@ class FarBuffer(EntryFiles):
     # --- the wheel --------------------------------------------------------------------------------
 
     def first_waiting_ms(self, from_ms: int) -> int | None:
-        """Due time of the first row that waits and is due at or after `from_ms`."""
+        """Return the due time of the first row that waits and is due at or after `from_ms`."""
         if not self._lowest_known:
             self._lowest = self._first_from(0)
             self._lowest_known = True
@@ -216,7 +219,9 @@ class FarBuffer(EntryFiles):
         return int(found.min()) if len(found) else None
 
     def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
-        """A moment before which about `rows` rows are due from `from_ms` on, at most `to_ms`."""
+        """Return a moment up to `to_ms` before which about `rows` rows are due from `from_ms`
+        on.
+        """
         dues = self._dues(0, self.count)
         dues = dues[(dues >= from_ms) & (dues < to_ms)]
         return to_ms if len(dues) <= rows else int(np.partition(dues, rows)[rows])
@@ -230,7 +235,7 @@ class FarBuffer(EntryFiles):
     # --- looking up -------------------------------------------------------------------------------
 
     def find_key(self, key: int, due_ms: int | None) -> Rows:
-        """Rows with that key hash (and due time, if given), ascending."""
+        """Return the rows with that key hash (and due time, if given), ascending."""
         rows = np.array(self.keys.find(key), np.int64)
         return rows if due_ms is None else rows[self._due_ms[rows] == due_ms]
 
@@ -240,30 +245,35 @@ class FarBuffer(EntryFiles):
         origin: npt.NDArray[np.uint64],
         origin_rows: npt.NDArray[Any] | None = None,
     ) -> Rows:
-        """Row of each (due time, origin), −1 where there is none; origins ascend with the rows."""
+        """Return the row of each (due time, origin), −1 where there is none.
+
+        Origins ascend with the rows.
+        """
         del due_ms, origin_rows  # an origin is enough
         return self.find_origins(origin)
 
     def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Pieces of the entries, with the row of their first, that may be those of messages due then."""
+        """Yield pieces of entries that may be due at `due_ms`, with the row of their first
+        entry.
+        """
         if self.count and self.first_ms <= due_ms <= self.last_ms:
             yield 0, self._column()
 
     def tags_of(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Tags code of each entry."""
+        """Return the tags code of each entry."""
         return entries["local"].astype(np.uint32).view(np.int32)
 
     # --- counts -----------------------------------------------------------------------------------
 
     def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
-        """(hours, counts) of what waits, ascending."""
+        """Return (hours, counts) of waiting messages, ascending."""
         both = np.array(sorted(self._counts.items()), np.int64).reshape(-1, 2)
         if topic is not None:
             both = both[both[:, 0] & 0xFFFFFFFF == topic]
         return both[:, 0] >> _TOPIC_BITS, both[:, 1]
 
     def waiting_by_topic(self) -> dict[int, int]:
-        """Topic id → what waits."""
+        """Count the waiting messages by topic id."""
         found: dict[int, int] = {}
         for both, n in self._counts.items():
             topic = both & 0xFFFFFFFF
@@ -271,7 +281,7 @@ class FarBuffer(EntryFiles):
         return found
 
     def waiting_by_second(self, hour: int, topic: int | None) -> npt.NDArray[np.int64]:
-        """3 600 counts of one hour."""
+        """Return the 3 600 counts of waiting messages, one a second, of one hour."""
         dues = self._dues(0, self.count)
         waits = self.settled_states() == EntryState.WAITING
         rows = np.flatnonzero((dues // HOUR_MS == hour) & waits)
@@ -281,7 +291,7 @@ class FarBuffer(EntryFiles):
         return np.bincount(seconds, minlength=SECONDS).astype(np.int64)
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """Bytes of records that wait and are due before `to_ms`, by the average size."""
+        """Return the bytes of waiting records due before `to_ms`, by the average size."""
         if not self.count or (lowest := self.first_waiting_ms(0)) is None or lowest >= to_ms:
             return 0
         waits = self.states[: self.count] == EntryState.WAITING

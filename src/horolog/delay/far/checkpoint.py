@@ -1,4 +1,4 @@
-"""What a checkpoint says of the far store, and the far store as a checkpoint says."""
+"""Saving the far store in a checkpoint, and restoring it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FarCaptured(NamedTuple):
 
 
 def capture(far: FarStore) -> FarCaptured:
-    """State of all buffers and runs as it is now."""
+    """Capture the present state of all buffers and runs."""
     sync: list[str] = []
     states: list[tuple[str, Callable[[], bytes]]] = []
     settled = []
@@ -73,7 +73,7 @@ def capture(far: FarStore) -> FarCaptured:
 
 
 def capture_failed(far: FarStore) -> None:
-    """The checkpoint that `capture` was for is not there: the next one writes and syncs everything."""
+    """Have the next checkpoint write and sync everything, since that of `capture` failed."""
     for buffer in far.buffers:
         buffer.unsynced = True
     for run in far.runs.values():
@@ -84,9 +84,9 @@ def capture_failed(far: FarStore) -> None:
 def restore(
     far: FarStore, registry: dict[str, Any], settled: npt.NDArray[Any], *, tolerant: bool = False
 ) -> list[Damaged]:
-    """Open what a checkpoint names; gives what cannot be opened.
+    """Open what a checkpoint names; return what cannot be opened.
 
-    tolerant  a buffer with damaged entries is opened without those that cannot be made again one by one
+    tolerant  open a buffer with damaged entries; those that cannot be rebuilt are quarantined
     """
     damaged = []
     far.next_file = registry.get("next", 1)
@@ -122,7 +122,7 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
         info = far.open_run(name).info
     except (FileNotFoundError, HorologError) as error:
         if isinstance(error, HorologError) and error.code in NO_ROOM:
-            raise  # that says nothing about the file
+            raise  # no room says nothing about the file
         return f"run {name} cannot be opened ({error})"
     if (info.rows, info.first_ms, info.last_ms) != (row["rows"], row["first_ms"], row["last_ms"]):
         return f"run {name} cannot be opened (it is not the file that the checkpoint names)"
@@ -146,5 +146,5 @@ def _run_of(far: FarStore, info: RunInfo, row: dict[str, Any]) -> FarRun:
 
 
 def _state_path(far: FarStore, run: FarRun) -> str:
-    """The state file of a run, in its present version."""
+    """Return the path of a run's state file, in its present version."""
     return f"{far.directory}/{state_file(run.info.name, run.version)}"

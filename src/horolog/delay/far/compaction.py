@@ -1,7 +1,7 @@
-"""Compaction of the far store: which job it wants next, and what changes when one has been carried out.
+"""Compaction of the far store: which job comes next, and the exchange of sources after a job.
 
-A sealed buffer becomes a run; above the settings' number of runs they become one for each day or month.  The jobs
-themselves, which touch no live state, are in `delay.far.jobs`.
+A sealed buffer becomes a run; more runs than the settings allow become one for each day or month.
+The jobs themselves, which touch no live state, are in `delay.far.jobs`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from horolog.limits import FAR_BUFFER_BYTES, HOUR_KEEP_MS, PART_RUNS_MAX, RUNS_M
 if TYPE_CHECKING:
     from horolog.delay.far.store import FarStore
 
-_SETTLED_MAX = 65_536  # rows of a buffer that need not stay in it any longer
+_SETTLED_MAX = 65_536  # settled rows at which a buffer is flushed, if they are most of it
 
 
 class FarSettings(NamedTuple):
@@ -46,11 +46,11 @@ class FarSettings(NamedTuple):
 class Compaction:
     """Makes runs of sealed buffers, and of many runs one for each day or month; one job at a time.
 
-    settings  when there is something to do
-    job       under way
+    settings  sizes at which a job starts
+    job       the job under way
     room      bytes that a merge may take
-    moved_ms  first due time of what has another source since that was last asked: the wheel's references to it, and
-              to what is due later, may be void
+    moved_ms  first due time of messages that changed their source since `take_moved`: the wheel's
+              references to messages due then or later may be void
     """
 
     def __init__(self, far: FarStore, settings: FarSettings) -> None:
@@ -66,32 +66,32 @@ class Compaction:
         return self.job is None and bool(self._far.buffers) and self._far.buffers[0].sealed
 
     def start(self, now_ms: int) -> FarJob | None:
-        """A job for the background, if there is something to do and none is under way."""
+        """Start a job for the background, if there is work and no job is under way."""
         if self.job is None:
             self.job = self._flush() or self._merge(now_ms)
             return self.job
         return None
 
     def start_flush(self) -> FarJob | None:
-        """The same, but never a merge: a start must not wait for one (P5)."""
+        """Start a flush, but never a merge: a start must not wait for a merge (P5)."""
         if self.job is None:
             self.job = self._flush()
             return self.job
         return None
 
     def fail(self) -> None:
-        """The job could not be carried out, for want of space or for damage that it met: another is made later."""
+        """Drop a job that failed, for want of space or because of damage: another is made later."""
         job, self.job = self.job, None
         if job is None:
             return
         _stop_journals(job)
         if isinstance(job, MergeJob):
             for each in job.inputs:
-                # Opened again: what has rotted since is noticed, and made whole
+                # Opening the file again notices what has rotted since, and makes it whole.
                 self._far.forget_file(each.run.info.name)
 
     def finish(self) -> bool:
-        """Exchange the sources of a job that was carried out; False if that has to wait.
+        """Exchange the sources of a finished job; return False if the exchange has to wait.
 
         `moved_ms` tells from which due time on the wheel's references may be void.
         """
@@ -110,17 +110,17 @@ class Compaction:
         return True
 
     def take_moved(self) -> int | None:
-        """`moved_ms`, which is then as if nothing had moved."""
+        """Return `moved_ms`, and reset it."""
         moved, self.moved_ms = self.moved_ms, None
         return moved
 
     def moved(self, from_ms: int | None) -> None:
-        """What is due from a moment on has another source now."""
+        """Note that messages due from a moment on have another source now."""
         if from_ms is not None:
             self.moved_ms = from_ms if self.moved_ms is None else min(self.moved_ms, from_ms)
 
     def check_invariants(self) -> None:
-        """What the job reads is there."""
+        """Assert that the sources of the job exist."""
         if isinstance(self.job, FlushJob):
             assert self.job.buffer in self._far.buffers
         elif self.job is not None:
@@ -129,7 +129,7 @@ class Compaction:
     # --- what to do next ------------------------------------------------------------------------
 
     def _flush(self) -> FlushJob | None:
-        """The first buffer that is full, or of which little waits; it takes nothing more."""
+        """Seal the first buffer that is full or mostly settled, and make a job of it."""
         for buffer in self._far.buffers:
             crowded = buffer.settled > _SETTLED_MAX and 2 * buffer.settled > buffer.count
             if buffer.sealed or crowded:
@@ -148,7 +148,7 @@ class Compaction:
         return None
 
     def _merge(self, now_ms: int) -> MergeJob | None:
-        """Too many runs of buffers, or of one day or month; None if the disk has no room for it."""
+        """Merge runs of buffers, or of a day or month, if too many; None: no room on the disk."""
         first_ms = first_merged_ms(now_ms)
         mine = [
             run
@@ -186,7 +186,7 @@ class Compaction:
     # --- what was done --------------------------------------------------------------------------
 
     def _finish_flush(self, job: FlushJob) -> None:
-        """The run takes the place of its buffer."""
+        """Put the run of a finished job in the place of its buffer."""
         buffer = job.buffer
         lowest = buffer.first_waiting_ms(0)
         if self._are_repaired([(buffer, job.damaged)]):
@@ -205,7 +205,7 @@ class Compaction:
         self.moved(lowest)
 
     def _are_repaired(self, damaged: Sequence[tuple[FarBuffer | FarRun, list[int]]]) -> bool:
-        """Make damaged entries that a job has left out again, as far as can be; whether any was."""
+        """Rebuild damaged entries that a job left out, where possible; return whether any was."""
         any_is = False
         for source, left_out in damaged:
             rows = np.array(left_out, np.int64)
@@ -216,21 +216,21 @@ class Compaction:
         return any_is
 
     def _make_again(self, job: FarJob) -> None:
-        """What a job has made is not used: a later one has what was repaired, or handed over, meanwhile."""
+        """Discard the runs of a job: a later job includes repairs and hand-overs since."""
         _stop_journals(job)
         for info in job.made:
             self._far.storage.remove(f"{self._far.directory}/{info.name}.run")
 
     def _finish_merge(self, job: MergeJob) -> None:
-        """The new runs take over what the old ones have from the first moment of the merge on."""
+        """Let the new runs take over all rows due from the first moment of the merge on."""
         first_ms = job.bounds[0]
-        # The clock was faster than the merge, and rows were handed over that it has copied.
+        # The clock was faster than the merge, and rows that it copied were handed over.
         late = any(each.run.states.decided > each.first for each in job.inputs)
         damaged = [(each.run, job.damaged.get(each.run.info.name, [])) for each in job.inputs]
         if late or self._are_repaired(damaged):
             self._make_again(job)
             return
-        frozen = any(each.run.frozen for each in job.inputs)  # since the job began
+        frozen = any(each.run.frozen for each in job.inputs)  # perhaps since the job began
         until_ms = max(each.run.info.last_ms for each in job.inputs) + HOUR_KEEP_MS
         self._far.problems += [Problem(text, until_ms=until_ms) for text in job.problems]
         made = [self._far.add_run(info, 1, frozen) for info in job.made]
@@ -239,7 +239,7 @@ class Compaction:
             each.run.journal = None
             each.run.cut(each.first, first_ms)
             if not each.first:
-                # What was handed over of others is known a while longer.
+                # Other runs are kept a while longer, so that their handed-over rows stay known.
                 self._far.drop(each.run.info.name)
         self.moved(first_ms)
 

@@ -1,8 +1,9 @@
-"""Making runs in the background: a far buffer becomes a run, many runs become runs of days and months.
+"""Background jobs: a far buffer becomes a run, many runs become runs of days and months.
 
-A job reads files that do not change any more and writes new ones, in a thread of the server; it touches no live
-state.  When it is done the core exchanges the sources in a step (`delay.far.store`), and the next checkpoint names the
-new set.  What a job wrote and no checkpoint names is swept at the next start.
+A job reads files that no longer change and writes new ones, in a thread of the server; it touches
+no live state.  When it is done the core exchanges the sources in a step (`delay.far.store`), and
+the next checkpoint names the new set.  The next start sweeps files that a job wrote and no
+checkpoint names.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from horolog.limits import DAY_MS, HOUR_MS
 from horolog.storage.api import Storage
 from horolog.storage.mapped import whole_view
 
-DAYS = 32  # days of their own; what is due later is kept by month
+DAYS = 32  # days with runs of their own; later messages are kept by month
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def run_name(file_id: int) -> str:
-    """File name of a run, without `.run`."""
+    """Return the file name of a run, without `.run`."""
     return f"{file_id:010d}"
 
 
 def partition_of(due_ms: int, now_ms: int) -> int:
-    """First millisecond of the day or month (UTC) whose run holds what is due then."""
+    """Return the first ms of the day or month (UTC) whose run holds messages due at `due_ms`."""
     day = due_ms - due_ms % DAY_MS
     if due_ms < now_ms - now_ms % DAY_MS + DAYS * DAY_MS:
         return day
@@ -49,7 +50,7 @@ def partition_of(due_ms: int, now_ms: int) -> int:
 
 
 def bounds_of(first_ms: int, last_ms: int, now_ms: int) -> list[int]:
-    """Where the runs of a merge begin: `first_ms`, then every day or month until `last_ms`."""
+    """Return where the runs of a merge begin: `first_ms`, then each day or month to `last_ms`."""
     bounds = [first_ms]
     at = first_ms
     while True:
@@ -75,23 +76,23 @@ class FlushJob:
     buffer: FarBuffer  # for the core, when the job is done
     file_id: int
     count: int
-    rows: npt.NDArray[np.int64]  # that wait
+    rows: npt.NDArray[np.int64]  # rows that wait
     made: list[RunInfo] = field(default_factory=list)
-    damaged: list[int] = field(default_factory=list)  # rows whose index entry can't be read
+    damaged: list[int] = field(default_factory=list)  # rows whose index entry cannot be read
 
     @property
     def file_ids(self) -> range:
-        """Numbers of the runs that it writes."""
+        """Ids of the runs that the job writes."""
         return range(self.file_id, self.file_id + 1)
 
     def carry_out(self, storage: Storage) -> None:
-        """Write and sync the run; DISK_FULL leaves nothing behind."""
+        """Write and sync the run; DISK_FULL leaves no file."""
         if not len(self.rows):
             return
         index = storage.open(f"{self.buffer.directory}/{INDEX_NAME}")
         log = storage.open(f"{self.buffer.directory}/{LOG_NAME}")
         try:
-            # What was cut off is damaged: the rows are made again, and records when they are due
+            # Cut files count as damaged: entries are rebuilt, and records when they are due.
             whole, _ = whole_view(index, ENTRY_BYTES * self.count)
             entries = np.frombuffer(whole, ENTRY, self.count).take(self.rows)
             good = is_readable(entries)
@@ -126,7 +127,7 @@ class MergeInput(NamedTuple):
 
 @dataclass
 class MergeJob:
-    """Merge what is due at or after `bounds[0]` of several runs into one run for each partition."""
+    """Merge messages due at or after `bounds[0]` of several runs into one run a partition."""
 
     directory: str
     log_id: int
@@ -134,16 +135,16 @@ class MergeJob:
     bounds: list[int]
     file_id: int
     made: list[RunInfo] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)  # of the runs that were read
-    damaged: dict[str, list[int]] = field(default_factory=dict)  # by run: rows that were left out
+    problems: list[str] = field(default_factory=list)  # problems of the runs that were read
+    damaged: dict[str, list[int]] = field(default_factory=dict)  # run → rows left out
 
     @property
     def file_ids(self) -> range:
-        """Numbers of the runs that it writes."""
+        """Ids of the runs that the job writes."""
         return range(self.file_id, self.file_id + len(self.bounds))
 
     def carry_out(self, storage: Storage) -> None:
-        """Write and sync the runs; if that fails those that are whole already are removed."""
+        """Write and sync the runs; after a failure the finished ones are removed."""
         names = [run_name(file_id) for file_id in self.file_ids]
         opened: list[Run] = []
         try:
@@ -187,5 +188,5 @@ def carry_over(
 
 
 def first_merged_ms(now_ms: int) -> int:
-    """Merges leave alone what is due before this: it may be handed over while they run."""
+    """Return the first due time of a merge: earlier messages may be handed over while it runs."""
     return (now_ms // HOUR_MS + 2) * HOUR_MS

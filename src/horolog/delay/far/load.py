@@ -1,4 +1,4 @@
-"""Loading seconds of a far buffer or a run: its rows in bounded pieces, each of them sorted (`delay.source`)."""
+"""Loading seconds of a far buffer or a run: its rows in bounded, sorted pieces (`delay.source`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RowLoad:
-    """Some rows as they were when the load began; of a buffer later ones are told to the wheel directly.
+    """Some rows as they were when the load began; the wheel gets later rows of a buffer directly.
 
     rows  those that may be due in the seconds from `second` to before `stop`
     """
@@ -34,7 +34,7 @@ class RowLoad:
         self._pieces: list[Loaded] = []
 
     def walk(self, limit: int) -> tuple[int, bool]:
-        """Take up to `limit` rows: (rows taken, whether done)."""
+        """Take up to `limit` rows; return (rows taken, whether the load is done)."""
         part = self._rows[self._at : self._at + limit]
         self._at += len(part)
         if len(part):
@@ -57,5 +57,5 @@ class RowLoad:
         self._pieces.append(loaded(source.source_id, entries.compress(waits), rows[waits]))
 
     def pieces(self) -> list[Loaded]:
-        """What waits."""
+        """Return the waiting rows."""
         return self._pieces

@@ -1,4 +1,4 @@
-"""What files of the far store are called, and what a checkpoint says of them."""
+"""Names of the far store's files, and its rows in the registry of a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from horolog.limits import HOUR_MS
 
 
 def state_file(name: str, version: int) -> str:
-    """Name of a version of a run's state file."""
+    """Return the name of a version of a run's state file."""
     return f"{name}.state.{version:010d}"
 
 
 def registry_row(run: FarRun) -> dict[str, Any]:
-    """A run in the registry of a checkpoint."""
+    """Build a run's row in the registry of a checkpoint."""
     adopted = run.provenance._asdict() if isinstance(run, AdoptedRun) else {}
     return {
         **adopted,
@@ -38,14 +38,14 @@ def registry_row(run: FarRun) -> dict[str, Any]:
 
 
 def damaged_buffer(row: dict[str, Any], settled: int, why: str) -> Damaged:
-    """A far buffer that cannot be opened as a checkpoint says."""
+    """Describe a far buffer that cannot be opened as a checkpoint states."""
     name = buffer_name(row["number"])
     hours = row["first_ms"] // HOUR_MS, row["last_ms"] // HOUR_MS
     return Damaged("runs", name, (name,), why, row["count"] - settled, *hours)
 
 
 def damaged_run(row: dict[str, Any], why: str) -> Damaged:
-    """A run that cannot be opened as a checkpoint says."""
+    """Describe a run that cannot be opened as a checkpoint states."""
     names = [f"{row['name']}.run"]
     if row["version"]:
         names.append(state_file(row["name"], row["version"]))
@@ -54,7 +54,7 @@ def damaged_run(row: dict[str, Any], why: str) -> Damaged:
 
 
 def named_files(registry: dict[str, Any]) -> set[str]:
-    """Names under `runs` that a checkpoint's registry needs."""
+    """Return the names under `runs` that a checkpoint's registry needs."""
     names = {buffer_name(row["number"]) for row in registry.get("buffers", [])}
     names |= state_files(registry)
     for row in registry.get("runs", []):
@@ -65,5 +65,5 @@ def named_files(registry: dict[str, Any]) -> set[str]:
 
 
 def files_of_job(job: FarJob | None) -> set[str]:
-    """Names under `runs` that a job under way writes."""
+    """Return the names under `runs` that a job under way writes."""
     return set() if job is None else {f"{run_name(file_id)}.run" for file_id in job.file_ids}

@@ -1,4 +1,4 @@
-"""The file of a run in use: opened when it is needed, made whole when it is damaged, a blank when that cannot be."""
+"""Access to a run's file: opened on use, made whole if damaged, replaced by a blank if lost."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from horolog.errors import ErrorCode, HorologError, Problem
 
 
 class RunAccess:
-    """How the file of a run is come by.
+    """Opens the file of a run, and survives its loss.
 
     path        of the file, for problems
-    unreadable  why it cannot be read any more; ""
-    tell        who hears of problems
-    remake      makes a damaged file whole; False if that cannot be
+    unreadable  why the file cannot be read any more; "": it can
+    tell        called with each problem
+    remake      makes a damaged file whole; returns False if that is impossible
     """
 
     def __init__(self, info: RunInfo, states: RowStates, open_run: Callable[[str], Run]) -> None:
@@ -33,12 +33,12 @@ class RunAccess:
 
     @property
     def label(self) -> str:
-        """What problems call it."""
+        """The name of the run in problems."""
         return f"run {self.info.name}"
 
     @property
     def file(self) -> Run:
-        """The open file; a blank in its place once it cannot be read any more."""
+        """The open file; a blank in its place once the file cannot be read any more."""
         if self.unreadable:
             return BlankRun(self.info, self.path)
         try:
@@ -50,7 +50,7 @@ class RunAccess:
 
     @property
     def directory(self) -> npt.NDArray[Any]:
-        """The file's directory; empty if it cannot be read."""
+        """The directory of the file; empty if it cannot be read."""
         try:
             return self.file.directory
         except HorologError as error:
@@ -59,7 +59,7 @@ class RunAccess:
             return self._lose(error.message).directory
 
     def _lose(self, why: str) -> Run:
-        """Nothing of it can be read: what waits in it is not served until a start has set it aside."""
+        """Give up an unreadable file: what waits is not served until a start sets it aside."""
         self.unreadable = why
         text = (
             f"{self.label}: {self._states.waiting} messages that wait in it are quarantined until the next start, "
@@ -70,5 +70,5 @@ class RunAccess:
 
 
 def unreadable_key(name: str) -> str:
-    """The key of the problem that speaks of a run that cannot be read any more."""
+    """Return the key of the problem that reports a run that cannot be read any more."""
     return f"run {name}: unreadable"

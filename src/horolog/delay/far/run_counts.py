@@ -1,6 +1,7 @@
-"""What waits of a run, by hour and topic: its directory counts all its rows, `gone_by` those that are gone of them.
+"""Counts of a run's waiting rows by hour and topic: its directory minus the rows that are gone.
 
-Rows and directory are both in order of time, so what lies below the cursor is left out by hours.
+The directory counts all rows, `gone_by` those that are gone.  Rows and directory are both in order
+of time, so hours below the cursor are left out.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _STEP_ROWS = 8_192
 
 
 class RunCounts:
-    """Counts by what is committed.
+    """Counts according to committed records.
 
-    limit_ms  what is due from there on is not this run's
-    gone_by   (hour, topic) → rows that are handed over, recalled, moved or quarantined
+    limit_ms  messages due at or after it are not in this run
+    gone_by   (hour, topic) → rows that are handed over, recalled, moved, expired or quarantined
     """
 
     def __init__(self, access: RunAccess, states: RowStates) -> None:
@@ -34,16 +35,17 @@ class RunCounts:
         self._states = states
 
     def settle(self, entries: npt.NDArray[Any]) -> None:
-        """These ENTRY rows do not wait any more."""
+        """Count these ENTRY rows as gone."""
         both = (entries["due_ms"] // HOUR_MS << 32) | entries["topic"].astype(np.int64)
         keys, amounts = np.unique(both, return_counts=True)
         for key, n in zip(keys.tolist(), amounts.tolist(), strict=True):
             self._add((key >> 32, key & 0xFFFFFFFF), n)
 
     def lose(self, rows: Rows) -> None:
-        """These rows, whose index entries can't be read, do not wait any more.
+        """Count rows whose index entries cannot be read as gone.
 
-        The hour follows from the place of the row; if it has several topics one of them is a guess.
+        The hour follows from the place of the row; if the hour has several topics, the topic is a
+        guess.
         """
         directory = self._access.directory if len(rows) else None
         for row in rows.tolist():
@@ -54,15 +56,15 @@ class RunCounts:
         self.gone_by[key] = self.gone_by.get(key, 0) + n
 
     def capture(self) -> dict[tuple[int, int], int]:
-        """`gone_by` for a state file (a copy), without the hours of which nothing waits."""
+        """Return `gone_by` for a state file (a copy), without hours in which nothing waits."""
         first = self._first_hour()
         self.gone_by = {key: n for key, n in self.gone_by.items() if key[0] >= first}
         return dict(self.gone_by)
 
     def _first_hour(self, directory: npt.NDArray[Any] | None = None) -> int:
-        """The hour of the first row that was not handed over; what is due before it does not wait.
+        """Return the hour of the first row that was not handed over; nothing due earlier waits.
 
-        directory  as it was read just now: each reading verifies it
+        directory  as read just now: each reading verifies it
         """
         row = min(self._states.passed_rows().tolist(), default=self._states.cursor)
         if row >= self._states.limit:
@@ -70,7 +72,7 @@ class RunCounts:
         return int(self._row_of(row, directory)["hour"])
 
     def _row_of(self, row: int, directory: npt.NDArray[Any] | None) -> Any:
-        """A row of the directory with the hour of this row: rows and directory are both in order of time."""
+        """Return the directory row with the hour of a row: both are in order of time."""
         directory = self._access.directory if directory is None else directory
         if not len(directory):
             return np.array([(self.limit_ms // HOUR_MS, 0, 0, 0)], TOPIC_HOUR)[0]
@@ -78,7 +80,7 @@ class RunCounts:
         return directory[int(np.searchsorted(ends, row, side="right"))]
 
     def _rows(self, to_ms: int | None = None) -> tuple[npt.NDArray[Any], Rows]:
-        """Rows of the directory that may hold something that waits, and what waits of each.
+        """Return the directory rows of hours in which messages may wait, and how many wait.
 
         to_ms  None, or only rows of hours that begin before that moment
         """
@@ -94,7 +96,7 @@ class RunCounts:
         return rows, np.maximum(counts, 0)
 
     def by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
-        """(hours, counts) of what waits, ascending."""
+        """Return (hours, counts) of waiting messages, ascending."""
         rows, counts = self._rows()
         chosen = counts > 0
         if topic is not None:
@@ -102,7 +104,7 @@ class RunCounts:
         return rows["hour"][chosen].astype(np.int64), counts[chosen]
 
     def by_both(self, from_hour: int) -> npt.NDArray[Any]:
-        """Rows {hour, topic, count, …} of the directory from an hour on, with what waits as count."""
+        """Return directory rows {hour, topic, count, …} from an hour on, counting what waits."""
         rows, counts = self._rows()
         chosen = (rows["hour"] >= from_hour) & (counts > 0)
         found = rows[chosen].copy()
@@ -110,14 +112,14 @@ class RunCounts:
         return found
 
     def by_topic(self) -> dict[int, int]:
-        """Topic id → what waits."""
+        """Count the waiting messages by topic id."""
         rows, counts = self._rows()
         topics, at = np.unique(rows["topic"], return_inverse=True)
         sums = np.bincount(at, weights=counts, minlength=len(topics)).astype(np.int64)
         return {t: n for t, n in zip(topics.tolist(), sums.tolist(), strict=True) if n}
 
     def by_second(self, hour: int, topic: int | None) -> npt.NDArray[np.int64]:
-        """3 600 counts of one hour."""
+        """Return the 3 600 counts of waiting messages, one a second, of one hour."""
         run = self._access.file
         low = run.row_at(hour * HOUR_MS)
         passed = self._states.passed_rows()
@@ -152,7 +154,7 @@ class RunCounts:
         return np.bincount(seconds, minlength=SECONDS).astype(np.int64)
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """Bytes of records that wait and are due before `to_ms`, by the directory."""
+        """Return the bytes of waiting records due before `to_ms`, by the directory."""
         if self._access.info.first_ms >= to_ms or self._states.waiting <= 0:
             return 0
         rows, counts = self._rows(to_ms)

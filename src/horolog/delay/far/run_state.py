@@ -1,8 +1,8 @@
-"""The state file of a run: which of its rows are gone before their time.  Rebuilt (truth, once log is dropped).
+"""The state file of a run: its rows that are gone early.  Rebuilt (truth, once log is dropped).
 
-Written at a checkpoint as a new version, `runs/<name>.state.<version>`, and never changed.  What was handed over
-needs no bits: it is all rows below the cursor, which the checkpoint holds; but for those that the map of state 0
-names, which were passed over and wait.  Little-endian.
+Written at a checkpoint as a new version, `runs/<name>.state.<version>`, and never changed.  A row
+that was handed over needs no bit: handed over are all rows below the cursor, which the checkpoint
+holds, except for the rows in the map of state 0, which were passed over and wait.  Little-endian.
 
 ======  ======  ==================  ================================================================
 offset  bytes   field               meaning
@@ -15,8 +15,12 @@ offset  bytes   field               meaning
 20      4       maps                bit s is set: there is a bit map of the rows with `EntryState` s
 24      4       body CRC            CRC-32 of all that follows the header
 28      4       header CRC          CRC-32 of bytes 0–27
-32      16 n    table               {hour u32, topic u32, gone u64}: rows handed over, recalled, moved, expired or quarantined
-…       …       bit maps            by ascending s, (rows + 7) // 8 bytes each; row r is bit r % 8 of byte r // 8
+32      16 n    table               {hour u32, topic u32, gone u64}: rows handed over, recalled,
+        moved,
+                                    expired or quarantined
+…       …       bit maps            by ascending s, (rows + 7) // 8 bytes each; row r is bit r % 8
+                of
+                                    byte r // 8
 ======  ======  ==================  ================================================================
 """
 
@@ -51,7 +55,7 @@ MAPPED_STATES = (
 
 @dataclass
 class RunState:
-    """What a state file says."""
+    """The content of a state file."""
 
     rows: int
     gone_by: dict[tuple[int, int], int]  # (hour, topic) → rows
@@ -59,7 +63,7 @@ class RunState:
 
 
 def encode_run_state(state: RunState) -> bytes:
-    """The whole file."""
+    """Encode the complete file."""
     table = np.array([(h, t, n) for (h, t), n in sorted(state.gone_by.items())], GONE)
     kinds = sorted(state.maps)
     body = b"".join([table.tobytes(), *(state.maps[kind].tobytes() for kind in kinds)])
@@ -69,7 +73,7 @@ def encode_run_state(state: RunState) -> bytes:
 
 
 def decode_run_state(content: bytes) -> RunState | None:
-    """What the file says; None if it is not intact; VERSION_UNSUPPORTED if a newer horolog wrote it."""
+    """Decode a state file; None: not intact; VERSION_UNSUPPORTED: a newer horolog wrote it."""
     if len(content) < HEADER_BYTES or content[:4] != MAGIC:
         return None
     if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:

@@ -1,13 +1,14 @@
-"""The far store: everything that is due beyond the near window, with memory that does not grow with it.
+"""The far store: all messages due beyond the near window, in memory that does not grow with them.
 
     far buffer(s) → level-0 runs → (above RUNS_MAX of them) runs of days and months
 
-Messages gather in a far buffer; a full one is *sealed* and becomes a run; many runs are merged into one for each
-of the next 32 days and for each month after that, so that a run goes when its time has passed.  All of them are
-sources (`delay.source`) that the wheel loads its seconds from; nothing is moved when its time comes.
+Messages gather in a far buffer; a full one is *sealed* and becomes a run; many runs are merged into
+one for each of the next 32 days and for each month after that, so that a run goes when its time has
+passed.  All buffers and runs are sources (`delay.source`) from which the wheel loads its seconds;
+no message moves when its time comes.
 
-Everything here is derived from the commit log.  What a checkpoint must name: lengths of buffers and what was
-settled of them, and of every run the cursor, the limit and the version of its state file.
+The far store is derived from the commit log.  What a checkpoint must name: lengths of buffers and
+the settled rows in them, and of every run the cursor, the limit and the version of its state file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from horolog.storage.open_files import OpenFiles
 
 
 class FarStore:
-    """Far buffers and runs of a shard."""
+    """The far buffers and runs of a shard."""
 
     def __init__(
         self,
@@ -49,14 +50,14 @@ class FarStore:
         tier: Tier,
     ) -> None:
         self.directory = directory
-        self.buffers: list[FarBuffer] = []  # the last one takes new messages, if it is not sealed
+        self.buffers: list[FarBuffer] = []  # the last one takes new messages, unless it is sealed
         self.runs: dict[str, FarRun] = {}
         self.tier = tier
         self.missing: list[Missing] = []  # adopted files that a replay did not find
         self.finished: dict[str, int] = {}  # adopted runs forgotten by this process → position
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
-        self.repair: RepairRows | None = None  # of all sources
+        self.repair: RepairRows | None = None  # rebuilds damaged entries, of all sources
         self.compaction = Compaction(self, settings)
         self.storage = storage
         self.log_id = log_id
@@ -66,29 +67,29 @@ class FarStore:
         self._asked: tuple[int, int | None] | None = None  # (second, next waiting second)
 
     def sources(self) -> Iterator[FarBuffer | FarRun]:
-        """All of them that can be read."""
+        """Yield all buffers and runs that can be read."""
         yield from self.buffers
         yield from (run for run in self.runs.values() if not run.access.unreadable)
 
     @property
     def waiting(self) -> int:
-        """Messages that wait."""
+        """Messages that wait in the far store."""
         return sum(source.waiting for source in self.sources())
 
     @property
     def unflushed_bytes(self) -> int:
-        """Bytes that have still to be written as runs."""
+        """Bytes that are still to be written as runs."""
         return sum(buffer.log_bytes for buffer in self.buffers)
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """Bytes of records that wait and are due before `to_ms`; nearly exact."""
+        """Return the bytes of waiting records due before `to_ms`; nearly exact."""
         return sum(source.bytes_due_before(to_ms) for source in self.sources())
 
     def open_run(self, name: str) -> Run:
-        """A run's file, mapped; the least recently used ones are closed.
+        """Return a run's file, mapped; the least recently used files are closed.
 
-        One in use that is damaged after its records is made whole from its index.  DAMAGED if it cannot be.
-        TOO_MANY_FILES if it cannot be mapped, though all others were closed.
+        A run in use that is damaged after its records is made whole from its index; DAMAGED if that
+        is impossible.  TOO_MANY_FILES if the file cannot be mapped though all others were closed.
         """
         run = self._opened.get(name)
         if run is not None and is_cut(run.view):
@@ -110,7 +111,7 @@ class FarStore:
         return self._open_same(name)
 
     def _open_same(self, name: str) -> Run:
-        """DAMAGED if the file of a run in use is another one now."""
+        """Open a run's file; DAMAGED if a run in use now has another file."""
         opened = Run.open(self.storage, self.directory, name, self.log_id)
         run = self.runs.get(name)
         if run is not None and run.info != opened.info:
@@ -118,7 +119,7 @@ class FarStore:
         return opened
 
     def remake(self, name: str) -> bool:
-        """Make a run in use whole from its index; False if that cannot be."""
+        """Make a run in use whole from its index; return False if that is impossible."""
         run = self.runs[name]
         adopted = isinstance(run, AdoptedRun)
         self.forget_file(name)
@@ -128,7 +129,7 @@ class FarStore:
         return done
 
     def take_in(self, run: FarRun) -> None:
-        """A run becomes one of these."""
+        """Add a run to those in use."""
         run.repair, run.access.tell = self.repair, self.problems.append
         run.access.remake = partial(self.remake, run.info.name)
         run.access.path = run_path(self.directory, run.info.name)
@@ -145,12 +146,12 @@ class FarStore:
         self.compaction.check_invariants()
 
     def forget_files(self, on_disk: Container[str]) -> None:
-        """Adopted runs whose files are gone need not be known as finished any more."""
+        """Drop adopted runs from `finished` whose files are gone."""
         for name in [name for name in self.finished if f"{name}.run" not in on_disk]:
             del self.finished[name]
 
     def forget_file(self, name: str) -> None:
-        """The file of a run was repaired: it is mapped again; whoever reads it still keeps what it has."""
+        """Unmap the file of a run after a repair; readers of the old mapping keep it."""
         self._opened.forget(name)
 
     # --- filing -----------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ class FarStore:
         """Append messages to the far buffer; DISK_FULL changes nothing."""
         if not self.buffers or self.buffers[-1].sealed:
             file_id = self.take_file_id()
-            self.storage.remove_dir(f"{self.directory}/{buffer_name(file_id)}")  # of a former life
+            self.storage.remove_dir(f"{self.directory}/{buffer_name(file_id)}")  # of an earlier use
             buffer = FarBuffer(self.storage, self.directory, file_id, self.take_source_id())
             buffer.repair = self.repair
             self.buffers.append(buffer)
@@ -173,14 +174,14 @@ class FarStore:
         return buffer, rows
 
     def take_file_id(self, count: int = 1) -> int:
-        """The first of so many ids for new files."""
+        """Reserve `count` ids for new files; return the first."""
         first, self.next_file = self.next_file, self.next_file + count
         return first
 
     # --- the wheel --------------------------------------------------------------------------------
 
     def next_waiting(self, second: int) -> int | None:
-        """The first second at or after `second` in which something waits."""
+        """Return the first second at or after `second` in which something waits."""
         if self._asked is not None:
             asked, found = self._asked
             if asked <= second and (found is None or second <= found):
@@ -192,7 +193,7 @@ class FarStore:
         return answer
 
     def having(self, second: int, stop: int) -> list[FarBuffer | FarRun]:
-        """Sources in which something may wait in the seconds from `second` to before `stop`."""
+        """Return the sources that may have waiting messages from `second` to before `stop`."""
         from_ms, to_ms = second * 1000, stop * 1000
         found = []
         for source in self.sources():
@@ -204,7 +205,7 @@ class FarStore:
     # --- runs ---------------------------------------------------------------------------------------
 
     def add_run(self, info: RunInfo, level: int, frozen: bool) -> FarRun:
-        """A run that a job has made."""
+        """Add a run that a job has made."""
         run = FarRun(info, self.take_source_id(), level, self.open_run)
         run.frozen = frozen
         self.take_in(run)
@@ -218,29 +219,29 @@ class FarStore:
         self._opened.drop(name)
 
     def adopt(self, adoption: Adoption) -> None:
-        """Take over the files of a committed adoption, but for `missing` ones."""
+        """Take over the files of a committed adoption, except for `missing` ones."""
         for info, provenance in adoption.runs({each.file.name for each in self.missing}):
             self.take_in(AdoptedRun(info, self.take_source_id(), self.open_run, provenance))
             self.compaction.moved(info.first_ms)
         self._asked = None
 
     def look_for(self, adoption: Adoption) -> None:
-        """In a replay: which of its files are `missing`, because they cannot be opened, or are others."""
+        """Add the adoption's files that a replay cannot open, or that are others, to `missing`."""
         for file in adoption.files:
             try:
                 if self.open_run(file.name).info != file.as_run:
                     raise _another(file.name)
             except HorologError as error:
                 if error.code in NO_ROOM:
-                    raise  # that says nothing about the file
+                    raise  # no room says nothing about the file
                 self.forget_file(file.name)
                 self.missing.append(Missing(adoption, file, error.message))
 
     def drop_finished(self, now_ms: int, position: int) -> list[int]:
-        """Forget runs that are over for HOUR_KEEP_MS and in which nothing waits; gives their source ids.
+        """Forget runs that are over for HOUR_KEEP_MS and hold nothing waiting; return source ids.
 
-        position  of the checkpoint that is kept beside the next one: a start from it needs the files of adoptions
-                  that lie after it
+        position  of the checkpoint that is kept beside the next one: a start from it needs the
+                  files of adoptions that lie after it
         """
         gone = [
             name
@@ -257,18 +258,18 @@ class FarStore:
         return source_ids
 
     def look_again(self) -> None:
-        """What waits has changed otherwise than by settling."""
+        """Drop the cached next waiting second: what waits has changed other than by settling."""
         self._asked = None
 
     def seal(self) -> None:
-        """What is filed from here on goes into a buffer of its own."""
+        """Seal all buffers, so that messages filed from now on go into a new one."""
         for buffer in self.buffers:
             buffer.sealed = True
 
     def finds(
         self, due_ms: npt.NDArray[np.int64], origins: npt.NDArray[np.uint64]
     ) -> npt.NDArray[np.bool_]:
-        """Whether there is a row of each of these messages, whatever its state."""
+        """Return which of these messages have a row, whatever its state."""
         found = np.zeros(len(origins), np.bool_)
         for source in self.sources():
             found |= source.find(due_ms, origins) >= 0

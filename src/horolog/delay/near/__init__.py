@@ -1,8 +1,8 @@
-"""The next 24 hours: one pair of append files for each hour, with a chain of entries for each second.
+"""The near store: the next 24 hours, a pair of append files an hour, a chain of entries a second.
 
-store       the hours there are
-hour        one of them
-hours       where the near window ends
-filing      many messages into their hours
-chain       one second, read back in pieces
+store       the hours that have files
+hour        one hour: its files, heads and states
+hours       sorts messages by hour, up to the end of the near window
+filing      files many messages into their hours at once
+chain       loads one second of an hour, in pieces
 """

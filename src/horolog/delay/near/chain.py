@@ -1,4 +1,4 @@
-"""Loading one second of an hour: walk its chain in bounded pieces, each of them sorted (`delay.source`)."""
+"""Loading one second of an hour: walk its chain in bounded, sorted pieces (`delay.source`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from horolog.errors import Problem
 
 
 class ChainLoad:
-    """The chain of one second as it was when the load began; later entries are told to the wheel directly."""
+    """The chain of one second when the load began; the wheel gets later entries directly."""
 
     def __init__(self, hour: Hour, second: int) -> None:
         head = hour.heads[second - hour.hour * SECONDS]
@@ -30,7 +30,7 @@ class ChainLoad:
         self._pieces: list[Loaded] = []
 
     def walk(self, limit: int) -> tuple[int, bool]:
-        """Take up to `limit` steps and read the entries met: (steps taken, whether the end was reached)."""
+        """Take up to `limit` steps and read their entries; return (steps, whether done)."""
         limit = min(limit, self._expected - self._walked + 1)
         found, self._next = self._hour.walk(self._next, limit)
         self._walked += len(found)
@@ -44,7 +44,7 @@ class ChainLoad:
         return len(found), ended
 
     def pieces(self) -> list[Loaded]:
-        """What waits; a broken chain is repaired by a scan of the hour, and said in `problem`."""
+        """Return the waiting rows; for a broken chain, scan the hour and set `problem`."""
         if not self._sound or self._walked != self._expected:
             self._scan()
         return self._pieces
@@ -59,7 +59,7 @@ class ChainLoad:
         return loaded(self._hour.source_id, entries.compress(waits), index[waits])
 
     def _scan(self) -> None:
-        """Read the whole index; what cannot be read or rebuilt of this second is quarantined."""
+        """Scan the whole index; entries of this second that cannot be rebuilt are quarantined."""
         hour = self._hour
         bad = hour.unreadable()
         if len(bad) and hour.repair is not None:

@@ -1,7 +1,8 @@
-"""Filing: the entries of many messages at once, whatever hours they are due in.
+"""Filing: build the entries of many messages at once, whatever hours they are due in.
 
-What an entry says of its chain follows from a sort by second, which has the chains of all hours one after the other.
-So only what the hours themselves know (how many entries they have, and the newest of each second) is asked of each.
+The chain fields of an entry follow from a sort by second, which puts the chains of all hours one
+after another.  So an hour is asked only for what it alone knows: how many entries it has, and the
+newest entry of each second.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from horolog.delay.state import SECONDS
 
 
 def file_in_hours(hours: Sequence[Hour], cuts: Sequence[int], filing: Filing) -> Iterator[Rows]:
-    """File messages, which come hour by hour and in each in log order; gives the rows in each hour, when it has them.
+    """File messages that are sorted by hour, then in log order; yield the rows in each hour.
 
     cuts  where the messages of each hour begin, and where the last ones end
-    A disk failure is raised when it is the hour's turn: it, and those after it, are as they were.
+
+    A disk failure is raised at the turn of its hour: that hour and later ones stay unchanged.
     """
     count = len(filing.due_ms)
     place = np.arange(count)
@@ -32,18 +34,18 @@ def file_in_hours(hours: Sequence[Hour], cuts: Sequence[int], filing: Filing) ->
     is_first = np.empty(count, bool)
     is_first[0] = True
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    starts = is_first.nonzero()[0]  # of chains, in `order`
+    starts = is_first.nonzero()[0]  # starts of chains, in `order`
     stops = np.empty_like(starts)
     stops[:-1], stops[-1] = starts[1:], count
     lengths = stops - starts
     touched = ordered[starts] % SECONDS
-    chains = starts.searchsorted(cuts).tolist()  # where those of each hour begin
+    chains = starts.searchsorted(cuts).tolist()  # where the chains of each hour begin
     filed, newest = np.empty((2, len(starts)), np.int64)
     for hour, (first, stop) in zip(hours, pairwise(chains), strict=True):
         heads = hour.heads[touched[first:stop]]
         filed[first:stop], newest[first:stop] = heads["filed"], heads["newest"]
     ends = filing.size.cumsum()
-    bytes_at = [0, *[int(ends[cut - 1]) for cut in cuts[1:]]]  # in the records, where those begin
+    bytes_at = [0, *[int(ends[cut - 1]) for cut in cuts[1:]]]  # where the records of each begin
     sizes = [stop - first for first, stop in pairwise(cuts)]
     shifts = [hour.count - cut for hour, cut in zip(hours, cuts, strict=False)]
     moves = [hour.log_bytes - at for hour, at in zip(hours, bytes_at, strict=False)]

@@ -1,7 +1,8 @@
-"""One near hour: entry files, with a chain of entries for each second (formats: `delay.entry`, `delay.state`).
+"""One near hour: entry files, with a chain of entries for each second.
 
-*Heads* say of each second which entry is its newest, how many were filed and how many wait; each entry says which
-one of its second came before it.  So the wheel loads a second without looking at the others (`near.chain`).
+Formats: `delay.entry`, `delay.state`.  The *heads* state for each second its newest entry, how many
+entries were filed and how many wait; each entry states which entry of its second precedes it.  So
+the wheel loads a second without looking at the others (`near.chain`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from horolog.storage.api import Storage
 
 
 class Touched(NamedTuple):
-    """Seconds of an hour in which something was filed, in order: how much, and the newest entry of each."""
+    """Seconds of an hour in which messages were filed, ascending: how many, the newest entry."""
 
     seconds: npt.NDArray[np.int64]
     counts: npt.NDArray[np.uint32]
@@ -40,7 +41,7 @@ class Touched(NamedTuple):
 
 
 def topic_counts(topics: npt.NDArray[Any]) -> dict[int, int]:
-    """How often each topic is there."""
+    """Count the messages of each topic."""
     if len(topics) and bool((topics == topics[0]).all()):
         return {int(topics[0]): len(topics)}
     found, amounts = np.unique(topics, return_counts=True)
@@ -63,21 +64,24 @@ class Hour(EntryFiles):
 
     @property
     def waiting(self) -> int:
-        """Messages that are neither handed over nor recalled nor quarantined, by what is committed."""
+        """Messages neither handed over nor recalled nor quarantined, by committed records."""
         return sum(self.by_topic.values())
 
     @property
     def label(self) -> str:
-        """What problems call it."""
+        """The name of the hour in problems."""
         return f"hour {self.hour}"
 
     @property
     def until_ms(self) -> int:
-        """Its end."""
+        """The end of the hour."""
         return (self.hour + 1) * SECONDS * 1000
 
     def restore(self, state: HourState, version: int) -> bool:
-        """Take over a state file; False if the files are shorter than it says.  `cut` them before filing."""
+        """Take over a state file; return False if the files are shorter than it states.
+
+        Call `cut` before filing.
+        """
         if not self._take(state.count, state.log_bytes):
             return False
         self.heads, self.by_topic = state.heads, state.by_topic
@@ -95,7 +99,10 @@ class Hour(EntryFiles):
         touched: Touched,
         topics: dict[int, int],
     ) -> Rows:
-        """Append entries as `filing` makes them, and their records; gives their rows.  DISK_FULL changes nothing."""
+        """Append entries made by `filing`, and their records; return their rows.
+
+        DISK_FULL changes nothing.
+        """
         rows = self._append(entries, records)
         heads = self.heads
         heads["newest"][touched.seconds] = touched.newest
@@ -107,12 +114,12 @@ class Hour(EntryFiles):
         return rows
 
     def next_waiting(self, second: int) -> int | None:
-        """The first second (0 to 3 599), from `second` on, in which something waits."""
+        """Return the first second (0 to 3 599), from `second` on, in which something waits."""
         waiting = self.heads["waiting"]
         at = max(second, self._waits_from)
         if not waiting[at]:
             waits = waiting[at:] != 0
-            step = int(waits.argmax())  # the first one, if any
+            step = int(waits.argmax())  # the first waiting second, if any
             if not waits[step]:
                 return None
             at += step
@@ -129,34 +136,40 @@ class Hour(EntryFiles):
                 self.by_topic.pop(topic, None)
 
     def walk(self, index: int, limit: int) -> tuple[list[int], int]:
-        """Follow a chain back from `index` for at most `limit` entries: them, and where to go on (−1: end)."""
+        """Follow a chain back from `index` for up to `limit` entries.
+
+        Returns the entries, and where to continue (−1: end of the chain).
+        """
         words = self._words("i")
         found: list[int] = []
         while index >= 0 and limit > 0:
             if index >= self.count:
-                return found, -1  # damaged link: the caller counts and finds out
+                return found, -1  # a damaged link: the caller compares counts and notices
             found.append(index)
             index = words[index * ENTRY_WORDS + PREVIOUS_WORD]
             limit -= 1
         return found, index
 
     def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Pieces of the entries, with the index of their first, that may be those of messages due then."""
-        del due_ms  # damage may hide it
+        """Yield pieces of entries that may be due at `due_ms`, with the index of their first
+        entry.
+        """
+        del due_ms  # damage may hide a due time
         return self.scan()
 
     def unreadable(self) -> npt.NDArray[np.int64]:
-        """Global indexes of all entries that are damaged."""
+        """Return the global indexes of all damaged entries."""
         found = [np.empty(0, np.int64)]
         for first, entries in self.scan():
             found.append(np.flatnonzero(~is_readable(entries)) + first)
         return np.concatenate(found)
 
     def quarantine_unreadable(self, second: int, rows: npt.NDArray[np.int64]) -> int:
-        """Quarantine as many of these damaged entries as are missing in a second (0 to 3 599); gives how many.
+        """Quarantine as many of these damaged entries as a second (0 to 3 599) lacks; return how
+        many.
 
-        Their own second and topic cannot be trusted: the counts of what waits in the second, and of each topic, say how
-        many they lack.
+        The second and topic of a damaged entry cannot be trusted: the counts of what waits in the
+        second, and of each topic, tell how many they lack.
         """
         waits, topics = 0, Counter(self.by_topic)
         for first, entries in self.scan():
@@ -179,7 +192,7 @@ class Hour(EntryFiles):
         return len(rows)
 
     def _recount(self) -> None:
-        """Count again what waits, when entries cannot be trusted; damaged ones that wait are quarantined."""
+        """Rebuild the counts from readable entries; damaged entries that wait are quarantined."""
         self.heads["waiting"] = 0
         self._waits_from = 0
         self.by_topic.clear()
@@ -204,13 +217,16 @@ class Hour(EntryFiles):
         assert self.waiting + self.handed_over + self.recalled <= self.count
 
     def tags_of(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Tags code of each entry, from its record."""
+        """Return the tags code of each entry, from its record."""
         raw = np.frombuffer(self._log_view.view(self.log_bytes), np.uint8)
         at = entries["position"].astype(np.int64) + TAGS_AT
         return get(raw, at, "<i4")
 
     def settle(self, index: npt.NDArray[np.int64], state: EntryState) -> None:
-        """These entries are now handed over, recalled or quarantined, for good; quarantined ones waited no more."""
+        """Settle entries for good as handed over, recalled or quarantined.
+
+        An entry that was quarantined before did not wait any more.
+        """
         check_event(self.states[index], state)
         waited = index[self.states[index] != EntryState.QUARANTINED]
         self.states[index] = np.uint8(state)
@@ -234,7 +250,7 @@ class Hour(EntryFiles):
         self.changed = True
 
     def capture(self) -> tuple[str, HourState]:
-        """A copy of the state for a new state file, and the file's name; `encode_state` it elsewhere."""
+        """Return a new state file's name, and a copy of the state to `encode_state` elsewhere."""
         self.version += 1
         self.changed = self.unsynced = False
         return f"{self.directory}/{state_name(self.version)}", HourState(

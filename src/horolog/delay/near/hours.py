@@ -1,4 +1,4 @@
-"""Where the near window ends: messages by hour, and hours as a checkpoint names them."""
+"""Sorting messages by hour up to the end of the near window; describing a damaged hour."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from horolog.delay.damage import Damaged
 
 
 def damaged_hour(row: dict[str, int], why: str) -> Damaged:
-    """An hour that cannot be opened as a checkpoint says."""
+    """Describe an hour that cannot be opened as a checkpoint states."""
     hour_id = row["hour"]
     name = f"{hour_id:010d}"
-    waiting = row.get("waiting", row["count"])  # at most that many, says a checkpoint of version 1
+    waiting = row.get("waiting", row["count"])  # version 1 has none: at most `count`
     return Damaged("hours", name, (name,), why, waiting, hour_id, hour_id)
 
 
 def by_hour(
     hours: npt.NDArray[np.int64], last_near: int
 ) -> tuple[npt.NDArray[np.int64] | None, list[int | None], list[int]]:
-    """How to sort messages by hour, and within each in log order: far ones first, then hour by hour.
+    """Return how to sort messages by hour, each hour in log order: far messages first.
 
-    Gives the rows in that order (None: as they are), the hours (None: far), and where each begins and the last ends.
+    Returns the rows in that order (None: as they are), the hours (None: far), and where each hour
+    begins and the last one ends.
     """
     if bool((hours == hours[0]).all()):
         hour = int(hours[0])

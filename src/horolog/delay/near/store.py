@@ -1,7 +1,8 @@
-"""The near store: the hours that have files, each the delay log, the index and the states of one hour of due times.
+"""The near store: the hours that have files, each with delay log, delay index and states.
 
-What is filed in an hour, and how a second of it is read, is `Hour`'s; which hours there are, and what a checkpoint
-says of them, is here.  The far store (`delay.far.store`) is its counterpart, and `delay.store` joins the two.
+`Hour` files messages into an hour and reads a second; which hours exist, and what a checkpoint
+states of them, is kept here.  The far store (`delay.far.store`) is its counterpart, and
+`delay.store` joins the two.
 """
 
 from __future__ import annotations
@@ -19,34 +20,34 @@ from horolog.limits import HOUR_KEEP_MS, HOUR_MS
 from horolog.storage.api import Storage
 from horolog.storage.sectors import read_if_any
 
-HANDED_BYTES = 32  # that a hand-over takes beside the record: its origin, and a unit of a queue
-Rows = list[dict[str, int]]  # of a checkpoint's registry
+HANDED_BYTES = 32  # bytes of a hand-over beside the record: its origin, and a unit of a queue
+Rows = list[dict[str, int]]  # rows of a checkpoint's registry
 States = list[tuple[str, Callable[[], bytes]]]  # files to write
 
 
 class NearStore:
-    """All hours of a shard, by their number (epoch ms // 3 600 000)."""
+    """All hours of a shard, by hour id (epoch ms // 3 600 000)."""
 
     def __init__(self, storage: Storage, directory: str, take_source_id: Callable[[], int]) -> None:
         self.hours: dict[int, Hour] = {}
-        self.repair: RepairRows | None = None  # makes damaged entries again
+        self.repair: RepairRows | None = None  # rebuilds damaged entries
         self._storage = storage
         self._directory = directory
         self._take_source_id = take_source_id
 
     def path(self, hour: int) -> str:
-        """Directory of one hour."""
+        """Return the directory of one hour."""
         return f"{self._directory}/{hour:010d}"
 
     def on_disk(self) -> list[int]:
-        """Hours that have a directory."""
+        """Return the hours that have a directory."""
         return [int(name) for name in self._storage.list(self._directory) if name.isdecimal()]
 
     def open(self, hour: int) -> Hour:
-        """The hour, made if it is not there."""
+        """Return an hour, creating its files if there are none."""
         found = self.hours.get(hour)
         if found is None:
-            self._storage.remove_dir(self.path(hour))  # of a former life of this hour
+            self._storage.remove_dir(self.path(hour))  # files of an earlier use of this hour
             found = self.hours[hour] = self._made(hour)
         return found
 
@@ -56,7 +57,7 @@ class NearStore:
         return made
 
     def restore(self, row: dict[str, int], aside: Collection[str] = ()) -> Hour | Damaged:
-        """Open an hour as a checkpoint's registry names it, or why it cannot be.
+        """Open an hour as a checkpoint's registry names it; return why if it cannot be opened.
 
         aside  names of hours that are in quarantine
         """
@@ -82,7 +83,7 @@ class NearStore:
         return hour
 
     def between(self, from_ms: int, to_ms: int) -> list[Hour]:
-        """Hours that lie in [from_ms, to_ms), in order."""
+        """Return the hours that lie in [from_ms, to_ms), in order."""
         hour_ids = [n for n in self.hours if n * HOUR_MS < to_ms and from_ms < (n + 1) * HOUR_MS]
         return [self.hours[hour_id] for hour_id in sorted(hour_ids)]
 
@@ -94,7 +95,7 @@ class NearStore:
         return sum(hour.waiting for hour in self.hours.values())
 
     def next_waiting(self, second: int) -> int | None:
-        """The first second at or after `second` in which something waits in its hour."""
+        """Return the first second at or after `second` in which a message of an hour waits."""
         for hour_id in sorted(self.hours):
             hour = self.hours[hour_id]
             if (hour_id + 1) * SECONDS <= second or not hour.waiting:
@@ -105,7 +106,7 @@ class NearStore:
         return None
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """What the log will take at the hand-over of what waits here and is due before `to_ms`; nearly exact."""
+        """Return the log bytes that handing over what is due before `to_ms` takes; nearly exact."""
         count = total = 0
         for hour_id, hour in self.hours.items():
             if hour_id * HOUR_MS >= to_ms or not hour.waiting:
@@ -119,7 +120,7 @@ class NearStore:
     # --- checkpoint -----------------------------------------------------------------------------
 
     def capture(self) -> tuple[Rows, States, list[str]]:
-        """For a checkpoint: rows of its registry, files to write, and files to sync before."""
+        """Return, for a checkpoint: rows of its registry, files to write, files to sync before."""
         registry: Rows = []
         states: States = []
         sync: list[str] = []
@@ -142,12 +143,12 @@ class NearStore:
         return registry, states, sync
 
     def capture_failed(self) -> None:
-        """The checkpoint that `capture` was for is not there: the next one writes and syncs everything."""
+        """Have the next checkpoint write and sync everything, since that of `capture` failed."""
         for hour in self.hours.values():
             hour.changed = hour.unsynced = True
 
     def finished(self, now_ms: int) -> list[int]:
-        """Hours that are over for HOUR_KEEP_MS and in which nothing waits."""
+        """Return the hours that are over for HOUR_KEEP_MS and in which nothing waits."""
         return [
             hour_id
             for hour_id, hour in self.hours.items()
@@ -155,7 +156,7 @@ class NearStore:
         ]
 
     def drop_finished(self, now_ms: int) -> list[int]:
-        """Forget the finished hours; gives their source ids.
+        """Forget the finished hours; return their source ids.
 
         Their files go once no kept checkpoint names them.
         """
@@ -165,7 +166,7 @@ class NearStore:
         return [hour.source_id for hour in dropped]
 
     def cut(self) -> None:
-        """At start: cut the files to what was restored; what is after it is filed again."""
+        """Cut the files, at start, to what was restored; later messages are filed again."""
         for hour in self.hours.values():
             hour.cut()
 
