@@ -1,12 +1,14 @@
-"""Adopted runs: files that somebody else wrote, and that one ADOPT record of the log makes part of the shard.
+"""Adopted runs: files written by another program that an ADOPT record makes part of the shard.
 
-Truth: no other file, and not the log, has their messages.  So a rebuild keeps them, merges leave them alone, and
-they go only when all is handed over and no kept checkpoint lies before their adoption.
+Truth: no other file, and not the log, has their messages.  So a rebuild keeps these runs, merges
+leave them alone, and they go only when all is handed over and no kept checkpoint lies before their
+adoption.
 
-Row r of the file with `first_row` f has the origin (position of the ADOPT record, f + r).  In the file its origin
-is (0, r), so what is read is checked as it stands there and shown with the real one; only the CRC of a record goes
-on being started from what the file says (`crc_origins`).  Nothing was decided about these messages when they were
-written, so what a row says is compared with its record once more before it is handed over (`agree`).
+Row r of the file with `first_row` f has the origin (position of the ADOPT record, f + r).  In the
+file its origin is (0, r), so an entry is checked as it stands in the file and shown with its real
+origin; only the CRC of a record is still started from the origin in the file (`crc_origins`).
+Nothing was decided about these messages when they were written, so each row is compared with its
+record once more before it is handed over (`agree`).
 """
 
 from __future__ import annotations
@@ -32,28 +34,32 @@ _PREFIX = "adopted."
 
 
 def adopted_name(stamp: str, place: int) -> str:
-    """Name of the run that a staged file becomes, without `.run`."""
+    """Return the name of the run that a staged file becomes, without `.run`."""
     return f"{_PREFIX}{stamp}.{place:06d}"
 
 
 def is_adopted_name(name: str) -> bool:
-    """Whether a name under `runs` is that of an adopted run's file."""
+    """Return whether a name under `runs` is that of an adopted run's file."""
     return name.startswith(_PREFIX) and name.endswith(".run")
 
 
 def stamp_of(name: str) -> str:
-    """The transaction that such a file is of (`broker.adopt.staging.Begun`)."""
+    """Return the transaction of an adopted file from its name (`broker.adopt.staging.Begun`)."""
     return name.split(".")[1]
 
 
 def rows_within(origin_rows: npt.NDArray[Any], first_row: int, count: int) -> Rows:
-    """The row in a file of each row of its adoption, −1 where it is none of that file's."""
+    """Return the row within a file of each row of its adoption, −1 for rows of other files."""
     rows = origin_rows.astype(np.int64) - first_row
     return np.where((rows >= 0) & (rows < count), rows, -1)
 
 
 class AdoptedFile(NamedTuple):
-    """One file of an ADOPT record; `name` as in `runs`, without `.run`, `crc32` of its footer."""
+    """One file of an ADOPT record.
+
+    name   as in `runs`, without `.run`
+    crc32  of the file's footer
+    """
 
     name: str
     rows: int
@@ -65,29 +71,29 @@ class AdoptedFile(NamedTuple):
 
     @property
     def as_run(self) -> RunInfo:
-        """It as a run."""
+        """The file as a run."""
         return RunInfo(self.name, self.rows, self.bytes, self.first_ms, self.last_ms)
 
 
 class Adoption(NamedTuple):
-    """What an ADOPT record says, and the log position at which it stands."""
+    """The content of an ADOPT record, and its log position."""
 
     position: int
     app: str
     version: int
     topic: int
-    queues: int  # of the topic, at that time
+    queues: int  # queues of the topic, at that time
     rows: int
     files: list[AdoptedFile]
-    fingerprint: str = ""  # "": its writer had none
+    fingerprint: str = ""  # "": the writer had none
 
     @property
     def promotion(self) -> Promotion | None:
-        """Which hour of a tier it brings back, if it is a promotion."""
+        """The hour that comes back from a tier, if the adoption is a promotion."""
         return Promotion.of(self.app, self.version)
 
     def fields(self) -> dict[str, Any]:
-        """The record's JSON."""
+        """Return the record's JSON."""
         fields = self._asdict()
         del fields["position"]
         if not self.fingerprint:
@@ -95,7 +101,10 @@ class Adoption(NamedTuple):
         return {**fields, "files": [file._asdict() for file in self.files]}
 
     def runs(self, without: Collection[str]) -> Iterator[tuple[RunInfo, Provenance]]:
-        """The files as runs, but those of these names; not opened: a commit has looked at them."""
+        """Yield the files as runs, without those of these names.
+
+        The files are not opened: the commit of the adoption has checked them.
+        """
         for file in self.files:
             if file.name not in without:
                 yield (
@@ -105,18 +114,18 @@ class Adoption(NamedTuple):
 
     @staticmethod
     def of(position: int, fields: dict[str, Any]) -> Adoption:
-        """From the record's JSON."""
+        """Build an adoption from its position and the record's JSON."""
         files = [AdoptedFile(**file) for file in fields["files"]]
         return Adoption(position, **{**fields, "files": files})
 
 
 class Provenance(NamedTuple):
-    """What an ADOPT record says of all rows of a run; with it each row has its origin.
+    """What an ADOPT record states of all rows of a run; each row's origin follows from it.
 
     position   log position of the record
     first_row  the row in the adoption of the run's first row
     queues     how many the topic had
-    topic      its number
+    topic      id of the topic
     """
 
     position: int
@@ -126,7 +135,7 @@ class Provenance(NamedTuple):
 
     @staticmethod
     def of(row: dict[str, Any]) -> Provenance | None:
-        """From a run's row in the registry of a checkpoint; None if it is none of these."""
+        """Parse the provenance from a run's row in a checkpoint's registry; None: not adopted."""
         if "position" not in row:
             return None
         return Provenance(*(row[name] for name in Provenance._fields))
@@ -142,7 +151,7 @@ class AdoptedRun(FarRun):
         self.provenance = provenance
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
-        """ENTRY rows with their real origins; one that is damaged keeps a wrong sum."""
+        """Return ENTRY rows with their real origins; a damaged row keeps a wrong sum."""
         entries = self.file.entries(rows)
         good = is_readable(entries)
         entries["origin"] = self.provenance.position
@@ -152,14 +161,14 @@ class AdoptedRun(FarRun):
         return entries
 
     def crc_origins(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """What the CRCs of these entries' records are started from: as in the file."""
+        """Return the start values of the CRCs of these entries' records: origins in the file."""
         rows = entries["row"] - np.uint32(self.provenance.first_row)
         return np.zeros(len(entries), np.uint64), rows
 
     def agree(
         self, entries: npt.NDArray[Any], records: Sequence[memoryview]
     ) -> npt.NDArray[np.bool_]:
-        """Whether the record of each entry is a scheduled message as the entry says, of a queue that exists."""
+        """Return which records are scheduled messages as their entries state, of valid queues."""
         good = np.array(
             [
                 len(record) == size
@@ -182,11 +191,14 @@ class AdoptedRun(FarRun):
         return good
 
     def waiting_by_topic(self) -> dict[int, int]:
-        """Topic id → what waits; there is one topic, so the file need not be opened."""
+        """Count the waiting messages by topic id; with one topic, the file need not be opened."""
         return {self.provenance.topic: self.waiting} if self.waiting > 0 else {}
 
     def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
-        """(hours, counts) of what waits, ascending; of a single hour without opening the file."""
+        """Return (hours, counts) of waiting messages, ascending.
+
+        A run of a single hour is counted without opening its file.
+        """
         if topic not in (None, self.provenance.topic) or self.waiting <= 0:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         first, last = self.info.first_ms // HOUR_MS, self.info.last_ms // HOUR_MS
@@ -200,7 +212,10 @@ class AdoptedRun(FarRun):
         origin: npt.NDArray[np.uint64],
         origin_rows: npt.NDArray[Any] | None = None,
     ) -> Rows:
-        """Row of each origin, −1 where it is none of this run's; the place of a row follows from its number."""
+        """Return the row of each origin, −1 where it is not of this run.
+
+        The row follows from the row of the origin, so no entry is read.
+        """
         del due_ms  # not needed, so a damaged row is found too
         found = np.full(len(origin), -1, np.int64)
         mine = np.flatnonzero(origin == np.uint64(self.provenance.position))
@@ -213,8 +228,8 @@ class AdoptedRun(FarRun):
 class Missing:
     """A file of an adoption that a replay does not find, or cannot open.
 
-    If the log begins at 0 that is as it should be when all of it was handed over before the file was removed;
-    `left` says how many of its rows the log does not settle.
+    In a log that begins at 0 this is correct if all its rows were handed over before the file was
+    removed; `left` counts the rows that the log does not settle.
     """
 
     def __init__(self, adoption: Adoption, file: AdoptedFile, why: str) -> None:
@@ -224,7 +239,7 @@ class Missing:
         self.why = why
 
     def damaged(self) -> Damaged:
-        """What is set aside when some of its rows wait."""
+        """Describe what is set aside when some of the file's rows wait."""
         file = self.file
         hours = file.first_ms // HOUR_MS, file.last_ms // HOUR_MS
         names = (f"{file.name}.run",)
@@ -233,7 +248,7 @@ class Missing:
     def take(
         self, origin: npt.NDArray[np.uint64], origin_rows: npt.NDArray[Any]
     ) -> npt.NDArray[np.bool_]:
-        """Which of these origins are its rows; they are settled, and waited for no longer."""
+        """Return which origins are rows of the file; these rows are settled and not missed."""
         rows = rows_within(origin_rows, self.file.first_row, self.file.rows)
         mine: npt.NDArray[np.bool_] = (origin == np.uint64(self.position)) & (rows >= 0)
         self.left -= int(mine.sum())

@@ -1,29 +1,34 @@
-"""What became of the rows of a run: a pure machine of a few numbers, and one bit a row for the exceptions.
+"""States of a run's rows: a pure machine of a few numbers, and one bit a row for the exceptions.
 
-Rows are handed over in their order, so what was handed over needs no bits: it is everything below the *cursor*, and
-what a hand-over has been appended of everything below *decided*.  What is different of a row is kept where the
-table says:
+Rows are handed over in their order, so handed-over rows need no bits: they are all rows below the
+*cursor*, and rows whose hand-over is appended are all rows below *decided*.  Other states of a row
+are kept where the table states:
 
     event             from                  to                        where it is kept
-    hand-over         WAITING               HANDING_OVER              below `decided`, or `_handing` if passed over before
+    hand-over         WAITING               HANDING_OVER              below `decided`, or `_handing`
+                      if
+                                                                      passed over before
     … committed       HANDING_OVER          HANDED_OVER               below `cursor`
-    passed over       WAITING               WAITING                   `passed`: its hand-over had to wait
+    passed over       WAITING               WAITING                   `passed`: its hand-over had to
+                      wait
     recall, too late  WAITING               RECALLING                 `_going`
     … committed       WAITING or RECALLING  RECALLED, MOVED, EXPIRED  a bit in `maps`
     quarantine        WAITING               QUARANTINED               a bit in `maps`
 
-`state.LEGAL` says which event may come in which state; one that is not in it is a bug, and asserted.  A replay settles
-what it finds waiting, because nothing is in flight in it.
+`state.LEGAL` states which event may come in which state; any other is a bug, and asserted.  A
+replay settles waiting rows directly, because nothing is in flight in a replay.
 
-    worked example: six rows; the disk was full when 0 to 2 were due, so 3 was handed over without them
+    worked example: six rows; the disk was full when 0 to 2 were due, so 3 was handed over without
+    them
     cursor = decided = 4, passed = {0, 1, 2}             waiting: 0 1 2 4 5
-    mark 0 and 1:  passed = {2}, _handing = {0, 1}       waiting: 2 4 5, and by a checkpoint also 0 and 1
+    mark 0 and 1:  passed = {2}, _handing = {0, 1}       waiting: 2 4 5, and by a checkpoint also 0
+    and 1
     … committed:   _handing = {}                         handed over: 0 1 3
     mark 4, 5:     decided = 6                           waiting: 2
     … committed:   cursor = 6
 
-A checkpoint has the cursor, and the bit maps as `capture` gives them (`delay.far.run_state`).  What is in flight then
-may be lost, so it is captured as if nothing had been appended.
+A checkpoint has the cursor, and the bit maps as `capture` returns them (`delay.far.run_state`).  A
+change in flight may be lost, so it is captured as if it had not been appended.
 """
 
 from __future__ import annotations
@@ -39,24 +44,24 @@ Bits = npt.NDArray[np.uint8]  # row r is bit r % 8 of byte r // 8
 
 
 class RowStates:
-    """The states of rows [0, limit) of `count` rows; a merge or an offload has taken those from `limit` on."""
+    """States of rows [0, limit) of `count` rows; a merge or an offload took the other rows."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.limit = count
-        self.waiting = count  # rows that wait by what is committed
-        self.cursor = 0  # rows below it are handed over by what is committed
-        self.decided = 0  # … by what is appended
+        self.waiting = count  # rows that wait according to committed records
+        self.cursor = 0  # rows below it are handed over, according to committed records
+        self.decided = 0  # … according to appended records
         self.maps: dict[EntryState, Bits] = {}
         self.passed: set[int] = set()  # rows below `decided` that wait
         self._handing: set[int] = set()  # rows in flight that had been passed over
-        self._going: Bits | None = None  # rows in flight to be recalled
+        self._going: Bits | None = None  # rows whose recall is in flight
         self._going_rows = 0
 
     # --- events -----------------------------------------------------------------------------------
 
     def mark(self, rows: Rows, event: EntryState) -> None:
-        """A hand-over or a recall of these rows is appended but not committed yet."""
+        """Mark rows of which a hand-over or a recall is appended but not yet committed."""
         check_event(self.at(rows), event)
         if event is EntryState.HANDING_OVER:
             if self.passed:
@@ -69,7 +74,7 @@ class RowStates:
         self._going_rows += len(rows)
 
     def settle(self, rows: Rows, state: EntryState) -> None:
-        """These rows are settled for good."""
+        """Settle rows for good."""
         states = self.at(rows)
         check_event(states, state)
         self.waiting -= int(np.count_nonzero(states != EntryState.QUARANTINED))
@@ -90,7 +95,7 @@ class RowStates:
         self._settle_going(rows)
 
     def _pass(self, rows: Rows) -> None:
-        """Hand-over takes these rows; what it leaves out is passed over."""
+        """Move `decided` past these rows; earlier rows that are left out count as passed over."""
         if self.passed:
             self.passed.difference_update(rows.tolist())
         stop = int(rows.max()) + 1
@@ -111,14 +116,14 @@ class RowStates:
                 self._going = None
 
     def cut(self, limit: int) -> None:
-        """The rows from `limit` on, of which none was handed over, are somebody else's now."""
+        """Give up the rows from `limit` on, none of them handed over: another file has them now."""
         stop, self.limit = self.limit, limit
         self.waiting -= stop - limit - int(self.gone_between(limit, stop).sum())
 
     # --- checkpoints ------------------------------------------------------------------------------
 
     def capture(self) -> dict[EntryState, Bits]:
-        """The bit maps as they are by what is committed (a copy); that of state 0 has the rows passed over."""
+        """Return a copy of the bit maps by committed records; map 0 has the rows passed over."""
         maps = {kind: bits.copy() for kind, bits in self.maps.items()}
         passed = self.passed_rows()
         if len(passed):
@@ -127,12 +132,12 @@ class RowStates:
         return maps
 
     def restore(self, cursor: int, limit: int, waiting: int) -> None:
-        """Go on where a checkpoint left it; exceptions come from the state file, if there is one (`restore_maps`)."""
+        """Continue where a checkpoint left the run; `restore_maps` adds the exceptions, if any."""
         self.cursor = self.decided = cursor
         self.limit, self.waiting = limit, waiting
 
     def restore_maps(self, maps: dict[EntryState, Bits]) -> None:
-        """Take over what `capture` gave."""
+        """Take over the maps that `capture` returned."""
         self.maps = dict(maps)
         passed = self.maps.pop(EntryState.WAITING, None)
         if passed is not None:
@@ -142,21 +147,21 @@ class RowStates:
 
     @property
     def in_flight(self) -> bool:
-        """Whether something appended about these rows is not committed yet."""
+        """Whether a change to any of the rows is appended and not yet committed."""
         return self.decided > self.cursor or self._going_rows > 0 or bool(self._handing)
 
     @property
     def recalling(self) -> bool:
-        """Whether a recall of some of them is appended but not committed yet."""
+        """Whether a recall of any of the rows is appended and not yet committed."""
         return self._going_rows > 0
 
     @property
     def first_left(self) -> int:
-        """No row below this one waits, in flight or not: where a search may begin."""
+        """Where a search for waiting rows may begin: no row below waits, in flight or not."""
         return 0 if self.passed else self.decided
 
     def at(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """`EntryState` of each row, with its in-flight bits."""
+        """Return the `EntryState` of each row, with its in-flight bits."""
         states = np.zeros(len(rows), np.uint8)
         states[rows < self.decided] = EntryState.HANDING_OVER
         states[rows < self.cursor] = EntryState.HANDED_OVER
@@ -166,26 +171,29 @@ class RowStates:
         for kind, bits in self.maps.items():
             states[bits_at(bits, rows)] = kind
         if self._going is not None:
-            # also when `decided` has passed it
+            # also if `decided` has passed the row
             states[bits_at(self._going, rows)] = EntryState.RECALLING
         return states
 
     def gone_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Whether each of rows [first, stop) is recalled, moved or quarantined."""
+        """Return which rows of [first, stop) are recalled, moved, expired or quarantined."""
         gone = np.zeros(stop - first, bool)
         for bits in self.maps.values():
             gone |= bits_between(bits, first, stop)
         return gone
 
     def left_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Whether each of rows [first, stop) is neither gone nor in flight to be; it waits if it is not handed over."""
+        """Return which rows of [first, stop) are neither gone nor being recalled.
+
+        Such a row waits unless it is handed over.
+        """
         gone = self.gone_between(first, stop)
         if self._going is not None:
             gone |= bits_between(self._going, first, stop)
         return ~gone
 
     def count_waiting(self) -> int:
-        """Count what waits by what is committed row by row: as many as `waiting` says."""
+        """Count waiting rows one by one, according to committed records: must equal `waiting`."""
         settled = self.gone_between(0, self.limit)
         handed_over = np.zeros(self.limit, np.bool_)
         handed_over[: self.cursor] = True
@@ -193,7 +201,10 @@ class RowStates:
         return self.limit - int(np.count_nonzero(settled | handed_over))
 
     def passed_rows(self) -> Rows:
-        """Rows below the cursor that wait by what is committed: also those whose hand-over is in flight."""
+        """Return rows below the cursor that wait according to committed records.
+
+        Rows whose hand-over is in flight are included.
+        """
         rows = self.passed | self._handing
         return np.array(sorted(row for row in rows if row < self.cursor), np.int64)
 
@@ -214,14 +225,14 @@ def _no_bits(count: int) -> Bits:
 
 
 def bits_between(bits: Bits, first: int, stop: int) -> npt.NDArray[np.bool_]:
-    """The bits of rows [first, stop)."""
+    """Return the bits of rows [first, stop)."""
     low = first >> 3
     part = np.unpackbits(bits[low : (stop + 7) >> 3], bitorder="little")
     return part[first - low * 8 : stop - low * 8].view(np.bool_)
 
 
 def bits_at(bits: Bits, rows: Rows) -> npt.NDArray[np.bool_]:
-    """The bits of these rows."""
+    """Return the bits of these rows."""
     found: npt.NDArray[np.bool_] = (bits[rows >> 3] >> (rows & 7).astype(np.uint8)) & 1 == 1
     return found
 

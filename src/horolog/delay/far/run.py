@@ -1,7 +1,7 @@
-"""A run in use: its file (`run_access`), what became of its rows (`row_states`), and what waits (`run_counts`).
+"""A run in use: its file (`run_access`), row states (`row_states`) and counts (`run_counts`).
 
-A merge that takes rows from a *limit* on into other runs cuts it there.  In memory are a few numbers, and one bit a
-row once something of the run was recalled; the file is mapped while it is used.
+A merge that takes rows from a *limit* on into other runs cuts the run there.  Memory holds a few
+numbers, and one bit a row once a row was recalled; the file is mapped while it is used.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _NO_ROWS: Rows = np.empty(0, np.int64)
 class FarRun:
     """Rows [0, limit) of one run file.
 
-    info     what its file holds
-    source_id  as a source
-    level    0: from a far buffer; 1: from a merge; −1: adopted
-    version  of the state file; 0: none
-    changed  whether the next checkpoint needs a new one
-    frozen   for an offload: no merge takes it
-    journal  what settles while a job reads it; None: none does
+    info       content of the file
+    source_id  id of the run as a source
+    level      0: from a far buffer; 1: from a merge; −1: adopted
+    version    of the state file; 0: none
+    changed    whether the next checkpoint needs a new one
+    frozen     for an offload: no merge takes the run
+    journal    rows that settle while a job reads the run; None: no job does
     """
 
     index_at = HEADER_BYTES
@@ -57,34 +57,34 @@ class FarRun:
         self.changed = False
         self.frozen = False
         self.journal: list[tuple[Rows, EntryState]] | None = None
-        self.repair: RepairRows | None = None  # makes damaged entries again
-        self._floor = 0  # all rows from `decided` to this one are gone, or in flight to be
-        # The first due time that waits, None if nothing does; () when it is not known.
+        self.repair: RepairRows | None = None  # rebuilds damaged entries
+        self._floor = 0  # rows from `decided` to before this one are gone or being recalled
+        # The first due time that waits, None if nothing does; () if unknown.
         self._first: tuple[int | None] | tuple[()] = (info.first_ms,)
 
     @property
     def label(self) -> str:
-        """What problems call it."""
+        """The name of the run in problems."""
         return self.access.label
 
     @property
     def file(self) -> Run:
-        """The open file; a blank in its place once it cannot be read any more."""
+        """The open file; a blank in its place once the file cannot be read any more."""
         return self.access.file
 
     @property
     def records_path(self) -> str:
-        """The file of its records."""
+        """Path of the file of records."""
         return self.access.path
 
     @property
     def index_path(self) -> str:
-        """The file of its entries."""
+        """Path of the file of entries."""
         return self.access.path
 
     @property
     def records_at(self) -> int:
-        """Where its records begin in the file."""
+        """Where the records begin in the file."""
         return HEADER_BYTES + ENTRY_BYTES * self.info.rows
 
     @property
@@ -99,7 +99,7 @@ class FarRun:
 
     @property
     def quarantined(self) -> int:
-        """Messages that are quarantined."""
+        """How many messages are quarantined."""
         bits = self.states.maps.get(EntryState.QUARANTINED)
         return 0 if bits is None else int(np.bitwise_count(bits).sum())
 
@@ -116,20 +116,22 @@ class FarRun:
     # --- states -------------------------------------------------------------------------------------
 
     def states_at(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """`EntryState` of each row, with its in-flight bits; of a run that cannot be read nothing waits."""
+        """Return the `EntryState` of each row, with in-flight bits; none waits in an unreadable
+        run.
+        """
         states = self.states.at(rows)
         if self.access.unreadable:
             states[states == EntryState.WAITING] = EntryState.HANDED_OVER
         return states
 
     def mark_inflight(self, rows: Rows, bits: EntryState) -> None:
-        """Note what has been appended for these rows but is not committed yet."""
+        """Mark rows for which a change is appended but not yet committed."""
         if len(rows):
             self.states.mark(rows, bits)
             self._first = ()
 
     def settle(self, rows: Rows, state: EntryState) -> None:
-        """These rows are now settled for good; quarantined ones waited no more."""
+        """Settle rows for good; a row that was quarantined before did not wait any more."""
         if not len(rows):
             return
         waited = rows[self.states_at(rows) != EntryState.QUARANTINED]
@@ -147,7 +149,7 @@ class FarRun:
             self.journal.append((rows.copy(), state))
 
     def quarantine_damaged(self, rows: Rows) -> int:
-        """Quarantine those of these rows, whose index entry can't be read, that wait; gives how many."""
+        """Quarantine the waiting ones of these rows with unreadable entries; return how many."""
         rows = rows[self.states_at(rows) == EntryState.WAITING]  # none, once the file is unreadable
         if len(rows):
             self.counts.lose(rows)
@@ -158,24 +160,24 @@ class FarRun:
         return len(rows)
 
     def capture(self) -> RunState:
-        """A copy of the state for a new state file."""
+        """Return a copy of the state for a new state file."""
         self.version += 1
         self.changed = False
         return RunState(self.info.rows, self.counts.capture(), self.states.capture())
 
     def restore(self, cursor: int, limit: int, limit_ms: int, waiting: int) -> None:
-        """Go on where a checkpoint left it; the rest comes from the state file (`take_state`)."""
+        """Continue where a checkpoint left the run; the state file has the rest (`take_state`)."""
         self.states.restore(cursor, limit, waiting)
         self.counts.limit_ms = limit_ms
         self._first = ()
 
     def take_state(self, state: RunState) -> None:
-        """What a state file says."""
+        """Take over the content of a state file."""
         self.counts.gone_by = state.gone_by
         self.states.restore_maps(state.maps)
 
     def cut(self, limit: int, limit_ms: int) -> None:
-        """A merge has taken the rows from `limit` on, due at or after `limit_ms`."""
+        """Give up the rows from `limit` on, due at or after `limit_ms`: a merge has taken them."""
         self.states.cut(limit)
         self.counts.limit_ms = limit_ms
         self._first = ()
@@ -183,19 +185,19 @@ class FarRun:
     # --- as a source --------------------------------------------------------------------------------
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
-        """ENTRY rows (a contiguous copy), not verified."""
+        """Return the ENTRY rows (a contiguous copy), not verified."""
         return self.file.entries(rows)
 
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
-        """The bytes of these entries' records, not verified."""
+        """Return the records of these entries, not verified."""
         return self.file.records(entries)
 
     def crc_origins(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Origins and their rows from which the CRCs of these entries' records are started."""
+        """Return the origins, and rows of origins, from which the CRCs of records are started."""
         return entries["origin"], entries["row"]
 
     def first_waiting_ms(self, from_ms: int) -> int | None:
-        """Due time of the first row that waits and is due at or after `from_ms`."""
+        """Return the due time of the first row that waits and is due at or after `from_ms`."""
         if self.info.last_ms < from_ms or self.waiting <= 0:
             return None
         if not self._first:
@@ -245,7 +247,7 @@ class FarRun:
         return self._is_readable(row)
 
     def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
-        """A moment before which about `rows` rows are due from `from_ms` on, at most `to_ms`."""
+        """Return a moment up to `to_ms` before which some `rows` rows are due from `from_ms` on."""
         fence = self.file.fence_ms(max(self.states.decided, self.file.row_at(from_ms)) + rows)
         return to_ms if fence is None else min(to_ms, fence)
 
@@ -260,7 +262,7 @@ class FarRun:
     # --- looking up ---------------------------------------------------------------------------------
 
     def find_key(self, key: int, due_ms: int | None) -> Rows:
-        """Rows that may have that key hash (and due time, if given), ascending; not verified."""
+        """Return rows that may have that key hash (and due time), ascending; not verified."""
         if due_ms is not None and not self.info.first_ms <= due_ms < self.counts.limit_ms:
             return _NO_ROWS
         found = self.file.rows_of_key(key, due_ms)
@@ -276,7 +278,10 @@ class FarRun:
         origin: npt.NDArray[np.uint64],
         origin_rows: npt.NDArray[Any] | None = None,
     ) -> Rows:
-        """Row of each (due time, origin), −1 where there is none; `origin_rows` are 0 but for adopted runs."""
+        """Return the row of each (due time, origin), −1 where there is none.
+
+        `origin_rows` are 0 except for adopted runs.
+        """
         del origin_rows
         found = np.full(len(due_ms), -1, np.int64)
         inside = np.flatnonzero((due_ms >= self.info.first_ms) & (due_ms < self.counts.limit_ms))
@@ -286,16 +291,16 @@ class FarRun:
         return found
 
     def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Pieces of the entries, with the row of their first, that may be those of messages due then."""
+        """Yield pieces of entries that may be due at `due_ms`, with the row of the first."""
         if self.info.first_ms <= due_ms < self.counts.limit_ms:
             first, stop = self.file.row_at(due_ms), self.file.row_at(due_ms + 1)
             first = max(0, first - _FIRST_STEP_ROWS)
             yield first, self.file.slice(first, min(self.states.limit, stop + _FIRST_STEP_ROWS))
 
     def rows_between(self, from_ms: int, to_ms: int, first: int, limit: int) -> tuple[Rows, int]:
-        """Look at up to `limit` rows from `first` on; gives those that wait and are due in [from_ms, to_ms).
+        """Look at up to `limit` rows from `first` on; return waiting ones due in [from_ms, to_ms).
 
-        And the row to go on with, −1 at the end.
+        Also return the row to continue with, −1 at the end.
         """
         if to_ms <= self.info.first_ms or self.counts.limit_ms <= from_ms:
             return np.empty(0, np.int64), -1
@@ -311,23 +316,23 @@ class FarRun:
         return rows, end if end < stop else -1
 
     def tags_of(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        """Tags code of each entry."""
+        """Return the tags code of each entry."""
         return entries["local"].astype(np.uint32).view(np.int32)
 
     # --- counts -------------------------------------------------------------------------------------
 
     def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
-        """(hours, counts) of what waits, ascending."""
+        """Return (hours, counts) of waiting messages, ascending."""
         return self.counts.by_hour(topic)
 
     def waiting_by_topic(self) -> dict[int, int]:
-        """Topic id → what waits."""
+        """Count the waiting messages by topic id."""
         return self.counts.by_topic()
 
     def waiting_by_second(self, hour: int, topic: int | None) -> npt.NDArray[np.int64]:
-        """3 600 counts of one hour."""
+        """Return the 3 600 counts of waiting messages, one a second, of one hour."""
         return self.counts.by_second(hour, topic)
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """Bytes of records that wait and are due before `to_ms`, by the directory."""
+        """Return the bytes of waiting records due before `to_ms`, by the directory."""
         return self.counts.bytes_due_before(to_ms)

@@ -1,22 +1,25 @@
-"""Run files: scheduled messages sorted by (due ms, origin, row).  Truth: the log after them may be dropped.
+"""Run files: scheduled messages by (due ms, origin, row).  Truth: log after them may be dropped.
 
-A run is written once, front to back, synced, and never changed.  What was taken from it stands elsewhere.
-Little-endian, because it is mapped and used as it is.  File `<name>.run`:
+A run is written once, front to back, synced, and never changed.  The states of its rows are kept
+elsewhere.  Little-endian, because the file is mapped and used in place.  File `<name>.run`:
 
-==================  ==========================================================================================
+==================  ================================================================================
 part                content
-==================  ==========================================================================================
+==================  ================================================================================
 header              64 bytes, below
-index               rows × `entry.ENTRY`, sorted.  position: of the record in this file; local: tags code as u32;
-                    previous: 0.  Each row has its own sum, each record its CRC in its row
-records             as in the commit log, in row order, without gaps; then zeros up to a multiple of 8
-key groups          of 65 536 rows each: keys (u64, ascending, equal ones by row), then for each the row, counted
-                    from the group's first (u16); after the last group zeros up to a multiple of 8
+index               rows × `entry.ENTRY`, sorted.  position: of the record in this file; local: tags
+                    code as u32; previous: 0.  Each row has its own sum, and the CRC of its record
+records             as in the commit log, in row order, without gaps; then zeros up to a multiple of
+                    8
+key groups          of 65 536 rows each: keys (u64, ascending, equal ones by row), then for each key
+                    its row, counted from the first of the group (u16); after the last group zeros
+                    up to a multiple of 8
 fences              due ms (i64) of rows 0, 1 024, 2 048 …
-key directory       one `KEY_GROUP` a group: where it is, its rows, the CRC-32 of keys and rows
-directory           `TOPIC_HOUR` rows by (hour, topic): how many messages, and the bytes of their records
+key directory       one `KEY_GROUP` a group: its offset, its rows, the CRC-32 of keys and rows
+directory           `TOPIC_HOUR` rows by (hour, topic): how many messages, and bytes of their
+                    records
 footer              128 bytes, below; a file without it was never finished
-==================  ==========================================================================================
+==================  ================================================================================
 
 Header:
 
@@ -60,13 +63,14 @@ offset  bytes  field                 meaning
 124     4      footer CRC            CRC-32 of bytes 0–123
 ======  =====  ====================  ===============================================================
 
-An *adopted* run was written by somebody else for the broker to take over (`broker.adopt.adoptions`).  When it is written
-nobody knows where in the log the record of its adoption will stand, so every origin in it is 0, with the rows
-numbered 0, 1, 2 …, and the CRCs of its records start from that.  `delay.far.adopted` shows its rows with their real
-origins.
+An *adopted* run was written by another program for the broker to take over
+(`broker.adopt.adoptions`).  Its writer does not know where in the log the record of its adoption
+will stand, so every origin in the file is 0, with the rows numbered 0, 1, 2 …, and the CRCs of its
+records start from that.  `delay.far.adopted` shows its rows with their real origins.
 
-What a flipped byte does: in header, footer, fences or a directory the run is refused; a key group is not used and
-its rows are scanned; an index row is left out and reported; a record does not verify against its row.
+What a flipped byte does: in header, footer, fences or a directory the run is refused; a key group
+is not used and its rows are scanned; an index row is left out and reported; a record does not
+verify against its row.
 """
 
 from __future__ import annotations
@@ -112,7 +116,7 @@ class RunInfo(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where the parts of a run file lie; all offsets follow from three numbers."""
+    """Offsets of the parts of a run file; all follow from the arguments of `layout_of`."""
 
     records_at: int
     records_end: int
@@ -125,7 +129,7 @@ class Layout(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What a footer says beyond the layout."""
+    """The fields of a footer beyond the layout."""
 
     first_ms: int
     last_ms: int
@@ -137,17 +141,17 @@ class Footer(NamedTuple):
 
 
 def run_path(directory: str, name: str) -> str:
-    """Path of a run's file."""
+    """Return the path of a run's file."""
     return f"{directory}/{name}.run" if directory else f"{name}.run"
 
 
 def padded(offset: int) -> int:
-    """The next multiple of 8."""
+    """Round an offset up to a multiple of 8."""
     return -(-offset // 8) * 8
 
 
 def layout_of(rows: int, record_bytes: int, directory_rows: int) -> Layout:
-    """Offsets of all parts."""
+    """Return the offsets of all parts."""
     records_at = HEADER_BYTES + ENTRY_BYTES * rows
     records_end = records_at + record_bytes
     key_groups_at = padded(records_end)
@@ -168,14 +172,14 @@ def layout_of(rows: int, record_bytes: int, directory_rows: int) -> Layout:
 
 
 def encode_header(log_id: int, rows: int, *, adopted: bool = False) -> bytes:
-    """The first 64 bytes of a run."""
+    """Encode the first 64 bytes of a run."""
     flags = ADOPTED if adopted else 0
     head = _HEAD.pack(MAGIC, VERSION, 0, flags, 0, FENCE_ROWS, log_id, rows, GROUP_ROWS, bytes(24))
     return head + _CRC.pack(crc32(head))
 
 
 def encode_footer(log_id: int, rows: int, footer: Footer) -> bytes:
-    """The last 128 bytes of a run."""
+    """Encode the last 128 bytes of a run."""
     at = layout_of(rows, footer.record_bytes, footer.directory_rows)
     foot = _FOOT.pack(
         log_id,
@@ -199,12 +203,15 @@ def encode_footer(log_id: int, rows: int, footer: Footer) -> bytes:
 
 
 def damaged(name: str, what: str) -> HorologError:
-    """The error of a run that cannot be used."""
+    """Build the error of a run that cannot be used."""
     return HorologError(ErrorCode.DAMAGED, f"run {name}: {what}", field=name)
 
 
 def decode_header(name: str, head: bytes, log_id: int | None) -> tuple[int, int]:
-    """(log id, rows); refusals are DAMAGED, VERSION_UNSUPPORTED and DIRECTORY_FOREIGN (another log's)."""
+    """Decode (log id, rows).
+
+    Refuses with DAMAGED, VERSION_UNSUPPORTED or DIRECTORY_FOREIGN (a run of another log).
+    """
     if len(head) < HEADER_BYTES or head[:4] != MAGIC:
         raise damaged(name, "the file is not a run")
     if crc32(head[: _HEAD.size]) != _CRC.unpack_from(head, _HEAD.size)[0]:
@@ -227,12 +234,12 @@ def decode_header(name: str, head: bytes, log_id: int | None) -> tuple[int, int]
 
 
 def is_adopted(head: bytes) -> bool:
-    """Whether an intact header is that of a run made for adoption."""
+    """Return whether an intact header is that of a run made for adoption."""
     return bool(_HEAD.unpack_from(head)[3] & ADOPTED)
 
 
 def decode_footer(name: str, foot: bytes, log_id: int, rows: int) -> tuple[Footer, Layout]:
-    """What the footer says, checked against the header and against itself; DAMAGED otherwise."""
+    """Decode a footer and check it against the header and itself; DAMAGED if it does not agree."""
     if len(foot) < FOOTER_BYTES or foot[120:124] != END_MAGIC:
         raise damaged(name, "the file is cut short or was not finished")
     if crc32(foot[: _FOOT.size]) != _CRC.unpack_from(foot, _FOOT.size)[0]:

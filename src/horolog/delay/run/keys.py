@@ -1,4 +1,4 @@
-"""The key groups of a run: sorted key hashes of 65 536 rows each (format in `delay.run.format`), mapped."""
+"""The key groups of a run: sorted key hashes of 65 536 rows each (`delay.run.format`), mapped."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _UNKNOWN, _GOOD, _BAD = 0, 1, 2
 
 
 class KeyGroups:
-    """All groups of a run.
+    """All key groups of a run.
 
-    key_directory  its KEY_GROUP rows, verified
-    say            called with a sentence about each damaged group, once
+    key_directory  the KEY_GROUP rows of the run, verified
+    say            called once for each damaged group, with a sentence
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class KeyGroups:
         self._state = np.zeros(len(key_directory), np.uint8)
 
     def is_intact(self, group: int) -> bool:
-        """Whether a group is as it was written; compared at its first use, 65 µs."""
+        """Return whether a group is as it was written; its CRC is compared at first use, 65 µs."""
         if self._state[group] == _UNKNOWN:
             offset, count, crc = self._key_directory[group].tolist()
             content = self._view[offset : offset + KEY_ROW_BYTES * count]
@@ -41,7 +41,7 @@ class KeyGroups:
         return bool(self._state[group] == _GOOD)
 
     def find_one(self, group: int, key: int) -> list[int]:
-        """Rows within one intact group that have this key."""
+        """Return the rows within one intact group that have this key."""
         offset, count, _ = self._key_directory[group].item()
         wanted = np.uint64(key)
         ordered = np.frombuffer(self._view, "<u8", count, offset)

@@ -1,7 +1,8 @@
 """Making runs: from a full far buffer (`flush`), and from other runs (`merge`).
 
-Both take their rows in slices of at most 65 536 and write as they go, so memory does not grow with the runs.  They
-only make new files and sync them; who uses them, and when the old ones go, is decided elsewhere.
+Both take their rows in slices of at most 65 536 and write as they go, so memory does not grow with
+the runs.  Both only make new files and sync them; `delay.far` decides who uses the new files, and
+when the old ones go.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from horolog.log.whole_rows import joined
 from horolog.storage.api import Storage
 
 SLICE_ROWS = 65_536
-PIECE_ROWS = 8_192  # records named at once; each is an object of its own until it is written
+PIECE_ROWS = 8_192  # records held at once; each is an object of its own until it is written
 _Key = tuple[int, int, int]
 
 
@@ -45,9 +46,9 @@ def flush(
 ) -> RunInfo:
     """Sort ENTRY rows into a new run, synced; the caller syncs the directory.
 
-    entries  in any order; those whose sum is wrong are left out, so compare `rows`.  When none is left, no file is
-             made and `rows` is 0.
-    read     gives the records of some of them, unverified
+    entries  in any order; rows with a wrong sum are left out, so compare `rows`.  If no row is
+             left, no file is made and `rows` is 0.
+    read     returns the records of some of the entries, unverified
     """
     good = is_readable(np.ascontiguousarray(entries))
     order = _order(entries)
@@ -66,7 +67,7 @@ def flush(
 
 
 def _order(entries: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """The places of ENTRY rows by (due ms, origin, row); equal ones as they stand."""
+    """Return the order of ENTRY rows by (due ms, origin, row); equal rows stay as they stand."""
     order = np.argsort(entries["due_ms"], kind="stable")
     if is_sorted(entries.take(order)):  # rows as in the log, or of runs that follow each other
         return order
@@ -85,10 +86,10 @@ def merge(
 ) -> list[RunInfo]:
     """Merge parts of runs into new runs, synced; the caller syncs the directory.
 
-    Run i, named names[i], holds what is due in [bounds[i], bounds[i + 1]), the last all that is due later; one
-    that would be empty is not made.  No part may begin before bounds[0].  Rows with equal (due ms, origin, row) keep
-    the order of the parts.  Damaged rows are left out and said in the `problems` of their run.  After a failure no
-    new file is left.
+    Run i, named names[i], holds what is due in [bounds[i], bounds[i + 1]), the last run all that is
+    due later; an empty run is not made.  No part may begin before bounds[0].  Rows with equal (due
+    ms, origin, row) keep the order of the parts.  Damaged rows are left out and reported in the
+    `problems` of their run.  After a failure no new file is left.
     """
     assert len(bounds) == len(names)
     assert list(bounds) == sorted(bounds)
@@ -108,13 +109,13 @@ def merge(
             try:
                 storage.remove(run_path(directory, info.name))
             except HorologError:
-                break  # a sweep of unnamed runs removes them
+                break  # a sweep of unnamed runs removes the others
         raise
     return done
 
 
 def _cut(part: Part, due_first: int, due_stop: int | None) -> Part:
-    """The rows of a part due in [due_first, due_stop)."""
+    """Return the rows of a part that are due in [due_first, due_stop)."""
     first = min(max(part.first, part.run.row_at(due_first)), part.stop)
     stop = part.stop if due_stop is None else min(part.stop, part.run.row_at(due_stop))
     stop = max(first, stop)
@@ -123,7 +124,7 @@ def _cut(part: Part, due_first: int, due_stop: int | None) -> Part:
 
 
 class _Source:
-    """A part on its way into a merge: a stretch of its rows is read, the rest is to come."""
+    """A part during a merge: some of its rows are read, the rest will be."""
 
     def __init__(self, part: Part, step: int) -> None:
         self.part = part
@@ -132,9 +133,10 @@ class _Source:
         self.entries = np.empty(0, ENTRY)
 
     def fill(self) -> bool:
-        """Read on unless half a step is left of what was read; False when the part is done.
+        """Read on unless half a step of rows is left; return False when the part is done.
 
-        One that was nearly used up would make the next slice, which ends where the first of all ends, a short one.
+        A nearly used-up source would make the next slice short, since a slice ends where the first
+        source ends.
         """
         while len(self.entries) < max(1, self.step // 2) and self.at < self.part.stop:
             stop = min(self.part.stop, self.at + self.step)
@@ -143,14 +145,14 @@ class _Source:
         return len(self.entries) > 0
 
     def take(self, bound: _Key | None) -> npt.NDArray[Any]:
-        """The rows read that are not above `bound`."""
+        """Take the rows that were read and are not above `bound`."""
         count = len(self.entries) if bound is None else _count_to(self.entries, bound)
         taken, self.entries = self.entries[:count], self.entries[count:]
         return taken
 
 
 def _kept(part: Part, first: int, stop: int) -> npt.NDArray[Any]:
-    """The readable rows of [first, stop) that are not gone."""
+    """Return the readable rows of [first, stop) that are not gone."""
     entries, rows, _ = part.run.readable(first, stop)
     if part.gone is None:
         return entries
@@ -159,7 +161,7 @@ def _kept(part: Part, first: int, stop: int) -> npt.NDArray[Any]:
 
 
 def _count_to(entries: npt.NDArray[Any], bound: _Key) -> int:
-    """How many of some sorted rows are not above `bound`."""
+    """Return how many of these sorted rows are not above `bound`."""
     first, stop = 0, len(entries)
     for column, value in zip(("due_ms", "origin", "row"), bound, strict=True):
         inside = entries[column][first:stop]
@@ -201,11 +203,12 @@ def _merge_one(
 def _slices(
     parts: list[Part], slice_rows: int
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.intp]]]:
-    """All rows of the parts in order, in slices: ENTRY rows as they stand in their run, and which part each is of.
+    """Yield all rows of the parts in order, in slices: ENTRY rows, and the part of each.
 
-    Of every part a stretch is read; up to the lowest of their last rows nothing can come in between any more.
+    Some rows of every part are read; up to the lowest of their last rows, no other row can come in
+    between any more.
     """
-    step = max(1, slice_rows * 2 // 3 // max(1, len(parts)))  # and up to half of one is left over
+    step = max(1, slice_rows * 2 // 3 // max(1, len(parts)))  # up to half of a step is left over
     sources = [_Source(part, step) for part in parts]
     left = [i for i, source in enumerate(sources) if source.fill()]
     while left:

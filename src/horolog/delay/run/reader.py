@@ -1,6 +1,7 @@
-"""Reading a run (format in `delay.run.format`): rows of a second, of an origin, of a key; always mapped, never loaded.
+"""Reading a run (`delay.run.format`): rows of a second, an origin, a key; mapped, never loaded.
 
-Rows that are damaged are left out, and said in `problems`; how a search is not misled by them says `delay.run.search`.
+Damaged rows are left out, and reported in `problems`; `delay.run.search` explains why a damaged row
+does not mislead a search.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ from horolog.storage.api import Storage
 
 __all__ = ["Run", "RunInfo"]
 
-PROBLEMS_MAX = 20  # sentences; and damaged rows remembered, so that each is said once:
+PROBLEMS_MAX = 20  # sentences; damaged rows are remembered, so that each is reported once
 _DAMAGED_ROWS_MAX = 65_536
-_DIRECTORY_AT_OPEN_BYTES = 1 * MIB  # a larger directory is checked only when it is used
+_DIRECTORY_AT_OPEN_BYTES = 1 * MIB  # a larger directory is checked only when used
 _SECONDS = 3_600
 
 
 class Run:
-    """An open run.  Searches may be made from several threads; after `close` nothing may be asked.
+    """An open run.  Several threads may search it; after `close` it must not be used.
 
     log_id     of the log that its origins lie in
     view       the file, mapped
-    adopted    whether it was made for adoption: its origins are not those of its messages
-    problems   sentences about damage met so far, bounded
+    adopted    whether the run was made for adoption: its origins are not those of its messages
+    problems   sentences about the damage met so far, bounded
     """
 
     def __init__(
@@ -62,13 +63,13 @@ class Run:
         self.log_id = log_id
         self.adopted = is_adopted(bytes(view[:HEADER_BYTES]))
         self.problems: list[str] = []
-        self.tell: Callable[[Problem], None] | None = None  # who else wants to hear of them
+        self.tell: Callable[[Problem], None] | None = None  # also called with each problem
         self.path = ""
         self.view = view
         self._footer = footer
         self._layout = layout
         self._index = np.frombuffer(view, ENTRY, rows, HEADER_BYTES)
-        # Copies: what is verified at the opening must not rot afterwards
+        # Copies: what is verified at the opening must not rot afterwards.
         fences = np.frombuffer(view, "<i8", -(-rows // FENCE_ROWS), layout.fences_at).copy()
         self._search = RowSearch(self._index, fences, self.readable)
         groups = -(-rows // GROUP_ROWS)
@@ -78,12 +79,13 @@ class Run:
 
     @classmethod
     def open(cls, storage: Storage, directory: str, name: str, log_id: int | None) -> Run:
-        """Map a run and check what searches rely on; 0.1 ms, whatever its size.
+        """Map a run and check the parts that searches rely on; 0.1 ms, whatever its size.
 
-        log_id  of the log it must belong to; None: any (tools)
+        log_id  of the log the run must belong to; None: any (tools)
 
-        DAMAGED: missing, cut short, or header, footer, fences or a directory are damaged.  VERSION_UNSUPPORTED: a
-        newer horolog wrote it.  DIRECTORY_FOREIGN: its origins lie in another log.
+        DAMAGED: missing, cut short, or header, footer, fences or a directory are damaged.
+        VERSION_UNSUPPORTED: a newer horolog wrote it.  DIRECTORY_FOREIGN: its origins lie in
+        another log.
         """
         try:
             file = storage.open(run_path(directory, name))
@@ -119,9 +121,10 @@ class Run:
 
     @property
     def directory(self) -> npt.NDArray[Any]:
-        """TOPIC_HOUR rows {hour, topic, count, bytes} by (hour, topic), of all rows, whatever became of them.
+        """TOPIC_HOUR rows {hour, topic, count, bytes} by (hour, topic), of all rows in any state.
 
-        DAMAGED if they are not as they were written: compared at each use, which looks at all of them anyway.
+        DAMAGED if the rows are not as written: the CRC is compared at each use, which reads all of
+        them anyway.
         """
         at = self._layout
         content = self.view[at.directory_at : at.footer_at]
@@ -132,15 +135,15 @@ class Run:
     # --- rows -----------------------------------------------------------------------------------
 
     def entries(self, index: Rows) -> npt.NDArray[Any]:
-        """ENTRY rows of these row numbers (a contiguous copy), as they are on the disk: not verified."""
+        """Return the ENTRY rows of these row numbers (a contiguous copy), not verified."""
         return self._index.take(index)
 
     def slice(self, first: int, stop: int) -> npt.NDArray[Any]:
-        """ENTRY rows [first, stop) (a copy), as they are on the disk: not verified."""
+        """Return ENTRY rows [first, stop) (a copy), not verified."""
         return copied(self._index[first:stop])
 
     def readable(self, first: int, stop: int) -> tuple[npt.NDArray[Any], Rows, int]:
-        """The rows of [first, stop) whose sum is right, their row numbers, and how many are damaged."""
+        """Return rows of [first, stop) with the right sum, their numbers, how many are damaged."""
         entries = self.slice(first, stop)
         good = is_readable(entries)
         if good.all():
@@ -151,7 +154,7 @@ class Run:
         return entries.take(kept), first + kept, len(bad)
 
     def records(self, entries: npt.NDArray[Any]) -> list[memoryview]:
-        """The bytes of these entries' records, as they are on the disk: not verified."""
+        """Return the records of these entries, not verified."""
         return records_of(self.view, entries)
 
     def _report(self, rows: npt.NDArray[Any]) -> None:
@@ -163,7 +166,7 @@ class Run:
 
     @property
     def damaged_rows(self) -> list[int]:
-        """Index rows met so far that are damaged."""
+        """Damaged index rows met so far."""
         return sorted(self._damaged)
 
     def _say(self, what: str) -> None:
@@ -175,15 +178,19 @@ class Run:
     # --- search by time and origin ----------------------------------------------------------------
 
     def fence_ms(self, row: int) -> int | None:
-        """Due time of the first fence at or after a row; None: there is none."""
+        """Return the due time of the first fence at or after a row; None: there is none."""
         return self._search.fence_ms(row)
 
     def row_at(self, due_ms: int) -> int:
-        """The first row due at or after a moment; `rows` if there is none.  Looks into one block of 1 024 rows."""
+        """Return the first row due at or after a moment, or `rows`; reads one block (1 024
+        rows).
+        """
         return self._search.row_at(due_ms)
 
     def second_counts(self, hour: int, first: int, stop: int) -> Rows:
-        """How many rows of [first, stop) are due in each second of an hour: 3 600 counts, by search."""
+        """Count the rows of [first, stop) due in each second of an hour: 3 600 counts, by
+        search.
+        """
         due = hour * HOUR_MS + 1000 * np.arange(_SECONDS + 1)
         zeros = np.zeros(_SECONDS + 1, np.uint64)
         inside: Rows = np.clip(self._search.rows_from((due, zeros, zeros)), first, stop)
@@ -195,7 +202,10 @@ class Run:
         origins: npt.NDArray[np.uint64],
         origin_rows: npt.NDArray[np.uint32] | None = None,
     ) -> Rows:
-        """The row of each (due ms, origin, row of the origin: 0 unless told), −1 where no readable row has it."""
+        """Return the row of each (due ms, origin, row of the origin), −1: no readable row has it.
+
+        origin_rows  None: all 0
+        """
         wanted = np.zeros(len(origins), np.uint32) if origin_rows is None else origin_rows
         found = self._search.rows_from((due_ms, origins, wanted))
         found = self._search.readable_from(found)
@@ -207,14 +217,14 @@ class Run:
     # --- search by key --------------------------------------------------------------------------
 
     def rows_of_key(self, key: int, due_ms: int | None = None) -> list[int]:
-        """Rows that have this key hash, ascending; with `due_ms` only those that may be due then.
+        """Return rows with this key hash, ascending; with `due_ms` only those that may be due then.
 
-        Not verified, and a few of other due times may be among them; some 10 µs.
+        Not verified, and a few rows of other due times may be among them; takes some 10 µs.
         """
         first, stop = 0, self.rows
         if due_ms is not None:
             first, stop = self._search.row_at(due_ms), self._search.row_at(due_ms + 1)
-            if stop - first <= FENCE_ROWS:  # few: no key group has to be read and checked for them
+            if stop - first <= FENCE_ROWS:  # few rows: no key group has to be read and checked
                 return self._search.having_key(first, stop, key)
         found: list[int] = []
         for group in range(first // GROUP_ROWS, -(-stop // GROUP_ROWS)):
@@ -227,7 +237,7 @@ class Run:
         return sorted(row for row in found if first <= row < stop)
 
     def close(self) -> None:
-        """Give the mapping back; arrays and records that were handed out keep it until they are dropped."""
+        """Release the mapping; arrays and records handed out keep it until they are dropped."""
         self.view = memoryview(b"")
         self._index = np.empty(0, ENTRY)
         self._search = RowSearch(self._index, np.empty(0, np.int64), self.readable)

@@ -1,9 +1,10 @@
-"""Making a run whole again while it is in use, and going on without it when that cannot be.
+"""Repair of a run while it is in use, and a blank that replaces a run beyond repair.
 
-All that stands after the records of a run (key groups, fences, both directories, footer) follows from its index.  If
-every index row is readable it is rebuilt, and only bytes that differ are written: what was good stays good, whatever
-happens meanwhile.  If not, or if the file is gone or cut, a blank stands in for the run until the next start, which
-sets the file aside and files again what the log still has.
+All parts after the records of a run (key groups, fences, both directories, footer) follow from its
+index.  If every index row is readable these parts are rebuilt, and only bytes that differ are
+written: good bytes stay good, whatever happens meanwhile.  If not, or if the file is gone or cut, a
+blank stands in for the run until the next start, which sets the file aside and files again what the
+log still has.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NO_ROWS: Rows = np.empty(0, np.int64)
 
 
 class _Remaker(RunWriter):
-    """Writes what is missing or wrong of a file whose index and records are there."""
+    """Writes missing or wrong parts of a file whose index and records are intact."""
 
     def __init__(self, storage: Storage, directory: str, info: RunInfo, log_id: int) -> None:
         self.name = info.name
@@ -39,7 +40,7 @@ class _Remaker(RunWriter):
         self._record_bytes = 0
 
     def remake(self, size: int, *, adopted: bool) -> bool:
-        """Make the file what it was; False if its index does not tell."""
+        """Rebuild the file; return False if its index is damaged or its size is wrong."""
         for first in range(0, self._rows, GROUP_ROWS):
             count = min(GROUP_ROWS, self._rows - first)
             raw = self._file.read(HEADER_BYTES + ENTRY_BYTES * first, ENTRY_BYTES * count)
@@ -62,7 +63,7 @@ class _Remaker(RunWriter):
 
 
 def remake(storage: Storage, directory: str, info: RunInfo, log_id: int, *, adopted: bool) -> bool:
-    """Make a damaged run whole from its index; False if that cannot be, or the disk refuses."""
+    """Rebuild a damaged run from its index; False if that is impossible or the disk refuses."""
     try:
         remaker = _Remaker(storage, directory, info, log_id)
         return remaker.remake(info.size, adopted=adopted) and remaker.changed > 0
@@ -71,7 +72,7 @@ def remake(storage: Storage, directory: str, info: RunInfo, log_id: int, *, adop
 
 
 class BlankRun(Run):
-    """Stands for a run that cannot be read: it has its rows, and nothing can be read or found in it."""
+    """Stands in for an unreadable run: has as many rows, but finds and reads nothing."""
 
     def __init__(self, info: RunInfo, path: str) -> None:
         self.info = info
@@ -83,31 +84,31 @@ class BlankRun(Run):
 
     @property
     def directory(self) -> npt.NDArray[Any]:
-        """Nothing."""
+        """No rows."""
         return np.empty(0, TOPIC_HOUR)
 
     def entries(self, index: Rows) -> npt.NDArray[Any]:
-        """Rows that are not readable."""
+        """Return as many unreadable rows as asked for."""
         return np.zeros(len(index), ENTRY)
 
     def slice(self, first: int, stop: int) -> npt.NDArray[Any]:
-        """Rows that are not readable."""
+        """Return as many unreadable rows as asked for."""
         return np.zeros(stop - first, ENTRY)
 
     def readable(self, first: int, stop: int) -> tuple[npt.NDArray[Any], Rows, int]:
-        """None is."""
+        """Return no rows, and all of them as damaged."""
         return np.empty(0, ENTRY), _NO_ROWS, stop - first
 
     def fence_ms(self, row: int) -> int | None:
-        """None is known."""
+        """Return None: no fence is known."""
         return None
 
     def row_at(self, due_ms: int) -> int:
-        """Nothing is due."""
+        """Return `rows`: nothing is due."""
         return self.rows
 
     def second_counts(self, hour: int, first: int, stop: int) -> Rows:
-        """Nothing is due."""
+        """Return zeros: nothing is due."""
         return np.zeros(3_600, np.int64)
 
     def find(
@@ -116,12 +117,12 @@ class BlankRun(Run):
         origins: npt.NDArray[np.uint64],
         origin_rows: npt.NDArray[np.uint32] | None = None,
     ) -> Rows:
-        """Nothing is found."""
+        """Return −1 for each: nothing is found."""
         return np.full(len(origins), -1, np.int64)
 
     def rows_of_key(self, key: int, due_ms: int | None = None) -> list[int]:
-        """Nothing is found."""
+        """Return an empty list: nothing is found."""
         return []
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""

@@ -1,12 +1,13 @@
 """Binary search in the index of a run that damaged rows cannot mislead.
 
-Fences are covered by a CRC that is compared when the run is opened, so a search begins in the right block of 1 024
-rows whatever has happened to the index.  There a damaged row may mislead it.  But when the two rows where it ends,
-one below what is sought and one not, have right sums, the place is proved, because the rows were sorted when they
-were written.  If not, the search is done again with every row verified.
+Fences are covered by a CRC that is compared when the run is opened, so a search begins in the right
+block of 1 024 rows, whatever has happened to the index.  In the block a damaged row may mislead the
+search.  But if the two rows at its end, one below the key and one not, have right sums, the place
+is proved, because the rows were sorted when they were written.  If not, the search is repeated with
+every row verified.
 
-Where a row that cannot be read belongs is decided the same way everywhere: before what is sought only if a good row
-or a fence after it is.
+The place of an unreadable row is decided the same way everywhere: it precedes the key only if a
+later good row or fence does.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ Columns = tuple[_Column, _Column, _Column]  # due ms, origins, rows of the origi
 class RowSearch:
     """Searches in the rows of one run.
 
-    readable  gives the rows of [first, stop) whose sum is right, their numbers, and how many are damaged, and
-              reports those
+    readable  returns the rows of [first, stop) with the right sum, their row numbers, and how many
+              are damaged; reports damaged rows
     """
 
     def __init__(
@@ -45,17 +46,17 @@ class RowSearch:
         self._readable = readable
 
     def having_key(self, first: int, stop: int, key: int) -> list[int]:
-        """Those of rows [first, stop) with that key hash, not verified."""
+        """Return those of rows [first, stop) that have a key hash, not verified."""
         rows: list[int] = np.flatnonzero(self._index["key"][first:stop] == np.uint64(key)).tolist()
         return [first + row for row in rows]
 
     def fence_ms(self, row: int) -> int | None:
-        """Due time of the first fence at or after a row; None: there is none."""
+        """Return the due time of the first fence at or after a row; None: there is none."""
         fence = -(-row // FENCE_ROWS)
         return int(self._fences[fence]) if fence < len(self._fences) else None
 
     def row_at(self, due_ms: int) -> int:
-        """The first row due at or after a moment; `rows` if there is none."""
+        """Return the first row due at or after a moment; `rows` if there is none."""
         fence = int(self._fences.searchsorted(due_ms))
         if not fence:
             return 0
@@ -70,7 +71,7 @@ class RowSearch:
         return int(rows[before - 1]) + 1 if before else low
 
     def rows_from(self, keys: Columns) -> Rows:
-        """The first row at or above each (due ms, origin, row of the origin)."""
+        """Return the first row at or above each (due ms, origin, row of the origin)."""
         low: Rows = np.maximum(0, (self._fences.searchsorted(keys[0]) - 1) * FENCE_ROWS + 1)
         high = self._fences.searchsorted(keys[0], side="right") * FENCE_ROWS
         high = np.maximum(low, np.minimum(self.rows, high))
@@ -89,14 +90,14 @@ class RowSearch:
         return found
 
     def readable_from(self, rows: Rows) -> Rows:
-        """The first readable row at or after each row; `rows` if there is none."""
+        """Return the first readable row at or after each row; `rows` if there is none."""
         found = rows.copy()
         for row in np.unique(rows[(rows < self.rows) & ~self._are_readable(rows)]).tolist():
             found[rows == row] = self._good_after(row, self.rows)
         return found
 
     def _is_below(self, rows: Rows, keys: Columns) -> npt.NDArray[np.bool_]:
-        """Whether each row, as it is on the disk, comes before its key."""
+        """Return which rows, as they are on the disk, are below their keys."""
         due = self._due[rows]
         below: npt.NDArray[np.bool_] = due < keys[0]
         ties = np.flatnonzero(due == keys[0])
@@ -111,7 +112,7 @@ class RowSearch:
         return is_readable(self._index.take(np.clip(rows, 0, self.rows - 1)))
 
     def _rows_from_verified(self, keys: Columns, low: Rows, high: Rows) -> Rows:
-        """`rows_from` within [low, high), stepping over damaged rows."""
+        """Do the search of `rows_from` within [low, high), stepping over damaged rows."""
         left = np.flatnonzero(low < high)
         while len(left):
             middle = (low[left] + high[left]) // 2
@@ -126,7 +127,7 @@ class RowSearch:
         return low
 
     def _narrow(self, row: int, low: Rows, high: Rows, keys: Columns) -> tuple[Rows, Rows]:
-        """[low, high) of searches that met damaged `row`, narrowed by the good rows next to it."""
+        """Narrow [low, high) of searches that met damaged `row`, by the good rows next to it."""
         before = np.full(len(low), self._good_before(row, int(low.min())))
         after = np.full(len(low), self._good_after(row, int(high.max())))
         has_before, has_after = before >= low, after < high
@@ -139,7 +140,7 @@ class RowSearch:
         )
 
     def _good_before(self, row: int, first: int) -> int:
-        """The last readable row in [first, row); −1: none."""
+        """Return the last readable row in [first, row); −1: none."""
         for stop in range(row, first, -FENCE_ROWS):
             _, rows, _ = self._readable(max(first, stop - FENCE_ROWS), stop)
             if len(rows):
@@ -147,7 +148,7 @@ class RowSearch:
         return -1
 
     def _good_after(self, row: int, stop: int) -> int:
-        """The first readable row in (row, stop); `rows`: none."""
+        """Return the first readable row in (row, stop); `rows`: none."""
         for first in range(row + 1, stop, FENCE_ROWS):
             _, rows, _ = self._readable(first, min(stop, first + FENCE_ROWS))
             if len(rows):

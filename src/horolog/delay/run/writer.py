@@ -1,8 +1,8 @@
-"""Writing a run: rows in order, once through, with constant memory (format in `delay.run.format`).
+"""Writing a run: rows in order, in one pass, with constant memory (`delay.run.format`).
 
-The count of rows is given first, so the index has its place and index and records grow side by side.  `finish`
-reads the index back in groups of 65 536 rows for the parts after the records.  The footer comes last: a file that
-a crash left behind has none, and is refused.
+The count of rows is given first, so the place of the index is known, and index and records grow
+side by side.  `finish` reads the index back in groups of 65 536 rows for the parts after the
+records.  The footer comes last: a file that a crash left unfinished has none, and is refused.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from horolog.log.whole_rows import copied
 from horolog.storage.api import Storage
 
 WRITE_BYTES = 2 * MIB  # of records joined at once: joining holds the interpreter, about 1 ms
-# Synced on the way, else a sync of the log may wait for all of it (240 ms, now 25).
+# Synced on the way, else a sync of the log may wait for the whole file (240 ms, now 25).
 SYNC_BYTES = 8 * MIB
 _DUE_MAX_MS = (1 << 32) * HOUR_MS  # the directory's hours are u32
 _Key = tuple[int, int, int]
 
 
 def is_sorted(entries: npt.NDArray[Any]) -> bool:
-    """Whether ENTRY rows ascend by (due ms, origin, row)."""
+    """Return whether ENTRY rows ascend by (due ms, origin, row)."""
     due, origin, row = entries["due_ms"], entries["origin"], entries["row"]
     rises = due[1:] > due[:-1]
     same = np.flatnonzero(~rises)
@@ -59,16 +59,16 @@ def is_sorted(entries: npt.NDArray[Any]) -> bool:
 
 
 def sort_key(entry: Any) -> _Key:
-    """(due ms, origin, row) of one ENTRY row."""
+    """Return (due ms, origin, row) of one ENTRY row."""
     return int(entry["due_ms"]), int(entry["origin"]), int(entry["row"])
 
 
 class RunWriter:
     """Writes `<name>.run`: `add` all rows in order, then `finish`, or `abandon` after any failure.
 
-    A file of that name is replaced; nobody may have it open.
+    A file of that name is replaced; it must not be open anywhere.
 
-    adopted  it is made for adoption: origins are 0, their rows 0, 1, 2 … (`delay.run.format`)
+    adopted  the run is made for adoption: origins are 0, their rows 0, 1, 2 … (`delay.run.format`)
     """
 
     def __init__(
@@ -109,14 +109,14 @@ class RunWriter:
             self._unsynced = 0
 
     def _sync_on_the_way(self) -> None:
-        """Nothing depends on it: `finish` syncs all of the file."""
+        """Sync what is written so far; nothing depends on it, since `finish` syncs the file."""
         self._file.sync()
 
     def add(self, entries: npt.NDArray[Any], records: Sequence[bytes | memoryview]) -> None:
         """Append rows that follow the last ones in order, and their records.
 
-        entries  ENTRY rows whose sums have been verified: position, previous and sum are rebuilt, the rest is
-                 kept.  `local` must hold the tags code.
+        entries  ENTRY rows whose sums have been verified: position, previous and sum are rebuilt,
+                 the rest is kept.  `local` must hold the tags code.
         """
         n = len(entries)
         if not n:
@@ -136,7 +136,7 @@ class RunWriter:
         self._added += n
 
     def add_joined(self, entries: npt.NDArray[Any], content: memoryview) -> None:
-        """`add` for records that lie one after another already."""
+        """Append rows as `add` does, with records that lie one after another already."""
         n = len(entries)
         if not n:
             return
@@ -147,7 +147,10 @@ class RunWriter:
         self._added += n
 
     def _add_entries(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Write entries after the last ones; gives where their records end, from the first record of the run."""
+        """Write entries after the last ones; return where their records end.
+
+        Ends are counted from the first record of the run.
+        """
         n = len(entries)
         assert self._added + n <= self._rows
         assert is_sorted(entries)
@@ -166,7 +169,7 @@ class RunWriter:
         return ends
 
     def finish(self) -> RunInfo:
-        """Write what stands after the records, and sync the file; the caller syncs the directory."""
+        """Write the parts after the records, and sync the file; the caller syncs the directory."""
         assert self._added == self._rows
         at = layout_of(self._rows, self._record_bytes, 0)
         self._write(at.records_end, bytes(at.key_groups_at - at.records_end))
@@ -179,11 +182,11 @@ class RunWriter:
         return RunInfo(self.name, self._rows, whole.size, footer.first_ms, footer.last_ms)
 
     def _write_tail(self, at: Layout) -> Footer:
-        """Key groups, fences and both directories, in one pass over the index."""
+        """Write key groups, fences and both directories, in one pass over the index."""
         first_ms = last_ms = 0
         fences_crc = directory_crc = directory_rows = 0
         key_directory = np.zeros(-(-self._rows // GROUP_ROWS), KEY_GROUP)
-        open_hour = np.empty(0, TOPIC_HOUR)  # the rows of the last hour, to which more may come
+        open_hour = np.empty(0, TOPIC_HOUR)  # rows of the last hour, to which more may come
         for group, first in enumerate(range(0, self._rows, GROUP_ROWS)):
             count = min(GROUP_ROWS, self._rows - first)
             raw = self._file.read(HEADER_BYTES + ENTRY_BYTES * first, ENTRY_BYTES * count)
@@ -218,10 +221,10 @@ class RunWriter:
         )
 
     def abandon(self) -> None:
-        """Close and remove the file, as far as the disk lets us; without a footer it is refused anyway."""
+        """Close and remove the file, if the disk allows; without a footer it is refused anyway."""
         with contextlib.suppress(HorologError):
             self._close()
-        with contextlib.suppress(HorologError):  # then a sweep of unnamed runs removes it
+        with contextlib.suppress(HorologError):  # else a sweep of unnamed runs removes it
             self._storage.remove(self._path)
 
     def _close(self) -> None:
@@ -229,7 +232,7 @@ class RunWriter:
 
 
 def key_columns(keys: npt.NDArray[np.uint64]) -> bytes:
-    """One key group as it stands in the file: keys ascending, then their rows within the group."""
+    """Encode one key group: keys ascending, then their rows within the group."""
     keys = np.ascontiguousarray(keys)
     order = np.argsort(keys)  # several times faster than the stable sort, and hashes rarely repeat
     ordered = keys[order]
@@ -240,7 +243,7 @@ def key_columns(keys: npt.NDArray[np.uint64]) -> bytes:
 
 
 def count_topics(entries: npt.NDArray[Any], before: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """TOPIC_HOUR rows of these entries and of rows counted before, by (hour, topic)."""
+    """Count entries as TOPIC_HOUR rows by (hour, topic), added to the rows counted before."""
     hour = (entries["due_ms"] // HOUR_MS).astype(np.uint64)
     key = (hour << np.uint64(32)) | entries["topic"]
     is_first = np.ones(len(key), bool)
