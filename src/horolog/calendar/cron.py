@@ -1,7 +1,8 @@
 """A cron expression in a time zone.
 
-Local time is cut into stretches of one offset.  Within a stretch local times and instants run side by side, so the next
-firing is what cronsim says of local time alone, and only where a stretch ends is there something to decide:
+Local time is cut into stretches of one offset.  Within a stretch local times and instants run side
+by side, so the next firing is what cronsim computes from local time alone, and only the end of a
+stretch needs a decision:
 
     Europe/Berlin, 2027-03-28: 02:00 to 03:00 does not exist          "30 2 * * *"
         gap = shift    fires at 03:00 of that day, the first moment after the gap
@@ -10,7 +11,8 @@ firing is what cronsim says of local time alone, and only where a stretch ends i
         overlap = first    fires at 02:30 of summer time
         overlap = both     fires at 02:30 of summer time, and an hour later at 02:30 of winter time
 
-What several times of one gap are shifted to is one firing, and so is what falls on that moment anyway.
+Several times of one gap are shifted to one firing, together with a firing that is due at that
+moment anyway.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ from horolog.protocol.schedules import Gap, Overlap, Rule
 
 
 def after(rule: Rule, at_ms: int) -> int | None:
-    """The first instant after that at which a rule with a cron expression fires; None if there is none."""
+    """Return the first instant after `at_ms` at which a cron rule fires; None if there is none."""
     of = zone(rule.zone)
     is_first = rule.overlap is Overlap.FIRST
     at_ms -= at_ms % SECOND_MS
-    # `local` is a local time that is not meant any more: what comes after it is.
+    # `local_ms` is a local time that is already done: the search begins after it.
     if is_first:
         new_ms = repeated_until(of, at_ms + SECOND_MS)
         at_ms = max(at_ms, new_ms - SECOND_MS)
@@ -72,7 +74,7 @@ def _next_local(expression: str, local_ms: int) -> int | None:
 
 @lru_cache(maxsize=1_024)
 def check(expression: str) -> None:
-    """BAD_REQUEST for what is not a cron expression of five fields, or six with seconds."""
+    """Raise BAD_REQUEST unless this is a cron expression of five fields, or six with seconds."""
     if len(expression) > CRON_MAX:
         raise refused(
             "cron", f"{len(expression)} characters; at most {CRON_MAX} are allowed", f"{CRON_MAX}"
@@ -90,11 +92,11 @@ def check(expression: str) -> None:
 
 
 def is_every_hour(expression: str) -> bool:
-    """Whether the field of hours begins with a star: then it means elapsed time, not a time of day."""
+    """Return whether the field of hours begins with a star: elapsed time, not a time of day."""
     fields = expression.split()
     return fields[-4].startswith("*")
 
 
 def is_local(of: ZoneInfo, at_ms: int, local_ms: int) -> bool:
-    """Whether an instant has that local time, as the zone is known now."""
+    """Return whether an instant has that local time, as the zone is known now."""
     return at_ms + offset_ms(of, at_ms) == local_ms

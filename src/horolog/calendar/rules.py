@@ -1,7 +1,8 @@
-"""Rules of schedules: what a user typed is checked, and the core asks when they fire.
+"""Rules of schedules: checks of what a user typed, and the next firing of a rule.
 
-Cursors carry the local time of a firing as well as its instant.  If an update of the time zones moves a local time that
-has fired already, it has fired: the rule goes on after that local time, whatever instant it is now.
+A cursor carries the local time of a firing as well as its instant.  If an update of the time zones
+moves a local time that has fired already, it has fired: the rule continues after that local time,
+whatever instant it is now.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Zones:
     """The `Calendar` of a real broker."""
 
     def after(self, rule: Rule, cursor: Cursor) -> Cursor | None:
-        """The first nominal time after that; None if there is none."""
+        """Return the first nominal time after the cursor; None if there is none."""
         if max(cursor.at_ms, rule.start_ms) > LAST_MS:
             return None
         if rule.every_ms:
@@ -49,7 +50,7 @@ class Zones:
         return Cursor(at_ms, local_of(local_ms).isoformat())
 
     def _moved(self, rule: Rule, cursor: Cursor, at_ms: int) -> int:
-        """Where to go on if a time zone has been changed since the last firing was worked out."""
+        """Return where to continue if a time zone has changed since the last firing was found."""
         if not cursor.local:
             return at_ms
         of = zone(rule.zone)
@@ -60,12 +61,15 @@ class Zones:
 
 
 def local_time(zone_name: str, at_ms: int) -> str:
-    """An instant as ISO 8601 with the offset of a zone, to the second."""
+    """Format an instant as ISO 8601 with the offset of a zone, to the second."""
     return datetime.fromtimestamp(at_ms // SECOND_MS, zone(zone_name)).isoformat()
 
 
 def coming(calendar: Calendar, view: ScheduleView, now_ms: int, count: int) -> list[Firing]:
-    """The next firings of a schedule as it is now, planned ones first; those of a paused one if it went on now."""
+    """Return the next firings of a schedule, planned ones first.
+
+    For a paused schedule: the firings if it were resumed now.
+    """
     found = list(view.planned[:count])
     rule = view.rule.since(view.created_ms)
     cursor = view.cursor if view.cursor.at_ms >= now_ms else Cursor(now_ms)
@@ -85,11 +89,11 @@ def coming(calendar: Calendar, view: ScheduleView, now_ms: int, count: int) -> l
 def check_rule(
     rule: Rule, now_ms: int, *, gap: Gap | None = None, overlap: Overlap | None = None
 ) -> Rule:
-    """The rule with what was left open; BAD_REQUEST names the field and the limit.
+    """Return the rule with its open fields filled in; BAD_REQUEST names the field and the limit.
 
-    gap, overlap  None: as Debian's cron does.  A time of day that is left out is shifted, and fires once where it
-                  comes twice; if the field of hours begins with a star, what is left out is not made up for, and what
-                  comes twice fires twice
+    gap, overlap  None: as Debian's cron does.  A skipped time of day is shifted, and fires once
+                  where it comes twice; if the field of hours begins with a star, skipped times are
+                  not made up for, and times that come twice fire twice
     """
     if bool(rule.cron) == bool(rule.every_ms):
         raise refused("cron", "give either a cron expression or an interval")
@@ -132,7 +136,7 @@ def _check_jitter(rule: Rule) -> None:
 
 
 def check_firings(rule: Rule, firings: Sequence[Firing]) -> None:
-    """BAD_REQUEST for a rule that never fires, or whose jitter reaches beyond the next firing."""
+    """Raise BAD_REQUEST for a rule that never fires, or whose jitter reaches the next firing."""
     if not firings:
         raise refused(
             "cron" if rule.cron else "every_ms",

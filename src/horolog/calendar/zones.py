@@ -15,14 +15,14 @@ LAST_MS = TIME_MAX_MS - DAY_MS
 """The last instant that is of the year 9999 in every zone: local times cannot be later."""
 _EPOCH = datetime(1970, 1, 1)
 _SECOND = timedelta(seconds=1)
-# Files beside the zones, of this machine: its own zone, the rules of POSIX's `TZ`, and copies of all zones, those
-# below `right/` with leap seconds, which no time of ours counts.
+# Files beside the zones that belong to this machine: its own zone, the rules of POSIX's `TZ`, and
+# copies of all zones; those below `right/` count leap seconds, which no time of horolog does.
 _NO_ZONES = re.compile(r"(?:posixrules|localtime)|(?:posix|right)/.*", re.DOTALL)
 
 
 @lru_cache(maxsize=1_024)
 def zone(name: str) -> ZoneInfo:
-    """The zone of an IANA name; BAD_REQUEST if there is none."""
+    """Return the zone of an IANA name; BAD_REQUEST if there is none."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -30,9 +30,9 @@ def zone(name: str) -> ZoneInfo:
 
 
 def asked_zone(name: str) -> ZoneInfo:
-    """The same for a zone that somebody asks for: not what is one on this machine alone.
+    """Return a zone that a user asks for; BAD_REQUEST for names that exist on this machine alone.
 
-    A schedule that has been made with such a name goes on with `zone`.
+    A schedule that was made with such a name goes on with `zone`.
     """
     if _NO_ZONES.fullmatch(name):
         raise _unknown(name)
@@ -44,26 +44,26 @@ def _unknown(name: str) -> HorologError:
 
 
 def offset_ms(of: ZoneInfo, at_ms: int) -> int:
-    """How far local time is ahead of UTC."""
+    """Return how far local time is ahead of UTC, in ms."""
     offset = datetime.fromtimestamp(at_ms // SECOND_MS, UTC).astimezone(of).utcoffset()
     assert offset is not None
     return offset // _SECOND * SECOND_MS
 
 
 def local_of(local_ms: int) -> datetime:
-    """A local time that is counted like UTC, in whole seconds."""
+    """Convert a local time counted like UTC into a datetime, in whole seconds."""
     return _EPOCH + timedelta(seconds=local_ms // SECOND_MS)
 
 
 def count_of(local: datetime) -> int:
-    """The other way round."""
+    """Convert a local datetime into a count like UTC, in ms."""
     return (local - _EPOCH) // _SECOND * SECOND_MS
 
 
 def change_after(of: ZoneInfo, from_ms: int, to_ms: int) -> int | None:
-    """The first instant in (from, to] with another offset than the one before it; None if there is none.
+    """Return the first instant in (from, to] with another offset than before; else None.
 
-    Looked for day by day: no zone has ever changed its offset and changed it back within a day.
+    Searched day by day: no zone has ever changed its offset and changed it back within a day.
     """
     offset, low = offset_ms(of, from_ms), from_ms
     while low < to_ms:
@@ -84,7 +84,7 @@ def change_after(of: ZoneInfo, from_ms: int, to_ms: int) -> int | None:
 
 
 def repeated_until(of: ZoneInfo, at_ms: int) -> int:
-    """Where a local time comes for the second time: the instant at which local times are new again; else `at_ms`."""
+    """Return the end of a repeated local time: when local times are new again; else `at_ms`."""
     if not _is_repeat(of, at_ms):
         return at_ms
     low, high = at_ms // SECOND_MS, at_ms // SECOND_MS + DAY_MS // SECOND_MS

@@ -1,12 +1,12 @@
-"""The only code that touches files.
+"""Storage: the only code that touches files.
 
-api             what everybody else asks of a disk
-disk, mapped    the real one
-open_files      those that stay open while there is room
-lock            that it is one broker's own
-sectors         one that cannot read some of its sectors
-flipped_bit     which bit of a content has flipped, by its check sum
-crash_note      the file that says which signal ended the last process
+api             the protocols that the rest of the broker uses: `Storage` and `File`
+disk, mapped    the real disk; views of mapped files
+open_files      a cache of open files, of bounded size
+lock            the lock that keeps other processes out of a data directory
+sectors         reading files of a disk that has lost some sectors
+flipped_bit     finding the flipped bit of a content by its check sum
+crash_note      the file that records which signal ended the last process
 meta            `meta` of a data directory
-descriptors     how many files the process may open, and a stdout that nobody reads
+descriptors     how many files the process may open; a stdout whose reader is gone
 """

@@ -1,18 +1,20 @@
-"""What the store needs of a disk, and nothing else; the only door between the core and files.
+"""The protocols of a disk; the only door between the core and files.
 
-Paths are relative to the root of the storage, with "/" between parts.  Contract, kept by the real disk
-(`storage.disk`) and by the fault-injecting one (`horolog.testing.disk`), and tested on both:
+Paths are relative to the root of the storage, with "/" between parts.  Contract, kept by the real
+disk (`storage.disk`) and by the fault-injecting one (`horolog.testing.disk`), and tested on both:
 
 * `write` puts all bytes in place or raises; they are durable only after `sync` of the same file.
 * a created, renamed or removed name is durable only after `sync_dir` of its directory.
 * bytes between the old end and a write past it read as zeros.
-* what has the name of a file and is a directory cannot be opened (DISK_FAILED); both can be removed by that name.
-* any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no space, or
-  TOO_MANY_FILES when there is no descriptor for a file: it was not opened or mapped, and nothing is changed.
-* a read that fails because the medium does not give the bytes is `Unreadable`; one that fails for any other reason
-  (no memory, a file server that is away) is not, and may work when it is tried again.
-* a sync that fails is DISK_FAILED whatever the reason, and must not be tried again: the kernel may have dropped
-  what it could not write, and a second sync would say that all is well.
+* a directory in the place of a file cannot be opened (DISK_FAILED); either can be removed by that
+name.
+* any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no
+space, or TOO_MANY_FILES when there is no descriptor for a file: it was not opened or mapped, and
+nothing is changed.
+* a read that fails because the medium does not return the bytes is `Unreadable`; a read that fails
+for any other reason (no memory, a file server that is away) is not, and may succeed when repeated.
+* a sync that fails is DISK_FAILED whatever the reason, and must not be repeated: the kernel may
+have dropped what it could not write, and a second sync would report success.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from horolog.errors import ErrorCode, HorologError
 
 
 class Unreadable(HorologError):
-    """DISK_FAILED of a read: the medium does not give these bytes, though perhaps others of the file.
+    """DISK_FAILED of a read: the medium does not return these bytes, though perhaps others.
 
     why  in the system's words
     """
@@ -37,23 +39,25 @@ class File(Protocol):
     """One open file.  Offsets and lengths are bytes."""
 
     def size(self) -> int:
-        """Current length."""
+        """Return the current length."""
         ...
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        """Read up to `length` bytes from `offset`; fewer only at the end of the file."""
         ...
 
     def view(self) -> memoryview:
-        """Read-only view of the whole file as it is now; take a new one after the file has grown.
+        """Return a read-only view of the file as it is now; take a new one after it has grown.
 
-        The bytes may be mapped: the view must be released (dropped) before `truncate` or `close` matter.
-        TOO_MANY_FILES if they cannot be; `read` can.
+        The bytes may be mapped: drop the view before `truncate` or `close`.  TOO_MANY_FILES if the
+        file cannot be mapped; `read` still works.
         """
         ...
 
     def write(self, offset: int, content: bytes | bytearray | memoryview) -> None:
-        """Put all of `content` at `offset`, extending the file if needed.  Not durable before `sync`."""
+        """Write all of `content` at `offset`, extending the file if needed; durable after
+        `sync`.
+        """
         ...
 
     def allocate(self, size: int) -> None:
@@ -67,7 +71,7 @@ class File(Protocol):
     def begin_write_back(self, offset: int, length: int) -> None:
         """Have the system begin to write these bytes to the disk, so that a later `sync` is short.
 
-        Promises nothing: where it cannot be asked for, nothing happens.
+        Promises nothing: does nothing where the system has no such call.
         """
         ...
 
@@ -76,7 +80,7 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Close; un-synced bytes stay with the operating system.  Closing twice is allowed."""
+        """Close; unsynced bytes stay with the operating system.  Closing twice is allowed."""
         ...
 
 
@@ -84,19 +88,19 @@ class Storage(Protocol):
     """A directory tree that one broker owns."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; with `create` make it if missing.  Missing: FileNotFoundError."""
+        """Open for reading and writing; create it if asked to.  Missing: FileNotFoundError."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of that name exists."""
+        """Return whether a file or directory of that name exists."""
         ...
 
     def is_file(self, path: str) -> bool:
-        """Whether it is a file, or a link to one."""
+        """Return whether the path is a file, or a link to one."""
         ...
 
     def list(self, path: str) -> list[str]:
-        """Sorted names in a directory; empty if there is no such directory, or a file in its place."""
+        """Return the sorted names in a directory; empty if it is missing or a file."""
         ...
 
     def make_dir(self, path: str) -> None:
@@ -104,15 +108,15 @@ class Storage(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically give `source` the name `target`, replacing it."""
+        """Rename `source` to `target` atomically, replacing `target`."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, or with everything in it the directory in its place; a missing one is fine."""
+        """Remove a file, or a directory in its place with all its content; missing is fine."""
         ...
 
     def remove_dir(self, path: str) -> None:
-        """Remove a directory with everything in it, or the file in its place; a missing one is fine."""
+        """Remove a directory with all its content, or a file in its place; missing is fine."""
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -120,12 +124,12 @@ class Storage(Protocol):
         ...
 
     def free_bytes(self) -> int:
-        """Space left for this storage."""
+        """Return the space left for this storage, in bytes."""
         ...
 
 
 def replace_file(storage: Storage, directory: str, name: str, content: bytes) -> None:
-    """Write a whole file atomically: temporary name, sync, rename, sync of the directory."""
+    """Write a complete file atomically: temporary name, sync, rename, sync of the directory."""
     temporary = f"{directory}/{name}.tmp" if directory else f"{name}.tmp"
     target = f"{directory}/{name}" if directory else name
     write_file(storage, temporary, content)
@@ -134,7 +138,10 @@ def replace_file(storage: Storage, directory: str, name: str, content: bytes) ->
 
 
 def write_file(storage: Storage, path: str, content: bytes) -> None:
-    """Make a file that has just this content, and sync it; its name is durable after a sync of its directory."""
+    """Write a file with just this content, and sync it.
+
+    The name is durable after a sync of its directory.
+    """
     file = storage.open(path, create=True)
     try:
         file.truncate(0)
@@ -145,7 +152,7 @@ def write_file(storage: Storage, path: str, content: bytes) -> None:
 
 
 def size_of(storage: Storage, path: str) -> int:
-    """Bytes of a file; 0 if it is missing."""
+    """Return the bytes of a file; 0 if it is missing."""
     try:
         file = storage.open(path)
     except FileNotFoundError:
@@ -157,7 +164,7 @@ def size_of(storage: Storage, path: str) -> int:
 
 
 def read_file(storage: Storage, path: str) -> bytes:
-    """The whole content of a file; missing: FileNotFoundError."""
+    """Read the whole content of a file; missing: FileNotFoundError."""
     file = storage.open(path)
     try:
         return file.read(0, file.size())

@@ -1,7 +1,8 @@
-"""The file `crash` of a data directory: what Python says when a signal ends the process, such as SIGBUS.
+"""The file `crash` of a data directory: Python's report on a process that a signal ended.
 
-It is empty while a broker runs, and gone after it was stopped.  The next start says how the last process ended, and keeps
-the text, which has the line that each thread was in, as `crash.last`.
+Such a signal is SIGBUS.  The file is empty while a broker runs, and gone after it was stopped.  The
+next start reports how the last process ended, and keeps the text, which has the current line of
+each thread, as `crash.last`.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class CrashNote:
         self._file: IO[bytes] | None = None
 
     def begin(self) -> str:
-        """Watch this process; gives the first line of what the last one left, "" if nothing.
+        """Watch this process; return the first line of the last process's note, "" if none.
 
-        A disk that takes no note is no reason not to start.
+        A disk that refuses the note does not prevent the start.
         """
         said = ""
         with contextlib.suppress(OSError):
@@ -39,7 +40,7 @@ class CrashNote:
         return said.partition("\n")[0]
 
     def end(self) -> None:
-        """The process ends by itself."""
+        """Remove the note: the process ends without a signal."""
         if self._file is None:
             return
         faulthandler.disable()

@@ -1,10 +1,11 @@
-"""File descriptors of the process: connections cannot take those that the broker's own files need.
+"""File descriptors of the process: connections cannot take those that the broker's files need.
 
-The soft limit (RLIMIT_NOFILE) is kept below the hard one.  Libraries accept connections until the soft limit is
-reached; what must not fail raises it while it opens a file.  The kernel gives the lowest free number, so a connection
-gets one of the reserve only if it comes in that moment.
+The soft limit (RLIMIT_NOFILE) is kept below the hard one.  Libraries accept connections until the
+soft limit is reached; code that must not fail raises the limit while it opens a file.  The kernel
+assigns the lowest free number, so a connection takes a descriptor of the reserve only if it arrives
+in that moment.
 
-Where `Reserve.keep` was not called, in a command or a test, nothing is raised and nothing kept.
+Where `Reserve.keep` was not called, in a command or a test, no limit is raised and no reserve kept.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ from horolog.limits import (
 _Result = TypeVar("_Result")
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 _LEAST = 8  # connections, however few descriptors there are
-_INFINITE = 1 << 20  # what Linux gives at most, unless told otherwise
+_INFINITE = 1 << 20  # Linux's usual maximum
 
 
 def reserve_of(hard: int) -> int:
-    """How many descriptors connections must leave: a quarter, within bounds."""
+    """Return how many descriptors connections must leave: a quarter, within bounds."""
     return min(max(hard // 4, FILES_RESERVE_MIN), FILES_RESERVE_MAX, hard // 2)
 
 
 def hard_limit() -> int:
-    """How many descriptors the process may have at all."""
+    """Return how many descriptors the process may have at all."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return _INFINITE if hard == resource.RLIM_INFINITY else hard
 
 
 def check_hard_limit() -> None:
-    """TOO_MANY_FILES unless a broker can run with that many descriptors."""
+    """Raise TOO_MANY_FILES unless the process may open enough files for a broker."""
     hard = hard_limit()
     if hard < FILES_MIN:
         raise refused(
@@ -58,26 +59,26 @@ def check_hard_limit() -> None:
 
 
 def room_for(connections: int) -> int:
-    """How many of so many connections there is room for beside the reserve and what is open now."""
+    """Return how many of `connections` have room beside the reserve and what is open now."""
     hard = hard_limit()
     in_use = len(os.listdir("/dev/fd"))
     return max(_LEAST, min(connections, hard - reserve_of(hard) - in_use - FILES_RESERVE_MIN // 2))
 
 
 def queue_files_max() -> int:
-    """How many consume queues may have a file open at a time: half of the reserve."""
+    """Return how many consume queues may have a file open at a time: half of the reserve."""
     return min(reserve_of(hard_limit()) // 2, QUEUE_FILES_OPEN_MAX)
 
 
 def runs_open_max() -> int:
-    """How many run files may be mapped at a time: a quarter of the reserve."""
+    """Return how many run files may be mapped at a time: a quarter of the reserve."""
     return min(reserve_of(hard_limit()) // 4, RUNS_OPEN_MAX)
 
 
 def give_up_output() -> None:
-    """Send stdout nowhere: the interpreter writes what is left of it at the exit, and would fail on it again."""
+    """Redirect stdout to nowhere, or the interpreter would fail again on its rest at exit."""
     if sys.stdout is not None:
-        with suppress(OSError, ValueError):  # no file is behind it
+        with suppress(OSError, ValueError):  # stdout has no file
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -86,14 +87,15 @@ class Reserve:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._soft = 0  # the limit while nobody opens anything; 0: there is no reserve
-        self._opening = 0  # how many open something out of the reserve just now
+        self._soft = 0  # the limit while no file is being opened; 0: there is no reserve
+        self._opening = 0  # how many files are being opened out of the reserve
 
     def keep(self, connections: int) -> int:
-        """From here on connections get at most about `connections` descriptors; gives the soft limit.
+        """Limit connections to about `connections` descriptors from now on; return the soft limit.
 
-        It is lower where the hard limit demands it: the reserve is kept in any case.  What the broker's own files may take
-        comes on top: a soft limit below what they have open leaves no room for any connection.
+        The soft limit is lower where the hard limit demands it: the reserve is kept in any case.
+        The broker's own files come on top: a soft limit below what they have open would leave no
+        room for any connection.
         """
         hard = hard_limit()
         in_use = len(os.listdir("/dev/fd"))
@@ -104,7 +106,7 @@ class Reserve:
             return self._soft
 
     def give_up(self) -> None:
-        """Everything may use all descriptors again."""
+        """Give up the reserve: connections may use all descriptors again."""
         with self._lock:
             self._soft = 0
             self._set_limit(hard_limit())
@@ -135,7 +137,7 @@ class Reserve:
     @staticmethod
     def _set_limit(soft: int) -> None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        # Somebody may have lowered the hard limit since the start (prlimit)
+        # The hard limit may have been lowered since the start (prlimit).
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard_limit()), hard))
 
 

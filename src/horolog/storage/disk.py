@@ -15,7 +15,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import Unreadable
 from horolog.storage.descriptors import opened
 
-CODES = {  # the rest is DISK_FAILED
+CODES = {  # any other error is DISK_FAILED
     errno.ENOSPC: ErrorCode.DISK_FULL,
     errno.EDQUOT: ErrorCode.DISK_FULL,
     errno.EROFS: ErrorCode.DIRECTORY_READ_ONLY,
@@ -24,7 +24,7 @@ CODES = {  # the rest is DISK_FAILED
     errno.EMFILE: ErrorCode.TOO_MANY_FILES,
     errno.ENFILE: ErrorCode.TOO_MANY_FILES,
 }
-# What Linux says of a read whose bytes the medium has lost, or gives with a wrong check sum
+# Linux's errors of a read whose bytes the medium has lost, or returns with a wrong check sum.
 _OF_THE_MEDIUM = frozenset(
     getattr(errno, name, errno.EIO)
     for name in ("EIO", "EILSEQ", "ENODATA", "EBADMSG", "EUCLEAN", "EREMOTEIO")
@@ -41,7 +41,7 @@ if _sync_file_range is not None:
 def _translated(operation: str, path: Path) -> Iterator[None]:
     """Turn an OSError into the HorologError of its kind; a missing file stays FileNotFoundError.
 
-    A link to what is not there is no missing file: the directory lists it.
+    A link to a missing file is no missing file: the directory lists it.
     """
     try:
         yield
@@ -54,7 +54,10 @@ def _translated(operation: str, path: Path) -> Iterator[None]:
 
 
 def sync_names(fd: int) -> bool:
-    """Return when the names in an open directory are durable; False where the file system can sync no directory."""
+    """Return when the names in an open directory are durable.
+
+    Returns False where the file system cannot sync directories.
+    """
     try:
         os.fsync(fd)
     except OSError as error:
@@ -65,7 +68,7 @@ def sync_names(fd: int) -> bool:
 
 
 def sync_directory(directory: Path) -> bool:
-    """The same for a directory that is named."""
+    """Return when the names in a directory are durable; False where it cannot be synced."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return sync_names(fd)
@@ -74,7 +77,7 @@ def sync_directory(directory: Path) -> bool:
 
 
 def failure(operation: str, path: Path, error: OSError) -> HorologError:
-    """What the system says about an operation on a file, as the error of its kind."""
+    """Convert the system's error of an operation on a file into the HorologError of its kind."""
     if operation == "read" and error.errno in _OF_THE_MEDIUM:
         return Unreadable(str(path), str(error.strerror))
     code = CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
@@ -90,7 +93,7 @@ def failure(operation: str, path: Path, error: OSError) -> HorologError:
 
 
 def whose(path: Path) -> str:
-    """Whose the file is that we may not use, and what to do; "" if that is not why."""
+    """Explain that another user owns a file that we may not use; "" if that is not the reason."""
     try:
         owner = path.stat().st_uid
     except OSError:
@@ -101,7 +104,7 @@ def whose(path: Path) -> str:
 
 
 class DiskFile:
-    """A file of the real disk (`storage.api.File`); closed as well when nobody has it any more."""
+    """A file of the real disk (`storage.api.File`), also closed by garbage collection."""
 
     _fd = -1
 
@@ -114,12 +117,12 @@ class DiskFile:
             self._fd = opened(lambda: os.open(path, flags, 0o644))
 
     def size(self) -> int:
-        """Current length."""
+        """Return the current length."""
         with _translated("stat", self._path):
             return os.fstat(self._fd).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        """Read up to `length` bytes from `offset`; fewer only at the end of the file."""
         with _translated("read", self._path):
             content = os.pread(self._fd, length, offset)
             while len(content) < length:
@@ -130,7 +133,7 @@ class DiskFile:
             return content
 
     def view(self) -> memoryview:
-        """Read-only view, mapped; the same one while the size is the same."""
+        """Return a read-only mapped view; the same view while the size is unchanged."""
         size = self.size()
         if size != len(self._view):
             with _translated("map", self._path):
@@ -172,9 +175,9 @@ class DiskFile:
             os.ftruncate(self._fd, size)
 
     def begin_write_back(self, offset: int, length: int) -> None:
-        """Have the system begin to write these bytes; where it cannot (outside Linux), nothing happens."""
+        """Have the system begin to write these bytes; do nothing outside Linux, where it cannot."""
         if _sync_file_range is not None:
-            _sync_file_range(self._fd, offset, length, _WRITE)  # what fails is told by `sync`
+            _sync_file_range(self._fd, offset, length, _WRITE)  # `sync` reports failures
 
     def sync(self) -> None:
         """Return when content and length are durable (fdatasync covers a changed length)."""
@@ -182,7 +185,7 @@ class DiskFile:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Close; a mapped view lives on until it is dropped."""
+        """Close; a mapped view stays valid until it is dropped."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._view = memoryview(b"")
@@ -190,7 +193,8 @@ class DiskFile:
                 os.close(fd)
 
     def __del__(self) -> None:
-        # What dies in the middle of its work, as brokers in tests do, must not use up the process's descriptors.
+        # Objects dropped in the middle of their work, as brokers in tests are, must not use up the
+        # process's descriptors.
         if self._fd >= 0:
             os.close(self._fd)
 
@@ -198,11 +202,12 @@ class DiskFile:
 class Disk:
     """A directory of the real disk (`storage.api.Storage`).
 
-    read_only          files are opened for reading only: another's directory, or a medium that cannot be written to
-    check              called before anything is opened or changed by its path; raises if that would happen in another
-                       directory than the one of the files that are open (`storage.lock`)
-    syncs_directories  False once the file system has said that it can sync no directory: what a power cut does to
-                       names is its own affair then
+    read_only          files are opened for reading only: another's directory, or a medium that
+                       cannot be written to
+    check              called before anything is opened or changed by its path; raises if the path
+                       now leads to another directory than that of the open files (`storage.lock`)
+    syncs_directories  False once the file system has refused to sync a directory: names may then be
+                       lost in a power cut
     """
 
     def __init__(
@@ -221,7 +226,7 @@ class Disk:
         return self._root / path
 
     def _own(self, path: str) -> Path:
-        """The same for what is opened or changed."""
+        """Return the full path of what is opened or changed, after `check`."""
         self._check()
         return self._at(path)
 
@@ -230,15 +235,15 @@ class Disk:
         return DiskFile(self._own(path), create=create, read_only=self._read_only)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of that name exists."""
+        """Return whether a file or directory of that name exists."""
         return self._at(path).exists()
 
     def is_file(self, path: str) -> bool:
-        """Whether it is a file, or a link to one."""
+        """Return whether the path is a file, or a link to one."""
         return self._at(path).is_file()
 
     def list(self, path: str) -> list[str]:
-        """Sorted names in a directory; empty if there is no such directory, or a file in its place."""
+        """Return the sorted names in a directory; empty if it is missing or a file."""
         with _translated("list", self._at(path)):
             try:
                 return sorted(opened(lambda: os.listdir(self._at(path))))
@@ -251,12 +256,12 @@ class Disk:
             self._own(path).mkdir(parents=True, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically give `source` the name `target`."""
+        """Rename `source` to `target` atomically."""
         with _translated("rename", self._at(source)):
             os.replace(self._own(source), self._at(target))
 
     def remove(self, path: str) -> None:
-        """Remove a file, or the directory in its place; a missing one is fine."""
+        """Remove a file, or a directory in its place; missing is fine."""
         with _translated("remove", self._at(path)):
             try:
                 self._own(path).unlink(missing_ok=True)
@@ -264,7 +269,7 @@ class Disk:
                 self.remove_dir(path)
 
     def remove_dir(self, path: str) -> None:
-        """Remove a directory with everything in it, or the file in its place; a missing one is fine."""
+        """Remove a directory with all its content, or a file in its place; missing is fine."""
         with _translated("remove", self._at(path)):
             if self._own(path).is_dir():
                 opened(lambda: shutil.rmtree(self._at(path)))
@@ -272,7 +277,7 @@ class Disk:
                 self._at(path).unlink(missing_ok=True)
 
     def sync_dir(self, path: str) -> None:
-        """Return when the names in that directory are durable, or at once where no directory can be synced."""
+        """Return when the names in that directory are durable; at once if it cannot be synced."""
         with _translated("sync directory", self._at(path)):
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             fd = opened(lambda: os.open(self._own(path), flags))
@@ -283,7 +288,7 @@ class Disk:
                 os.close(fd)
 
     def free_bytes(self) -> int:
-        """Space left for a process that is not root."""
+        """Return the space left for a process that is not root."""
         with _translated("statvfs", self._root):
             found = os.statvfs(self._root)
             return found.f_bavail * found.f_frsize

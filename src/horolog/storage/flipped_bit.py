@@ -1,11 +1,12 @@
 """Finding the one bit that has flipped in a content whose CRC-32 is known.
 
-A CRC is linear: content and sum differ from what they were by a pattern that depends only on where the bit lies, and
-no two places within 2³² − 1 bits have the same one.  So the pattern is taken back block by block, from the end of the
-content, until it is that of a bit in the last block: that many blocks before the end the bit has flipped.
+A CRC is linear: content and sum differ from what they were by a pattern that depends only on the
+place of the bit, and no two places within 2³² − 1 bits have the same pattern.  So the pattern is
+taken back block by block, from the end of the content, until it is that of a bit in the last block:
+the flipped bit is that many blocks before the end.
 
-Other damage has the pattern of some bit with the chance of the content's bits in 2³².  Whoever puts a bit right looks
-whether the result agrees with itself.
+Other damage has the pattern of some bit with a chance of (bits of the content) in 2³².  So a caller
+that puts a bit right checks whether the result is consistent.
 """
 
 from __future__ import annotations
@@ -19,15 +20,17 @@ from zlib_ng.zlib_ng import crc32
 _U32 = struct.Struct("<I")
 _SUMS = struct.Struct("<II")
 _BLOCK = 4_096
-_STEP = [crc32(bytes([byte])) ^ crc32(b"\0") for byte in range(256)]  # a pattern, one byte on
-_BY_TOP = {step >> 24: byte for byte, step in enumerate(_STEP)}  # the top bytes of these all differ
+_STEP = [crc32(bytes([byte])) ^ crc32(b"\0") for byte in range(256)]  # a pattern, one byte further
+_BY_TOP = {step >> 24: byte for byte, step in enumerate(_STEP)}  # the top bytes of all steps differ
 
 
 def flipped_bit(content: bytes, crc: int, start: int = 0) -> tuple[int, int] | None:
-    """(byte, bit) of `content` that has flipped since it had this CRC-32, begun from `start`; None if it is not that.
+    """Return (byte, bit) that flipped since `content` had this CRC-32; None: not one flipped bit.
 
-    (len(content) + n, bit) if the bit is one of byte n of the sum itself, which is stored little-endian.
-    Takes about 1 ms of 4 MiB, beside the CRC; the first time some 50 ms more.
+    start  what the CRC was started from
+
+    Returns (len(content) + n, bit) if the bit is one of byte n of the sum itself, which is stored
+    little-endian.  Takes about 1 ms for 4 MiB, beside the CRC; the first time some 50 ms more.
     """
     pattern = crc32(content, start) ^ crc
     if pattern.bit_count() == 1:
@@ -50,7 +53,7 @@ def flipped_bit(content: bytes, crc: int, start: int = 0) -> tuple[int, int] | N
 
 @cache
 def _last_block() -> dict[int, int]:
-    """Pattern of each bit of the last block → 8 × how many bytes follow it, plus the bit."""
+    """Map the pattern of each bit of the last block to 8 × the count of bytes after it + bit."""
     found = {}
     for bit in range(8):
         pattern = _STEP[1 << bit]
@@ -62,7 +65,7 @@ def _last_block() -> dict[int, int]:
 
 @cache
 def _block_back() -> list[list[int]]:
-    """What a pattern was a block before: the sum (XOR) of one number for each of its four bytes."""
+    """Build the table that takes a pattern back by a block, to be XORed for each of its 4 bytes."""
     return [[_bits_back(byte << shift) for byte in range(256)] for shift in (0, 8, 16, 24)]
 
 
@@ -84,7 +87,10 @@ def _bit_back(bit: int) -> int:
 
 
 def is_intact(content: bytes, header_bytes: int) -> bool:
-    """Whether the sums of a file of a header and a body are right; the header ends with the body's CRC-32 and its own."""
+    """Return whether the sums of a file with header and body are right.
+
+    The header ends with the CRC-32 of the body and its own.
+    """
     if len(content) < header_bytes:
         return False
     sums: tuple[int, int] = _SUMS.unpack_from(content, header_bytes - _SUMS.size)
@@ -92,7 +98,10 @@ def is_intact(content: bytes, header_bytes: int) -> bool:
 
 
 def flipped_back(content: bytes, header_bytes: int) -> bytes | None:
-    """Such a file with a flipped bit put right in its header, its body, or both; None if it cannot be."""
+    """Put right a flipped bit in the header, the body, or both, of a file as in `is_intact`.
+
+    Returns None if that is not the damage.
+    """
     if len(content) < header_bytes:
         return None
     head, body = content[: header_bytes - 4], content[header_bytes:]
@@ -104,7 +113,7 @@ def flipped_back(content: bytes, header_bytes: int) -> bytes | None:
 
 
 def put_right(part: bytes, stored: bytes) -> bytes | None:
-    """A part and its sum, of which at most one bit is not as it was; None if it is more."""
+    """Put right a part and its sum if at most one bit of them has flipped; None if more have."""
     whole, crc = bytearray(part + stored), _U32.unpack(stored)[0]
     if crc32(part) != crc:
         found = flipped_bit(part, crc)
@@ -116,6 +125,6 @@ def put_right(part: bytes, stored: bytes) -> bytes | None:
 
 
 def changed_bytes(found: bytes, right: bytes) -> list[tuple[int, bytes]]:
-    """(offset, byte) of each byte of `right` that `found`, which is as long, has otherwise."""
+    """Return (offset, byte) of each byte of `right` that differs in `found`, which is as long."""
     differs = np.frombuffer(found, np.uint8) != np.frombuffer(right, np.uint8)
     return [(at, right[at : at + 1]) for at in np.flatnonzero(differs).tolist()]

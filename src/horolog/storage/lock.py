@@ -1,8 +1,9 @@
-"""The lock that makes a data directory one broker's own, and the look whether it is still the one that is locked.
+"""The lock that makes a data directory one broker's own, and the check that it is still in place.
 
-A directory that is moved, or replaced by a copy of it, takes the files with it that are open; what is opened by its
-path then lies in the other one.  So `DirectoryLock.check` comes before each file that is opened (`storage.disk`), at
-the latest with the next segment or checkpoint, and the broker ends: what it has acknowledged is in the one it holds.
+If a directory is moved, or replaced by a copy, its open files move with it; a file opened by path
+then lies in the other directory.  So `DirectoryLock.check` precedes each opening of a file
+(`storage.disk`), at the latest that of the next segment or checkpoint, and the broker ends: what it
+has acknowledged is in the directory it holds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from horolog.storage.disk import CODES, failure, sync_directory, whose
 
 
 def gone(path: str) -> HorologError:
-    """What was there while the broker ran is not found any more."""
+    """Build the error of a path that is gone while the broker runs."""
     return HorologError(
         ErrorCode.DISK_FAILED,
         f"{path} is gone: was it, or the data directory, moved while the broker ran?",
@@ -33,9 +34,10 @@ def _unusable(directory: Path, error: OSError) -> HorologError:
 
 
 def _make_durably(directory: Path, mode: int = 0o777) -> None:
-    """Make a directory, and those above it, if they are missing: no power cut takes the name of a new one away.
+    """Make a directory, and missing ones above it, durably: a power cut does not remove a new name.
 
-    Also of one that is there and has nothing yet: a process that was killed may have made it.
+    The name of an existing directory without content is synced too: a killed process may have made
+    it.
     """
     if not directory.is_dir():
         _make_durably(directory.parent)
@@ -46,11 +48,11 @@ def _make_durably(directory: Path, mode: int = 0o777) -> None:
 
 
 def _sync_names_in(directory: Path) -> None:
-    """Return when the names in a directory are durable, where it may be read and can be synced."""
+    """Return when the names in a directory are durable, if it may be read and can be synced."""
     try:
         sync_directory(directory)
     except PermissionError:
-        pass  # it is somebody else's, and may be written to or not
+        pass  # another user's directory, which may be writable or not
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
@@ -59,17 +61,19 @@ def _sync_names_in(directory: Path) -> None:
 class DirectoryLock:
     """The lock of a data directory, held as long as the process lives or until `release`.
 
-    Makes the directory if it is missing, its name durable.  DIRECTORY_IN_USE names the process that holds it.
+    Makes the directory if it is missing, its name durable.  DIRECTORY_IN_USE names the process that
+    holds the lock.
 
-    The directory itself is locked, and the file `lock` in it.  The first stays when somebody removes the file; the
-    second is there for file systems that cannot lock a directory (NFS), and says who holds it.
+    The directory itself is locked, and the file `lock` in it.  The first lock stays when the file
+    is removed; the second is for file systems that cannot lock a directory (NFS), and names the
+    process that holds it.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = str(directory)
         self._file = str(directory / "lock")
         self._directory_fd = self._fd = -1
-        self._is_locked_itself = False  # the directory, and not only its file
+        self._is_locked_itself = False  # whether the directory is locked, not only its file
         try:
             self._take(directory)
         except BaseException:
@@ -78,11 +82,11 @@ class DirectoryLock:
 
     def _take(self, directory: Path) -> None:
         try:
-            # Messages are in it: other users of the machine are kept out of a new one.
+            # The directory holds messages: a new one is closed to other users of the machine.
             _make_durably(directory, mode=0o700)
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             self._directory_fd = os.open(directory, flags)
-            # Before the file is made: in a directory that is in use nothing may change.
+            # Before the file is made: nothing may change in a directory that is in use.
             self._lock_directory()
             self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except (FileExistsError, NotADirectoryError) as error:
@@ -101,7 +105,7 @@ class DirectoryLock:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
         except OSError:
-            pass  # a full disk: the lock holds all the same, only its holder is not named
+            pass  # a full disk: the lock holds, but the file does not name its holder
 
     def _lock_directory(self) -> None:
         try:
@@ -110,13 +114,13 @@ class DirectoryLock:
         except BlockingIOError as error:
             raise self._in_use() from error
         except OSError:
-            pass  # this file system cannot: the lock of the file has to do
+            pass  # not on this file system: the lock of the file has to do
 
     def _in_use(self) -> HorologError:
         try:
             holder = Path(self._file).read_bytes()[:32].decode("ascii", "replace").strip()
         except OSError:
-            holder = ""  # somebody has removed it
+            holder = ""  # the file was removed
         who = f"process {holder}" if holder else "another process"
         return refused(
             "--data-dir",
@@ -125,10 +129,11 @@ class DirectoryLock:
         )
 
     def check(self) -> None:
-        """DISK_FAILED unless what is locked is still found where it was; the broker must end then.
+        """Raise DISK_FAILED unless the locked directory is in place; the broker must end then.
 
-        That is the directory; where it cannot be locked itself its file as well, which nobody needs otherwise.  Costs
-        some microseconds: not for every turn.  Says nothing after `release`.
+        Where the directory cannot be locked itself, its lock file is checked as well, which is not
+        needed otherwise.  Costs some microseconds: not for every turn.  Does nothing after
+        `release`.
         """
         if self._fd < 0:
             return
@@ -150,7 +155,7 @@ class DirectoryLock:
                 )
 
     def release(self) -> None:
-        """Let the next process have it."""
+        """Release the lock for the next process."""
         fds, self._fd, self._directory_fd = (self._fd, self._directory_fd), -1, -1
         for fd in fds:
             if fd >= 0:

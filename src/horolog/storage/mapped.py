@@ -1,9 +1,11 @@
-"""Mapped files that are cut while the broker runs, or that cannot be mapped.
+"""Views of mapped files that may be cut while the broker runs, or that cannot be mapped.
 
-A page that is mapped and no longer there would end the process, so the size is looked at before each use.  What was
-cut off reads as zeros.  They do not verify: who reads them takes them for damage, and says so.
+Reading a mapped page that is gone would end the process, so the size is checked before each use.
+Bytes that were cut off read as zeros.  Zeros do not verify, so the reader treats and reports them
+as damage.
 
-To map a file takes a descriptor (TOO_MANY_FILES); where there is none, not even of the reserve, it is read.
+Mapping a file takes a descriptor (TOO_MANY_FILES); where there is none, not even in the reserve,
+the file is read.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from horolog.storage.api import File
 
 
 def is_cut(view: memoryview) -> bool:
-    """Whether the file that a view shows has become shorter; then the view must not be read any more."""
+    """Return whether the file of a view is shorter now; then the view must not be read any more."""
     file = view.obj
     return isinstance(file, mmap.mmap) and file.size() < len(file)
 
 
 def whole_view(file: File, size: int) -> tuple[memoryview, bool]:
-    """The file, at least `size` bytes of it with zeros for what was cut off, and whether it was."""
+    """Return at least `size` bytes of a file, with zeros for what was cut off, and whether any
+    was.
+    """
     view = file.view()
     if len(view) >= size:
         return view, False
@@ -34,21 +38,28 @@ class Mapped:
     def __init__(self, file: File) -> None:
         self._file = file
         self._view = memoryview(b"")
-        self._cut_at = -1  # the size of a file that was cut: the view is a copy then
+        self._cut_at = -1  # size of a file that was cut, if the view is a copy; −1: it is not
 
     def view(self, size: int) -> memoryview:
-        """At least the first `size` bytes, which were all written; a copy of them if the file cannot be mapped."""
+        """Return a view of at least the first `size` bytes, all of which were written.
+
+        The view is a copy if the file cannot be mapped.
+        """
         try:
             return self.mapped(size)
         except HorologError as error:
             if error.code is not ErrorCode.TOO_MANY_FILES:
                 raise
-        # No more than asked for: what lies after it may still be written again, and the copy would not show it.
+        # No more than asked for: later bytes may still be overwritten, and the copy would not show
+        # it.
         self._view, self._cut_at = memoryview(self._file.read(0, size).ljust(size, b"\0")), -1
         return self._view
 
     def mapped(self, size: int) -> memoryview:
-        """The same for a file that is too long to be copied.  TOO_MANY_FILES if it cannot be mapped: read a part of it."""
+        """Return a view of at least the first `size` bytes of a file that is too long to be copied.
+
+        TOO_MANY_FILES if the file cannot be mapped: read a part of it.
+        """
         there = self._file.size()
         if there >= size:
             if len(self._view) < size or self._cut_at >= 0:
@@ -60,5 +71,5 @@ class Mapped:
         return self._view
 
     def drop(self) -> None:
-        """Give the view back."""
+        """Release the view."""
         self._view, self._cut_at = memoryview(b""), -1

@@ -1,4 +1,7 @@
-"""`meta` of a data directory: what a later start must not change.  Truth; its fields: docs/reference/formats.md."""
+"""`meta` of a data directory: what a later start must not change.  Truth.
+
+Its fields: docs/reference/formats.md.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from horolog.errors import ErrorCode, refused
 
 FORMAT = 1
 SHARD = "shard-00"
-RESTORING = "restoring"  # a file that is there until a restore is complete
+RESTORING = "restoring"  # a file that exists until a restore is complete
 
 
 class Meta(NamedTuple):
-    """What it says; the caller compares the format with `FORMAT`."""
+    """The content of `meta`; the caller compares the format with `FORMAT`."""
 
     format: int
     log_id: int
@@ -24,7 +27,7 @@ class Meta(NamedTuple):
 
 
 def parse_meta(content: bytes) -> Meta:
-    """ValueError, with what is wrong, unless it is a `meta` of horolog's."""
+    """Parse a `meta` file; ValueError, with what is wrong, if it is none of horolog's."""
     try:
         fields = orjson.loads(content)
         return Meta(
@@ -39,7 +42,7 @@ def parse_meta(content: bytes) -> Meta:
 
 
 def check_format(meta: Meta, field: str) -> None:
-    """VERSION_UNSUPPORTED, naming `field`, unless this horolog reads that format."""
+    """Raise VERSION_UNSUPPORTED, naming `field`, unless this horolog reads that format."""
     if meta.format != FORMAT:
         raise refused(
             field,
@@ -50,6 +53,6 @@ def check_format(meta: Meta, field: str) -> None:
 
 
 def encode_meta(meta: Meta) -> bytes:
-    """The content of the file."""
+    """Encode the file."""
     fields = {**meta._asdict(), "log_id": f"{meta.log_id:016x}"}
     return orjson.dumps(fields, option=orjson.OPT_INDENT_2) + b"\n"

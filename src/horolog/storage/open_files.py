@@ -1,4 +1,4 @@
-"""Files that stay open as long as there is room for them: the least recently used ones are closed."""
+"""A cache of open files of bounded size: the least recently used ones are closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=_Closes)
 
 
 class OpenFiles(Generic[K, F]):
-    """Open files by key, `most` of them."""
+    """Open files by key, at most `most` of them."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -31,14 +31,17 @@ class OpenFiles(Generic[K, F]):
         return iter(self._files)
 
     def get(self, key: K) -> F | None:
-        """The file of a key, if it is open; it is the most recently used one now."""
+        """Return the file of a key, if it is open, and mark it as the most recently used."""
         file = self._files.get(key)
         if file is not None:
             self._files.move_to_end(key)
         return file
 
     def open(self, key: K, opened: Callable[[K], F]) -> F:
-        """Open the file of a key.  TOO_MANY_FILES if there is no descriptor for it, though all others were closed."""
+        """Open the file of a key.
+
+        TOO_MANY_FILES if there is no descriptor for it, though all others were closed.
+        """
         file = self._files[key] = self._opened_in_place_of_others(key, opened)
         if len(self._files) > self.most:
             self._close_oldest()
@@ -57,7 +60,7 @@ class OpenFiles(Generic[K, F]):
         self._files.popitem(last=False)[1].close()
 
     def forget(self, key: K) -> None:
-        """Know nothing of the file of a key any more, and leave it open: whoever has it goes on with it."""
+        """Remove the file of a key from the cache without closing it: its users keep it."""
         self._files.pop(key, None)
 
     def drop(self, key: K) -> None:
@@ -67,7 +70,7 @@ class OpenFiles(Generic[K, F]):
             file.close()
 
     def close(self) -> None:
-        """Close all of them; the next use opens them again."""
+        """Close all files; the next use opens them again."""
         for file in self._files.values():
             file.close()
         self._files.clear()

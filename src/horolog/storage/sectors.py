@@ -1,8 +1,9 @@
-"""Reading files of a disk that cannot read some of its sectors: these are zeros, and whoever reads hears of them.
+"""Reading files of a disk that cannot read some sectors: they read as zeros, and are reported.
 
-Only where the medium has lost them (`storage.api.Unreadable`): what could not be read for any other reason, such as want
-of memory, is there still, and must not be taken for lost.
-Zeros verify nowhere, so what reads this way takes them for damage: a hole in the log, a file that is made again.
+This applies only where the medium has lost the sectors (`storage.api.Unreadable`): bytes that could
+not be read for any other reason, such as want of memory, still exist, and must not be taken for
+lost.  Zeros verify nowhere, so readers treat them as damage: a hole in the log, a file that is
+rebuilt.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ Lose: TypeAlias = Callable[[int, int, Unreadable], None]  # bytes [from, to), an
 
 
 def _none(first: int, stop: int, why: Unreadable) -> None:
-    """Whoever reads finds out: what it reads has a check sum."""
+    """Ignore a lost sector: its content has a check sum, so the reader notices."""
 
 
 def read_around(file: File, offset: int, length: int, lose: Lose = _none) -> bytes:
-    """Do what `file.read` does; a sector that cannot be read, also when it is tried again, is zeros.
+    """Read like `file.read`, but with zeros for each sector that cannot be read, even when retried.
 
-    lose  is told the bytes [from, to) of each, and why; it raises where that is too much
+    lose  called with the bytes [from, to) of each lost sector, and why; may raise to give up
     """
     with suppress(Unreadable):
         return file.read(offset, length)
@@ -43,16 +44,16 @@ def read_around(file: File, offset: int, length: int, lose: Lose = _none) -> byt
 
 
 class ReadsAround:
-    """A file of a disk that cannot read some sectors: they are read as zeros, and kept in `gaps` as [from, to).
+    """Reads unreadable sectors of a file as zeros, and keeps them in `gaps` as [from, to).
 
-    DISK_FAILED when there are more than `most` of them: then the disk is broken, and not a file.
+    DISK_FAILED if there are more than `most` of them: then the disk is broken, not the file.
     """
 
     def __init__(self, file: File, most: int) -> None:
         self._file = file
         self._left = most
         self.gaps: list[tuple[int, int]] = []
-        self.why = ""  # in the system's words, of the last gap
+        self.why = ""  # reason of the last gap, in the system's words
 
     def read(self, offset: int, length: int) -> bytes:
         """Read the file; sector by sector once a read has failed."""
@@ -69,10 +70,10 @@ class ReadsAround:
 
 
 def reads_elsewhere(file: File, bad: int) -> bool:
-    """Whether any of some other sectors can be read, where the one with byte `bad` cannot.
+    """Return whether some other sector can be read, where the one with byte `bad` cannot.
 
-    They lie before it, or if need be right after it: what lies far behind may never have been written, and then it
-    is not asked of the disk.
+    The other sectors lie before that byte, or if need be right after it: sectors far after it may
+    never have been written, and then the read does not reach the disk.
     """
     sector = bad // SECTOR_BYTES
     for place in {0, sector // 4, sector // 2, sector * 3 // 4, sector + 1, sector + 2} - {sector}:
@@ -85,7 +86,10 @@ def reads_elsewhere(file: File, bad: int) -> bool:
 
 
 def read_if_any(storage: Storage, path: str) -> bytes:
-    """The whole content of a file; nothing if it is missing, the medium has lost it, or a directory is in its place."""
+    """Read the whole content of a file.
+
+    Returns b"" if the file is missing, lost by the medium, or a directory.
+    """
     try:
         return read_file(storage, path)
     except (FileNotFoundError, Unreadable):

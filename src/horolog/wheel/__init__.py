@@ -1,1 +1,5 @@
-"""Scheduled messages in motion: `wheel`, a calendar queue, knows which second is next; a `slot` is a loaded one."""
+"""The wheel: scheduled messages in motion.
+
+wheel       a calendar queue that knows which second is next, and keeps the coming ten loaded
+slot        one loaded second
+"""

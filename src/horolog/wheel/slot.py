@@ -1,8 +1,9 @@
 """One loaded second: sorted runs of (order, reference) pairs, taken from the front.
 
-An order is ms within the second << 52 | log position, so its order is that of hand-over (`delay.source`).  What
-is filed while the second is already loaded comes as further small runs; when there are many they are merged, so
-a message costs O(log n) comparisons however it arrives.
+An order is ms within the second << 52 | log position, so orders sort as messages are handed over
+(`delay.source`).  Messages filed while the second is already loaded are added as further small
+runs; when there are many runs they are merged, so a message costs O(log n) comparisons however it
+arrives.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Column: TypeAlias = npt.NDArray[np.int64]
 
 
 class Slot:
-    """What waits in one second."""
+    """The waiting rows of one second."""
 
     def __init__(self, *, loading: bool) -> None:
         self.loading = loading
@@ -37,7 +38,7 @@ class Slot:
             self._runs[:_RUNS_MAX] = [_merged(self._runs[:_RUNS_MAX])]
 
     def check_invariants(self) -> None:
-        """Each run is sorted, not empty, and of columns of equal length; there are few of them."""
+        """Assert that the runs are few, not empty and sorted, with columns of equal length."""
         assert len(self._runs) <= _RUNS_MAX, len(self._runs)
         for order, ref in self._runs:
             assert len(order) == len(ref) > 0, (len(order), len(ref))
@@ -49,15 +50,15 @@ class Slot:
         return np.concatenate([np.empty(0, np.int64), *(ref for _, ref in self._runs)])
 
     def first_ms(self) -> int:
-        """Millisecond within the second of the first row; only when not empty."""
+        """Return the ms within the second of the first row; only if the slot is not empty."""
         return min(int(order[0]) for order, _ in self._runs) >> ORDER_BITS
 
     def take(self, before_ms: int, limit: int) -> tuple[Column, Column]:
-        """Remove and give up to `limit` rows due before that millisecond of the second, in order."""
+        """Remove and return up to `limit` rows due before that ms of the second, in order."""
         bound = before_ms << ORDER_BITS
         if len(self._runs) == 1:
             order, ref = self._runs[0]
-            whole = len(order) <= limit and order[-1] < bound  # so it is where few messages wait
+            whole = len(order) <= limit and order[-1] < bound  # usual where few messages wait
             n = len(order) if whole else min(limit, int(order.searchsorted(bound)))
             self._cut([n])
             return order[:n], ref[:n]
@@ -66,7 +67,8 @@ class Slot:
         order, ref = _merged(heads)
         order, ref = order[:limit], ref[:limit]
         if len(order):
-            # Rows of one adopted run may share an order: count what was taken of each run by reference.
+            # Rows of one adopted run may share an order: count by reference what was taken of each
+            # run.
             taken = np.sort(ref)
             self._cut([_common(head, taken) for _, head in heads])
         return order, ref

@@ -1,32 +1,38 @@
-"""The wheel: a calendar queue whose pages are the seconds of the hours, with the coming ten seconds loaded.
+"""The wheel: a calendar queue of seconds, with the coming ten seconds loaded.
 
-A calendar queue (R. Brown, 1988) puts an event on the page of its time without a search, and sorts a page only when its
-time comes.  Here a page is one second of a store on disk; the wheel keeps those of the window
-in memory, each a `Slot` sorted by (due time, origin).
+A calendar queue (R. Brown, 1988) puts an event on the page of its time without a search, and sorts
+a page only when its time comes.  Here a page is one second of a store on disk; the wheel keeps the
+pages of the window in memory, each a `Slot` sorted by (due time, origin).
 
-    It is 10:00:00.  A is due at 10:00:07.5, B at 10:00:09, C at 10:00:07.1, D at 13:30:00; nothing else waits.
-    load         next_waiting gives second 7: loaded and sorted, C, A; then second 9: B; then 13:30:00, which is
-                 beyond the window.  loaded_until = 10:00:11
+    It is 10:00:00.  A is due at 10:00:07.5, B at 10:00:09, C at 10:00:07.1, D at 13:30:00; nothing
+    else waits.
+    load         next_waiting returns second 7: loaded and sorted, C, A; then second 9: B; then
+                 13:30:00,
+                 which is beyond the window.  loaded_until = 10:00:11
     next_due_in  7 100 ms, to C; the loop sleeps that long, and nothing ticks meanwhile
-    insert       E, due at 10:00:08 and filed now: second 8 is not walked any more, so it goes into the window
+    insert       E, due at 10:00:08 and filed now: second 8 is not walked any more, so E goes into
+                 the window
     take         at 10:00:07.1: C.  At 10:00:07.5: A.  Then E, then B
     next_due_in  once they are gone: until 13:29:50, when D has to be loaded
 
-The two timing wheels of the literature (Varghese and Lauck, 1987) are other answers.  A *hashed* wheel has one ring of
-slots and puts a timer that is further away than a round into the slot of its remainder: it looks at it once a round,
-where this one never looks at what is not due within the window.  A *hierarchical* wheel moves a timer from the ring
-of hours to that of minutes to that of seconds, so that it is written several times; here an hour's files have a page for
-each second from the beginning, and a run is sorted once, so nothing moves.  Both tick over empty slots; this one asks
-for the next second in which something waits.
+The two timing wheels of the literature (Varghese and Lauck, 1987) are other solutions.  A *hashed*
+wheel has one ring of slots and puts a timer that is further away than a round into the slot of its
+remainder: it looks at that timer once a round, where this wheel never looks at what is not due
+within the window.  A *hierarchical* wheel moves a timer from the ring of hours to that of minutes
+to that of seconds, so the timer is written several times; here an hour's files have a page for each
+second from the beginning, and a run is sorted once, so nothing moves.  Both tick over empty slots;
+this wheel asks for the next second in which something waits.
 
-It holds no timer and reads no clock.  `load` reads ahead, in bounded pieces, the seconds in which something
-waits; `take` gives what is due; `next_due_in` says how long nothing will be due, so that the loop sleeps exactly
-that.  When the wheel is late, because the clock was far ahead of it or the broker was down, it loads
-many thinly used seconds at once: they cost as much by the message as crowded ones.
+The wheel holds no timer and reads no clock.  `load` reads ahead, in bounded pieces, the seconds in
+which something waits; `take` returns what is due; `next_due_in` returns how long nothing will be
+due, so that the loop sleeps exactly that long.  When the wheel is late, because the clock was far
+ahead of it or the broker was down, it loads many thinly used seconds at once: a message in them
+costs as much as one in a crowded second.
 
-`loaded_until` is the first second that is not loaded; whatever is filed below it must be told (`insert`), for
-the chains there are not walked again.  When the wall clock steps back the cursor returns to now and what lay
-beyond the window is forgotten here, not in the hours: their states, not the cursor, prevent repeats.
+`loaded_until` is the first second that is not loaded; rows filed below it must be passed to
+`insert`, because the chains there are not walked again.  When the wall clock steps back the cursor
+returns to now, and rows beyond the window are forgotten here, not in the hours: their states, not
+the cursor, prevent repeats.
 """
 
 from __future__ import annotations
@@ -45,27 +51,27 @@ from horolog.wheel.slot import ORDER_BITS, Column, Slot
 
 
 def stretches(values: Column) -> Iterator[tuple[int, int]]:
-    """The rows [first, stop) of each stretch of equal values, in order; none of none."""
+    """Yield the rows [first, stop) of each stretch of equal values, in order."""
     cuts = (np.flatnonzero(np.diff(values)) + 1).tolist()
     return pairwise([0, *cuts, len(values)] if len(values) else [])
 
 
 class Load(Protocol):
-    """Seconds being loaded, from `second` to before `stop` (`delay.source.SpanLoad`)."""
+    """A load of the seconds from `second` to before `stop` (`delay.source.SpanLoad`)."""
 
     second: int
     stop: int
 
     def walk(self, limit: int) -> tuple[int, bool]:
-        """Take up to `limit` steps: (steps taken, whether done)."""
+        """Take up to `limit` steps; return (steps taken, whether the load is done)."""
         ...
 
     def loaded(self) -> tuple[Column, Column, Column]:
-        """Seconds, orders and references of what waits, sorted."""
+        """Return seconds, orders and references of the waiting rows, sorted."""
         ...
 
     def problems(self) -> list[Problem]:
-        """What was found to be damaged."""
+        """Return the problems of damaged parts."""
         ...
 
 
@@ -81,14 +87,14 @@ _NOTHING = Taken(*(np.empty(0, np.int64) for _ in Taken._fields))
 
 
 class Store(Protocol):
-    """Where scheduled messages rest (`delay.store.DelayStore`)."""
+    """The store of scheduled messages, as far as the wheel uses it (`delay.store.DelayStore`)."""
 
     def next_waiting(self, second: int) -> int | None:
-        """The first second at or after `second` in which something waits."""
+        """Return the first second at or after `second` in which something waits."""
         ...
 
     def open_span(self, second: int, stop: int, rows: int) -> Load:
-        """Begin to load a second, and those after it before `stop` until about so many rows wait in them."""
+        """Begin to load `second`, and later ones before `stop` until about `rows` rows wait."""
         ...
 
 
@@ -110,16 +116,19 @@ class Wheel:
 
     @property
     def loading_from(self) -> int | None:
-        """The first second that is being loaded just now."""
+        """The first second that is being loaded; None: no load is under way."""
         return None if self._loading is None else self._loading.second
 
     def refs_before(self, second: int) -> Column:
-        """References of all rows in the window that are due before a second."""
+        """Return the references of all rows in the window that are due before a second."""
         slots = [slot.refs for at, slot in self._slots.items() if at < second]
         return np.concatenate([np.empty(0, np.int64), *slots])
 
     def check_invariants(self) -> None:
-        """The heap names exactly the slots, all below `loaded_until`; only what is being loaded says so."""
+        """Assert that the heap names exactly the slots, and that all lie below `loaded_until`.
+
+        At most the first second that is being loaded is marked as loading.
+        """
         assert sorted(self._order) == sorted(self._slots), "the heap does not name the slots"
         assert all(
             up <= at
@@ -132,7 +141,7 @@ class Wheel:
             slot.check_invariants()
 
     def load(self, wall_ms: int, limit: int) -> bool:
-        """Load ahead, taking at most `limit` steps; False if there is more to do at once."""
+        """Load ahead, taking at most `limit` steps; return False if there is more to do at once."""
         target = wall_ms // 1000 + WINDOW_SECONDS
         if self.loaded_until > target + 2:
             self._return_to(target + 1)
@@ -153,13 +162,17 @@ class Wheel:
         return False
 
     def _next_waiting(self) -> int | None:
-        """The next second to load; never one that is loaded, whatever a damaged source says: its rows would be twice."""
+        """Return the next second to load.
+
+        Never a loaded second, whatever a damaged source states: its rows would be in the window
+        twice.
+        """
         second = self._store.next_waiting(self.loaded_until)
         return None if second is None else max(second, self.loaded_until)
 
     def _finish(self, load: Load) -> None:
         second, order, ref = load.loaded()
-        # The clock may have stepped back meanwhile: what is later then is loaded again in its time.
+        # The clock may have stepped back meanwhile: later seconds are loaded again in their time.
         n = int(second.searchsorted(self.loaded_until))
         self._put(second[:n], order[:n], ref[:n])
         self._slot(load.second).loading = False
@@ -167,7 +180,7 @@ class Wheel:
         self.problems += load.problems()
 
     def reset(self) -> None:
-        """Forget the window and load it again: references have changed, because files were exchanged."""
+        """Forget the window and load it again, because an exchange of files changed references."""
         self._slots.clear()
         self._order.clear()
         self._loading = None
@@ -194,7 +207,7 @@ class Wheel:
         origin: npt.NDArray[np.uint64],
         ref: npt.NDArray[np.int64],
     ) -> None:
-        """Tell of rows just filed; those of loaded seconds go into the window."""
+        """Insert rows that were just filed; only those of loaded seconds go into the window."""
         seconds = due_ms // 1000
         near = seconds < self.loaded_until
         if not bool(near.any()):
@@ -205,12 +218,12 @@ class Wheel:
         self._put(seconds[by], order[by], ref[by])
 
     def _put(self, seconds: Column, order: Column, ref: Column) -> None:
-        """Into the window; sorted by second and order."""
+        """Put rows, sorted by second and order, into the window."""
         for first, stop in stretches(seconds):
             self._slot(int(seconds[first])).add(order[first:stop], ref[first:stop])
 
     def take(self, wall_ms: int, limit: int) -> Taken:
-        """Remove and give what is due, in order, at most `limit` rows."""
+        """Remove and return the due rows, in order, at most `limit`."""
         now_s = wall_ms // 1000
         seconds, taken = [], []
         while limit > 0 and self._order and self._order[0] <= now_s:
@@ -235,22 +248,22 @@ class Wheel:
         return Taken(second_of, np.concatenate(orders), np.concatenate(refs))
 
     def give_back(self, taken: Taken) -> None:
-        """Rows that `take` gave and that could not be handed over in this turn."""
+        """Put back rows that `take` returned and that could not be handed over in this turn."""
         assert not len(taken.second) or int(taken.second[-1]) < self.loaded_until, "given back late"
         self._put(*taken)
 
     def overdue_ms(self, wall_ms: int) -> int:
-        """How long the first message of the window is due already; 0: it is not."""
+        """Return how long the first message of the window has been due, in ms; 0: it is not due."""
         first = min((second for second, slot in self._slots.items() if len(slot)), default=None)
         if first is None:
             return 0
         return max(0, wall_ms - (first * 1000 + self._slots[first].first_ms()))
 
     def next_due_in(self, wall_ms: int) -> int | None:
-        """Milliseconds until something is due or must be loaded; 0: now; None: nothing waits."""
+        """Return the ms until a message is due or must be loaded; 0: now; None: nothing waits."""
         waits = []
         while self._order and not len(slot := self._slots[self._order[0]]) and not slot.loading:
-            del self._slots[heapq.heappop(self._order)]  # everything in it was recalled
+            del self._slots[heapq.heappop(self._order)]  # every message in it was recalled
         if self._order:
             slot = self._slots[self._order[0]]
             if slot.loading:
