@@ -1,7 +1,7 @@
-"""Who may do what.
+"""Access control: who sends a request, and what the sender may do.
 
 file      the access file: identities with keys, and their rights
-exposed   files with secrets that other users can read
+exposed   finding files with secrets that other users can read
 rules     rights to topics and consumer groups
-guard     who sends a request
+guard     authentication: checks signatures, tokens and secrets
 """

@@ -1,4 +1,4 @@
-"""Files with secrets in them that other users of the machine can read."""
+"""Finding files with secrets that other users of the machine can read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _log = logging.getLogger("horolog.access")
 
 
 def tighter_mode(path: Path) -> str:
-    """The mode that keeps other users from reading the file; "" if they cannot.
+    """Return the mode that keeps other users from reading the file; "" if none can read it.
 
-    Who owns it is told 600.  A file of another user, as of root under systemd, is read by its group: 640 is right for it.
+    The mode is 600 for the owner of the file.  A file of another user, such as root under systemd,
+    is read through its group: there the mode is 640.
     """
     try:
         found = path.stat()
@@ -25,6 +26,6 @@ def tighter_mode(path: Path) -> str:
 
 
 def warn_if_exposed(path: Path) -> None:
-    """Log it if others can read the file, with what to do."""
+    """Log a warning, with what to do, if other users can read the file."""
     if mode := tighter_mode(path):
         _log.warning("%s can be read by other users of this machine: chmod %s", path, mode)

@@ -1,6 +1,7 @@
 """The access file: TOML that names identities, their secrets and their rights.
 
-    unsigned_routes = true               # for clients that sign nothing that they ask a name server; above the others
+    unsigned_routes = true               # for clients that sign no request to a name server; stands
+                                         before the others
 
     [identities.orders-app]
     secret = "9cf2a1e07b5d4c38"
@@ -13,7 +14,7 @@
     admin = true
     addresses = ["127.0.0.1", "10.1.0.0/16"]
 
-Every complaint names the identity and the key, and none of them says a secret.
+Every error names the identity and the key, and no error contains a secret.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from horolog.places import is_irregular
 
 _KEYS = {"secret", "secret_file", "token", "admin", "topics", "groups", "addresses"}
 _UNSIGNED_ROUTES = "unsigned_routes"
-_NOT_IN_KEYS = set("/,=: \t\r\n\"'")  # what headers separate by
+_NOT_IN_KEYS = set("/,=: \t\r\n\"'")  # separators in headers
 
 
 class AccessFileError(HorologError):
-    """The file cannot be used; its field is `--access`."""
+    """An access file that cannot be used; the field of the error is `--access`."""
 
     def __init__(self, path: Path, where: str, why: str) -> None:
         place = f"{path}: {where}" if where else str(path)
@@ -43,11 +44,11 @@ class AccessFileError(HorologError):
 
 
 class Access(NamedTuple):
-    """What an access file says.
+    """The content of an access file.
 
     identities        by their access keys
-    unsigned_routes   whether 4.x clients are told routes without a key, as RocketMQ's name server tells them
-    secret_files      what its identities' secrets were read from
+    unsigned_routes   whether 4.x clients get routes without a key, as from RocketMQ's name server
+    secret_files      files from which secrets of the identities were read
     """
 
     identities: dict[str, Identity]
@@ -56,7 +57,7 @@ class Access(NamedTuple):
 
 
 def read_access(path: Path) -> Access:
-    """Read the file; CONFIG naming what is wrong."""
+    """Read an access file; CONFIG names what is wrong."""
     table = _read(path)
     unknown = sorted(set(table) - {"identities", _UNSIGNED_ROUTES})
     if unknown:
@@ -90,7 +91,7 @@ def _identities(path: Path, table: dict[str, Any]) -> dict[str, Identity]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # A byte order mark, which editors on Windows write, is none of TOML's.
+        # A byte order mark, which editors on Windows write, is not allowed in TOML.
         return tomllib.loads(path.read_bytes().removeprefix(BOM_UTF8).decode())
     except OSError as error:
         raise AccessFileError(path, "", f"cannot be read: {error.strerror or error}") from None
@@ -138,14 +139,14 @@ def _secret(path: Path, where: str, fields: dict[str, Any]) -> str:
         raise AccessFileError(path, where, f"{name} is not a regular file")
     try:
         lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, ValueError) as error:  # the latter: no UTF-8, or a name with a NUL
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a name with a NUL
         why = getattr(error, "strerror", None) or "no text"
         raise AccessFileError(path, where, f"{name} cannot be read: {why}") from None
     return _text(path, where, lines[0].strip() if lines else "")
 
 
 def _text(path: Path, where: str, value: object) -> str:
-    """A secret, or a token: long enough not to be guessed at once."""
+    """Check that a secret or token is long enough not to be guessed at once; return it."""
     if not isinstance(value, str) or len(value) < ACCESS_SECRET_MIN:
         raise AccessFileError(path, where, f"at least {ACCESS_SECRET_MIN} characters are needed")
     return value

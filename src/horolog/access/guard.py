@@ -1,13 +1,14 @@
-"""Checks who sends a request: the one place that compares signatures, tokens and secrets.
+"""Authentication of requests: the only code that compares signatures, tokens and secrets.
 
-gRPC      `authorization: MQv2-HMAC-SHA1 Credential=<key>, SignedHeaders=x-mq-date-time, Signature=<hex>`, the HMAC-SHA1
-          of the header `x-mq-date-time`; all requests of a client within one second have the same
-remoting  the fields AccessKey and Signature: base64 of the HMAC-SHA1 of all other values, by the order of their names,
-          and the body
+gRPC      `authorization: MQv2-HMAC-SHA1 Credential=<key>, SignedHeaders=x-mq-date-time,
+          Signature=<hex>`, the HMAC-SHA1 of the header `x-mq-date-time`; all requests of a client
+          within one second have the same header
+remoting  the fields AccessKey and Signature: base64 of the HMAC-SHA1 of all other values, in the
+          order of their names, and the body
 HTTP      `Authorization: Basic` with key and secret, or `Bearer` with a token
 
-Signatures say who sends, not when: as with RocketMQ the time in them is not compared with a clock, so who can read the
-traffic can repeat it.  TLS keeps it from being read.
+A signature proves who sends, not when: as in RocketMQ the time in it is not compared with a clock,
+so anyone who can read the traffic can repeat it.  TLS protects it from being read.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from horolog.places import is_irregular
 
 _log = logging.getLogger("horolog.access")
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
-ADDED_LATER = "_UNIQUE_KEY_QUERY"  # old clients add it after they have signed
-_SEEN_MAX = 4_096  # signatures of gRPC that are kept: a client has one a second
+ADDED_LATER = "_UNIQUE_KEY_QUERY"  # old clients add this field after they have signed
+_SEEN_MAX = 4_096  # gRPC signatures that are kept: a client has one a second
 _NOBODY = b"a secret that nobody has"
 
 
 class Guard:
-    """Identities of an access file; `reload` reads it again.
+    """The identities of an access file; `reload` reads the file again.
 
-    unsigned_routes  whether 4.x clients are told routes without a key
+    unsigned_routes  whether 4.x clients get routes without a key
     """
 
     def __init__(self, path: Path) -> None:
-        """CONFIG if the file cannot be used."""
+        """Read the access file; CONFIG if it cannot be used."""
         self._path = path
         self._take(read_access(path))
 
@@ -51,9 +52,9 @@ class Guard:
             warn_if_exposed(path)
 
     def reload(self) -> None:
-        """Read the file again, for requests to come.  CONFIG: what was read before stays.
+        """Read the file again, for later requests; CONFIG if unusable: the old content stays.
 
-        It runs in the loop, so only a regular file is read: the end of a pipe may never come.
+        Runs in the loop, so only a regular file is read: the end of a pipe may never come.
         """
         if is_irregular(self._path):
             raise AccessFileError(self._path, "", "is not a regular file")
@@ -64,14 +65,17 @@ class Guard:
         return len(self._identities)
 
     def known_now(self, identity: Identity) -> Identity | None:
-        """Somebody who signed before, with the rights of now; None if its key is gone, or has another secret."""
+        """Return an identity that signed before, with its present rights.
+
+        Returns None if its key is gone, or has another secret.
+        """
         found = self._identities.get(identity.access_key)
         return found if found is not None and found.secret == identity.secret else None
 
     # --- gRPC -------------------------------------------------------------------------------------
 
     def of_headers(self, authorization: bytes, date_time: bytes, address: str) -> Identity:
-        """Who signed a gRPC request; UNAUTHORIZED if nobody did."""
+        """Return the identity that signed a gRPC request; UNAUTHORIZED if none did."""
         key = (authorization, date_time)
         identity = self._seen.get(key)
         if identity is None:
@@ -109,9 +113,9 @@ class Guard:
         address: str,
         unsent: Mapping[str, str] | None = None,
     ) -> Identity:
-        """Who signed a request of a 4.x client; UNAUTHORIZED if nobody did.
+        """Return the identity that signed a request of a 4.x client; UNAUTHORIZED if none did.
 
-        Some clients sign other fields than they send: without ADDED_LATER, or `unsent` as well.
+        Some clients sign other fields than they send: without ADDED_LATER, or with `unsent` added.
         """
         access_key = fields.get(ACCESS_KEY)
         if not access_key:
@@ -134,7 +138,7 @@ class Guard:
     def of_run(
         self, access_key: str, signed: Sequence[bytes], signatures: Sequence[bytes], address: str
     ) -> Identity | None:
-        """Who signed all of these; None if one must be looked at by itself."""
+        """Return the identity that signed all of these; None if one must be checked by itself."""
         identity = self._identities.get(access_key)
         if identity is None:
             return None
@@ -154,7 +158,7 @@ class Guard:
         signature: bytes,
         field: str = "authorization",
     ) -> Identity:
-        """Whose key it is, if the signature is right for one of `signed`."""
+        """Return the identity of the key, if the signature is right for one of `signed`."""
         identity = self._identities.get(access_key)
         secret = identity.secret if identity is not None else _NOBODY
         right = any(
@@ -167,7 +171,7 @@ class Guard:
     # --- HTTP -------------------------------------------------------------------------------------
 
     def of_authorization(self, authorization: str, address: str) -> Identity:
-        """Whose key and secret, or token, a request over HTTP has; UNAUTHORIZED if nobody's."""
+        """Return the identity of an HTTP request's key and secret, or token; or UNAUTHORIZED."""
         scheme, _, credential = authorization.partition(" ")
         credential = credential.strip()
         if scheme.lower() == "bearer":
@@ -181,7 +185,7 @@ class Guard:
 
     def _of_token(self, token: bytes) -> Identity:
         found = None
-        for known, identity in self._by_token.items():  # all of them: time tells nothing
+        for known, identity in self._by_token.items():  # all of them: timing reveals nothing
             if hmac.compare_digest(known.encode(), token):
                 found = identity
         if found is None:

@@ -1,7 +1,8 @@
 """Identities, and what they may do with topics and consumer groups.
 
-A right is granted by name: `orders` is one topic, `orders-*` all that begin so, `*` all.  Of the patterns that match
-the closest one decides, alone: the name itself, else the longest beginning, else `*`; what none matches is denied.
+A right is granted by name: `orders` is one topic, `orders-*` all topics with that prefix, `*` all.
+Of the patterns that match, the closest one alone decides: the name itself, else the longest prefix,
+else `*`; a name that no pattern matches is denied.
 
     topics = { "*" = "SUB", "orders-*" = "PUB|SUB", "orders-secret" = "DENY" }
 
@@ -20,16 +21,16 @@ from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError, refused
 
-_DECIDED_MAX = 4_096  # answers that an identity keeps; then they are forgotten
+_DECIDED_MAX = 4_096  # answers that an identity keeps; when full, all are dropped
 _OF_GROUPS = ("%RETRY%", "%DLQ%")
 
 
 class Right(IntEnum):
-    """What may be done; several are or-ed to a plain int, for every request compares them."""
+    """What may be done.  Several rights are or-ed to a plain int: every request compares them."""
 
     DENY = 0
     PUB = 1  # send to it, recall from it
-    SUB = 2  # take messages of it
+    SUB = 2  # take messages from it
 
 
 EITHER = Right.PUB | Right.SUB
@@ -46,15 +47,15 @@ RIGHTS: dict[str, int] = {
 
 
 class Kind(StrEnum):
-    """What rights are granted to."""
+    """The kinds of things that rights are granted to."""
 
     TOPIC = "topic"
     GROUP = "group"
-    CLUSTER = "cluster"  # all that only administrators do
+    CLUSTER = "cluster"  # all actions that only administrators may do
 
 
 class Need(NamedTuple):
-    """One right that a request needs; any one of `rights` will do."""
+    """One right that a request needs; any one of `rights` is enough."""
 
     kind: Kind
     name: str
@@ -67,7 +68,7 @@ ADMIN = (Need(Kind.CLUSTER, "cluster", Right.DENY),)
 
 @lru_cache(maxsize=_DECIDED_MAX)
 def topic(name: str, rights: int) -> Need:
-    """To do this with a topic; with that of a group, its members' right."""
+    """Return the need of an action on a topic; for a group's topic, the right of a group member."""
     for prefix in _OF_GROUPS:
         if name.startswith(prefix):
             return Need(Kind.GROUP, name.removeprefix(prefix), Right.SUB)
@@ -76,12 +77,12 @@ def topic(name: str, rights: int) -> Need:
 
 @lru_cache(maxsize=_DECIDED_MAX)
 def group(name: str) -> Need:
-    """To be a member of a consumer group."""
+    """Return the need to be a member of a consumer group."""
     return Need(Kind.GROUP, name, Right.SUB)
 
 
 class Patterns:
-    """Rights by name; each is decided once and kept."""
+    """Rights by name; each name is decided once and kept."""
 
     def __init__(self, granted: Mapping[str, int]) -> None:
         self._exact = {name: right for name, right in granted.items() if not name.endswith("*")}
@@ -90,7 +91,7 @@ class Patterns:
         self._decided: dict[str, int] = {}
 
     def of(self, name: str) -> int:
-        """What is granted to this name."""
+        """Return the rights granted to a name."""
         found = self._decided.get(name)
         if found is None:
             found = self._decide(name)
@@ -106,12 +107,12 @@ class Patterns:
 
 
 class Identity(NamedTuple):
-    """Somebody with a key.
+    """The holder of an access key.
 
-    secret     signs its requests; never told to anybody
+    secret     signs its requests; never disclosed
     token      for `Authorization: Bearer`; "": it has none
     is_admin   may do everything
-    networks   from which it may come; none: from anywhere
+    networks   from which it may connect; none: from anywhere
     """
 
     access_key: str
@@ -126,7 +127,10 @@ class Identity(NamedTuple):
         return f"Identity({self.access_key!r})"
 
     def check(self, needs: Iterable[Need]) -> None:
-        """FORBIDDEN if one of them is not granted; a blank name is for whoever reads the request to refuse."""
+        """Raise FORBIDDEN if a need is not granted.
+
+        A need with an empty name is skipped: the reader of the request refuses it.
+        """
         if self.is_admin:
             return
         for kind, name, rights in needs:
@@ -145,7 +149,7 @@ class Identity(NamedTuple):
                 )
 
     def has(self, needs: Iterable[Need]) -> bool:
-        """Whether all of them are granted."""
+        """Return whether all needs are granted."""
         try:
             self.check(needs)
         except HorologError:
@@ -153,7 +157,7 @@ class Identity(NamedTuple):
         return True
 
     def check_address(self, address: str) -> None:
-        """UNAUTHORIZED if it may not come from there."""
+        """Raise UNAUTHORIZED if the identity may not connect from this address."""
         if not self.networks:
             return
         try:
@@ -175,5 +179,5 @@ class Identity(NamedTuple):
 
 
 def unauthorized(why: str, field: str = "authorization") -> HorologError:
-    """Nobody that is known."""
+    """Build the error of a sender that is not known."""
     return refused(field, why, code=ErrorCode.UNAUTHORIZED)

@@ -1,6 +1,8 @@
 """Backups of a data directory.
 
-manifest, found, place  which files one holds, without a manifest too; its directory
-copying, restoring      into a backup, and out of it; `pieces` reads and writes files
-status                  how far a broker is with one
+place                   the directory of a backup: checked and locked
+manifest, found         the list of a backup's files; how it is rebuilt if it is lost
+copying, restoring      copying into a backup, and out of it
+pieces                  reads and writes the files piece by piece
+status                  progress of a broker's backup
 """

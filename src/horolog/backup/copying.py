@@ -1,16 +1,17 @@
 """Copying the files of a checkpoint into a backup directory.
 
-A file of the former backup is used again, without copying, when its path and length are the same, its first and
-last 4 KiB are the same bytes, and both backups belong to one history: files of a data directory only grow, or are
-never changed, so those that have the same length are the same.  One history means that the frame at which the
-former backup ended is in this log still; a directory that was restored from an older copy, and has gone on in
-another way, has another frame there.  Nothing is used again then, nor when that frame has been dropped.
+A file of the former backup is reused, without copying, when its path and length are the same, its
+first and last 4 KiB are the same bytes, and both backups belong to one history: files of a data
+directory only grow, or never change, so files of the same length are the same.  One history means
+that the frame at which the former backup ended is still in this log; a directory that was restored
+from an older copy, and has continued differently, has another frame there.  No file is reused then,
+nor when that frame has been dropped.
 
-Damage does not end a backup: what is there is copied, and the manifest says what of it was damaged.  The log's frames
-are verified while they are copied; of other files it is told when they are missing or too short.  Sectors that the
-disk cannot read become zeros, named as damage; a disk with very many of them is refused, and a read that fails for any
-other reason than the medium fails the backup.  What the former backup has
-of such a file stays, for it may be whole.
+Damage does not end a backup: files are copied as they are, and the manifest states the damage.  The
+log's frames are verified while they are copied; other files are reported when they are missing or
+too short.  Sectors that the disk cannot read become zeros, and are reported as damage; a disk with
+very many of them is refused, and a read that fails for any other reason than the medium fails the
+backup.  The former backup's copy of a damaged file is kept, for it may be intact.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _EDGE_BYTES = 4_096
 
 @dataclass
 class Progress:
-    """How far a backup or a restore is; written by its thread, read by others."""
+    """Progress of a backup or a restore; written by its thread, read by others."""
 
     files: int = 0
     files_done: int = 0
@@ -58,11 +59,11 @@ class Progress:
 
 
 class Cancelled(Exception):
-    """Raised out of a copy when `stopped` says so."""
+    """Raised out of a copy when `stopped` returns True."""
 
 
 def same_history(log: SegmentReader, manifest: Manifest) -> bool:
-    """Whether the frame at which that backup ended is in this log."""
+    """Return whether the frame at which that backup ended is in this log."""
     if not manifest.complete:
         return False
     header = frame_at(log, manifest.last_frame)
@@ -70,7 +71,7 @@ def same_history(log: SegmentReader, manifest: Manifest) -> bool:
 
 
 def frame_at(log: SegmentReader, position: int) -> FrameHeader | None:
-    """The header at a log position; None if there is none, or its segment has been dropped."""
+    """Return the header at a log position; None if there is none, or its segment is dropped."""
     try:
         header = parse(log.bytes_at(position, HEADER_BYTES))
     except FileNotFoundError:
@@ -79,12 +80,12 @@ def frame_at(log: SegmentReader, position: int) -> FrameHeader | None:
 
 
 def header_crc(log: SegmentReader, header: FrameHeader) -> int:
-    """CRC of a header as it stands in the log."""
+    """Return the CRC of a header as it stands in the log."""
     return int.from_bytes(log.bytes_at(header.base + HEADER_BYTES - 4, 4), "little")
 
 
 def directories_above(path: str) -> list[str]:
-    """All directories that a path lies in, the nearest first; without the root."""
+    """Return all directories that a path lies in, the nearest first; without the root."""
     found = []
     while path := path.rpartition("/")[0]:
         found.append(path)
@@ -101,12 +102,12 @@ def sync_tree(target: Storage, paths: Sequence[str]) -> None:
 class Copy:
     """One backup: `run` it in a thread.
 
-    source    the data directory of a broker that runs; nothing that is named may be removed meanwhile
-    target    the backup directory
-    former    its manifest
+    source         the data directory of a running broker; no named file may be removed meanwhile
+    target         the backup directory
+    former         the manifest of the former backup
     segment_bytes  of the log
-    reuse     whether files of the former backup may be used again
-    stopped   asked between chunks
+    reuse          whether files of the former backup may be reused
+    stopped        asked between chunks
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Copy:
         self._log_id = former.log_id
         self._segment_bytes = segment_bytes
         self._former = {file.path: file for file in former.files} if reuse else {}
-        # What was damaged when it was copied.
+        # Damage that the former backup found.
         self._reported_before = former.damaged if reuse else []
         self._damaged: list[Damaged] = []
         self._number = former.number + 1
@@ -133,13 +134,13 @@ class Copy:
         self._stopped = stopped
 
     def run(self, named: Sequence[NamedFile], manifest: Manifest) -> Manifest:
-        """Copy what is named; the manifest with the files, already durable.
+        """Copy the named files; return the manifest with the files, already durable.
 
-        `manifest` has everything but number and files, and what of the damage is known already.  DISK_FULL and
-        other failures of either disk; then the former backup is as it was.
+        `manifest` has everything but number and files, and the damage that is known already.
+        DISK_FULL and other failures of either disk are raised; then the former backup is as it was.
         """
         self._damaged = list(manifest.damaged)
-        self._target.remove_dir(number_name(self._number))  # of one that was interrupted
+        self._target.remove_dir(number_name(self._number))  # of an interrupted backup
         self._measure(named)
         files = [file for each in named if (file := self._take(each)) is not None]
         copied = [file.place for file in files if file.number == self._number]
@@ -156,11 +157,11 @@ class Copy:
             self._progress.bytes += size_of(self._source, path) if size is None else size
 
     def _take(self, named: NamedFile) -> StoredFile | None:
-        """One file in the backup, as far as it is there; None if it is not."""
+        """Put one file into the backup, as far as it is there; return None if it is not."""
         try:
             file = self._source.open(named.path)
         except FileNotFoundError:
-            # It was counted before anybody looked for it.
+            # `_measure` has counted the file.
             self._progress.files -= 1
             self._progress.bytes -= named.bytes or 0
             return None if named.rebuilt else self._missing(named)
@@ -190,7 +191,7 @@ class Copy:
         return taken
 
     def _missing(self, named: NamedFile) -> StoredFile | None:
-        """A file that should be there: what the former backup has of it is as good, if it is all of it."""
+        """Report a missing file; use the former backup's copy of it if that is complete."""
         former = self._former.get(named.path)
         whole = former is not None and named.bytes in (None, former.bytes)
         rest = "the copy of the backup before is whole, and is used" if whole else "it is left out"
@@ -200,7 +201,7 @@ class Copy:
         return former if whole else None
 
     def _tell(self, path: str, kind: str, position: int, what: str) -> None:
-        """Damage; what the former backup has of the file is kept."""
+        """Record damage of a file; what the former backup has of the file is kept."""
         if len(self._damaged) >= BACKUP_DAMAGE_MAX:
             return
         former = self._former.get(path)
@@ -227,7 +228,7 @@ class Copy:
             ):
                 return None
             if source.gaps:
-                return None  # it is copied, and what it lacks is named
+                return None  # the file is copied, and its gaps are reported
         finally:
             stored.close()
         self._progress.bytes_done += size
@@ -263,12 +264,12 @@ class Copy:
         return stored._replace(crc32=crc)
 
     def _watch(self, path: str) -> FrameWatch | None:
-        """For a segment of the log."""
+        """Return a watch over the frames of a log segment; None for any other file."""
         base = segment_base(path)
         return None if base is None else FrameWatch(base, self._log_id)
 
     def _sweep(self, made: Manifest) -> None:
-        """Remove what the manifest does not name: of the former backup, and of interrupted ones."""
+        """Remove files that the manifest does not name, of former and interrupted backups."""
         kept = {file.place for file in made.files}
         kept |= {f"{number_name(each.before)}/{each.path}" for each in made.damaged if each.before}
         above = {directory for place in kept for directory in directories_above(place)}
@@ -283,13 +284,13 @@ class Copy:
             for name in self._target.list(path):
                 self._sweep_at(f"{path}/{name}", kept, above)
             return
-        with suppress(HorologError):  # a directory
+        with suppress(HorologError):  # the path may be a directory
             self._target.remove(path)
         if self._target.exists(path):
             self._target.remove_dir(path)
 
 
 def segment_base(path: str) -> int | None:
-    """Log position at which a segment begins; None for any other file."""
+    """Return the log position at which a segment begins; None for any other file."""
     place, _, name = path.rpartition("/")
     return number_of(name, "log") if place.endswith("/log") else None

@@ -1,8 +1,9 @@
-"""What a backup holds when its manifest does not say so: a manifest of the files that lie there, unchecked.
+"""A manifest, made from the files of a backup, unchecked, for when its own manifest is lost.
 
-A backup writes into the directory of its own number, its checkpoint last, and what the newest manifest does not name is
-removed after that.  So the newest directory with a checkpoint tells which backup was the last to be completed, and of each file
-the newest copy up to there is meant.  An older file that was still to be removed comes along: a start passes it over.
+A backup writes into the directory of its own number, its checkpoint last, and then removes what the
+newest manifest does not name.  So the newest directory with a checkpoint is that of the last
+complete backup, and the newest copy of each file up to there belongs to it.  An older file that was
+still to be removed is included: a start ignores it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _CHECKPOINT = ".ckpt"
 
 
 def found_manifest(directory: Path) -> Manifest | None:
-    """A manifest of the files in a backup directory; None if no backup was completed there."""
+    """Build a manifest of the files in a backup directory; None if no backup is complete there."""
     files: dict[str, StoredFile] = {}
     newest: Path | None = None
     numbers = [int(path.name) for path in directory.iterdir() if _is_numbered(path)]
@@ -60,7 +61,7 @@ def _files_of(directory: Path, number: int) -> list[StoredFile]:
 
 
 def _log_id(meta: Path) -> int:
-    """The log id that a `meta` says; 0 if that is damaged too."""
+    """Read the log id from `meta`; return 0 if that file is damaged too."""
     try:
         return int(orjson.loads(meta.read_bytes())["log_id"], 16)
     except (OSError, ValueError, KeyError, TypeError):

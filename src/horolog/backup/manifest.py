@@ -1,32 +1,37 @@
-"""The manifest of a backup: which files it holds, where, and what their bytes must be.
+"""The manifest of a backup: its files, where they lie, and what their bytes must be.
 
-A backup directory holds `manifest.json`, `lock`, and one directory for every backup that still gives files,
-named by its number:
+A backup directory holds `manifest.json`, `lock`, and one directory for every backup that still
+contributes files, named by its number:
 
     manifest.json
-    000001/shard-00/log/00000000000000000000.log      copied by the first backup, and still the same
+    000001/shard-00/log/00000000000000000000.log      copied by the first backup, and unchanged
+    since
     000003/shard-00/checkpoint/….ckpt                 copied by the third, the newest
 
-A backup writes into the directory of its own number only, then replaces the manifest atomically, then removes
-what the manifest no longer names.  So one that is interrupted leaves the former manifest and all of its files.
+A backup writes into the directory of its own number only, then replaces the manifest atomically,
+then removes what the manifest no longer names.  So an interrupted backup leaves the former manifest
+and all of its files.
 
 `manifest.json` is JSON:
 
-===========  ======  =========================================================================
+===========  ======  ===========================================================================
 field        type    meaning
-===========  ======  =========================================================================
-format       int     1; another number is refused
-number       int     of the backup that wrote it: 1, 2, 3 …; 0: begun, and no backup is complete yet
+===========  ======  ===========================================================================
+format       int     1; any other is refused
+number       int     of the backup that wrote it: 1, 2, 3 …; 0: begun, no backup is complete yet
 log_id       text    16 hex digits, of the data directory; a backup of another log is refused
 horolog      text    version of the broker that wrote it
-made_ms      int     what was answered until then is in it; wall clock of the broker, UTC epoch milliseconds
-position     int     log position of the checkpoint: what the backup holds
+made_ms      int     what was answered before is in the backup; wall clock of the broker, UTC epoch
+             ms
+position     int     log position of the checkpoint: up to there the backup holds the log
 last_frame   int     log position of the frame that ends there
-frame_crc    int     CRC of that frame's header: by it the same history is recognised
-files        list    {path, bytes, crc32, number}: path in the data directory, and the directory it lies in
-damaged      list    {path, kind, position, what, before}: what was damaged already when it was copied; left out if nothing
+frame_crc    int     CRC of that frame's header, by which the same history is recognised
+files        list    {path, bytes, crc32, number}: path in the data directory, and the directory
+                     of the backup that holds the copy
+damaged      list    {path, kind, position, what, before}: damage found while copying; left out if
+                     there is none
 crc32        int     CRC-32 of the JSON of all the other fields, keys sorted, without spaces
-===========  ======  =========================================================================
+===========  ======  ===========================================================================
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ from horolog.storage.api import Storage, read_file, replace_file
 MANIFEST_NAME = "manifest.json"
 MISSING, SHORT, UNREADABLE = "missing", "short", "unreadable"
 FORMAT = 1
-UNCHECKED = -1  # in the place of a CRC: nobody says what it must be
+UNCHECKED = -1  # in the place of a CRC: the right one is unknown
 
 
 class StoredFile(NamedTuple):
@@ -60,11 +65,12 @@ class StoredFile(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """A part of a data directory that was not as it must be when it was copied.
+    """A damaged part of a data directory, found when it was copied.
 
-    kind      `missing`, `short`, or `unreadable`: in the copy, which is as long as it must be
-    position  log position for a segment, else the byte from which on something is missing or unreadable
-    before    the backup whose copy of the file is kept because of it, though the manifest does not name it; 0: none
+    kind      `missing`, `short`, or `unreadable`: a part of the copy, which has its full length
+    position  log position for a segment, else the first byte that is missing or unreadable
+    before    the backup whose copy of the file is kept because of the damage, though the manifest
+              does not name it; 0: none
     """
 
     path: str
@@ -75,12 +81,12 @@ class Damaged(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One sentence."""
+        """The damage in one sentence."""
         return f"{self.path} at {self.position}: {self.what}"
 
 
 class Manifest(NamedTuple):
-    """What `manifest.json` says."""
+    """The content of `manifest.json`."""
 
     number: int
     log_id: int
@@ -94,12 +100,12 @@ class Manifest(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether there is a backup, not only the beginning of a first one."""
+        """Whether a backup is complete, not only the first one begun."""
         return self.number > 0
 
     @property
     def is_found(self) -> bool:
-        """Whether it was made from the files that lie there (`found`), and no backup has written it."""
+        """Whether the manifest was made from the files that lie there (`found`)."""
         return any(file.crc32 == UNCHECKED for file in self.files)
 
     @property
@@ -109,12 +115,12 @@ class Manifest(NamedTuple):
 
 
 def number_name(number: int) -> str:
-    """Directory of the files that one backup copied."""
+    """Return the directory name for the files that one backup copied."""
     return f"{number:06d}"
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The whole file."""
+    """Encode the complete file."""
     fields = {
         "format": FORMAT,
         **manifest._asdict(),
@@ -129,12 +135,12 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def crc_of(fields: dict[str, Any]) -> int:
-    """What a manifest with these fields has as `crc32`."""
+    """Compute the `crc32` of a manifest with these fields."""
     return crc32(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS))
 
 
 def decode_manifest(content: bytes, field: str) -> Manifest:
-    """What the file says; DAMAGED if it is not intact, VERSION_UNSUPPORTED if a newer horolog wrote it.
+    """Decode the file; DAMAGED: not intact; VERSION_UNSUPPORTED: a newer horolog wrote it.
 
     field  how the caller names the backup directory
     """
@@ -172,7 +178,7 @@ def _stored_file(fields: dict[str, Any]) -> StoredFile:
 
 
 def read_manifest(storage: Storage, field: str) -> Manifest | None:
-    """The manifest of a backup directory; None if there is none.  Errors as `decode_manifest`."""
+    """Read the manifest of a backup directory; None: there is none.  Errors: `decode_manifest`."""
     try:
         return decode_manifest(read_file(storage, MANIFEST_NAME), field)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Files of a backup, read and written piece by piece, also where the disk cannot read all of them."""
+"""Reading and writing a backup's files in pieces, also where a disk cannot read all of them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ SYNC_BYTES = 16 << 20  # so that the log's own syncs never wait for much of a ba
 
 
 class Reads(Protocol):
-    """What is read piece by piece."""
+    """A file, or another reader, that is read piece by piece."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end."""
+        """Read up to `length` bytes from `offset`; fewer only at the end."""
         ...
 
 
 def read_pieces(file: Reads, size: int, path: str) -> Iterator[bytes]:
-    """The first `size` bytes in chunks; DAMAGED if they end before that."""
+    """Yield the first `size` bytes in chunks; DAMAGED if the file ends before that."""
     for at in range(0, size, CHUNK_BYTES):
         piece = file.read(at, min(CHUNK_BYTES, size - at))
         if len(piece) != min(CHUNK_BYTES, size - at):
@@ -30,7 +30,7 @@ def read_pieces(file: Reads, size: int, path: str) -> Iterator[bytes]:
 
 
 def write_pieces(file: File, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Write a new file, synced now and then and at its end; gives each piece back when it is written."""
+    """Write a new file, synced now and then and at its end; yield each piece once written."""
     at = synced = 0
     for piece in pieces:
         file.write(at, piece)

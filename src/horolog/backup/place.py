@@ -1,4 +1,4 @@
-"""The directory of a backup: may it be used, and is it ours."""
+"""The directory of a backup: whether it may be used, and belongs to this log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.storage.disk import Disk
 from horolog.storage.lock import DirectoryLock
 
-FIELD = "directory"  # as the admin API calls it
+FIELD = "directory"  # its name in the admin API
 
 
 class BackupDirectory(NamedTuple):
@@ -23,15 +23,16 @@ class BackupDirectory(NamedTuple):
 
 
 def refused(why: str) -> HorologError:
-    """FORBIDDEN that names the directory."""
+    """Build a FORBIDDEN error that names the directory."""
     return HorologError(ErrorCode.FORBIDDEN, f"{FIELD}: {why}", field=FIELD)
 
 
 def open_place(text: str, data_dir: Path, log_id: int) -> BackupDirectory:
     """Lock a backup directory, making it if it is missing.
 
-    BAD_REQUEST if the path is not absolute; FORBIDDEN if it is, or lies in, or holds the broker's data directory,
-    is another data directory, holds something else, is the backup of another log, or cannot be used.
+    BAD_REQUEST if the path is not absolute.  FORBIDDEN if the directory is, lies in, or holds the
+    broker's data directory, is another data directory, holds other files, is the backup of another
+    log, or cannot be used.
     """
     if not text.startswith("/"):
         raise HorologError(
@@ -93,7 +94,7 @@ def _strange_names(directory: Path) -> list[str]:
 
 
 def _former(disk: Disk, directory: Path, log_id: int) -> Manifest:
-    """The manifest that is there, or the one that claims an empty directory for this log."""
+    """Return the manifest of a directory, or one that claims an empty directory for this log."""
     try:
         found = read_manifest(disk, FIELD)
     except HorologError as error:

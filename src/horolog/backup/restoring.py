@@ -1,11 +1,12 @@
 """Restoring a backup into an empty directory.
 
-Every byte is checked against the manifest while it is copied.  `meta` comes last, and a directory without it is
-refused by `horolog serve`: a restore that is interrupted is never taken for a data directory.  One that fails
-removes what it has written.
+Every byte is checked against the manifest while it is copied.  `meta` is written last, and `horolog
+serve` refuses a directory without it: an interrupted restore is never taken for a data directory.
+A restore that fails removes what it has written.
 
-Where no other backup is left, damage can be accepted: what is there is copied as it is, and a start does with it what it
-does with a disk that rots.  If it is the manifest that is damaged, the files are taken as they lie there (`found`).
+Where no other backup is left, damage can be accepted: files are copied as they are, and a start
+treats them as it treats a disk that rots.  If the manifest itself is damaged, the files are taken
+as they lie there (`found`).
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ META = "meta"
 def open_backup(
     directory: Path, *, accepts_damage: bool = False
 ) -> tuple[Manifest, DirectoryLock | None]:
-    """The manifest of a complete backup, and the lock that keeps a new one from replacing it.
+    """Read the manifest of a complete backup, and lock the backup against being replaced.
 
-    NOT_FOUND if there is none; DAMAGED, VERSION_UNSUPPORTED as `read_manifest`; DIRECTORY_IN_USE while a backup
-    is made.  A directory that cannot be written to, a read-only medium, has no lock.
+    NOT_FOUND if there is none; DAMAGED, VERSION_UNSUPPORTED as `read_manifest`; DIRECTORY_IN_USE
+    while a backup is made.  A directory that cannot be written to, on a read-only medium, gets no
+    lock.
 
-    accepts_damage  make one of the files that lie there if it is damaged or missing
+    accepts_damage  make a manifest of the files that lie there if the manifest is damaged or
+                    missing
     """
     found = None
     if accepts_damage and directory.is_dir():
@@ -80,7 +83,7 @@ def open_backup(
 
 
 def _manifest_of(directory: Path, found: Manifest | None) -> Manifest | None:
-    """What a backup directory says it holds; `found` if that is damaged or missing."""
+    """Read the manifest of a backup directory; return `found` if it is damaged or missing."""
     try:
         return read_manifest(Disk(directory, read_only=True), BACKUP) or found
     except HorologError as error:
@@ -121,7 +124,7 @@ class Restore:
         *,
         accepts_damage: bool = False,
     ) -> None:
-        self.damage: list[str] = []  # what is not as the manifest says, if that is accepted
+        self.damage: list[str] = []  # differences from the manifest, if damage is accepted
         self._accepts_damage = accepts_damage
         self._source = source
         self._target = target
@@ -130,7 +133,10 @@ class Restore:
         self._report = report  # called when `progress` has changed
 
     def run(self) -> None:
-        """Copy and check everything; DAMAGED names the file that is not as the manifest says, unless that is accepted."""
+        """Copy and check everything.
+
+        DAMAGED names a file that differs from the manifest, unless damage is accepted.
+        """
         files = self._manifest.files
         self._progress.files = len(files)
         self._progress.bytes = self._manifest.bytes
@@ -182,7 +188,7 @@ class Restore:
         )
 
     def _opened(self, file: StoredFile) -> File | None:
-        """A file of the backup; None if it is missing, and that is accepted."""
+        """Open a file of the backup; return None if it is missing, and damage is accepted."""
         try:
             source = self._source.open(file.place)
         except FileNotFoundError:
@@ -212,7 +218,7 @@ class Restore:
         known = len(self.damage)
         source = self._opened(file)
         if source is None:
-            return b""  # `horolog salvage` writes it again
+            return b""  # `horolog salvage` writes `meta` again
         source.close()
         content = read_file(self._source, file.place)
         self._check(file, crc32(content))

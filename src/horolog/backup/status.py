@@ -1,4 +1,4 @@
-"""What a broker says about its backups."""
+"""The status of a broker's backups."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class BackupView(NamedTuple):
     state: BackupState = BackupState.NONE
     directory: str = ""
     number: int = 0  # of the backup in its directory: 1, 2, 3 …
-    position: int = 0  # log position that it holds; 0: its checkpoint is being taken
-    made_ms: int = 0  # what was answered until then is in it; the broker's wall clock
+    position: int = 0  # log position up to which it holds the log; 0: its checkpoint is being taken
+    made_ms: int = 0  # wall clock of the broker; answers up to this time are in the backup
     files: int = 0
     files_done: int = 0
     bytes: int = 0
     bytes_done: int = 0
-    copied_files: int = 0  # the others were there from the backup before
+    copied_files: int = 0  # the other files were there from the backup before
     copied_bytes: int = 0
-    damaged: tuple[str, ...] = ()  # of the data directory, sentences; copied as it is
+    damaged: tuple[str, ...] = ()  # damage of the data directory, sentences
     error: HorologError | None = None
