@@ -11,7 +11,7 @@ _log = logging.getLogger("horolog.access")
 
 
 def tighter_mode(path: Path) -> str:
-    """Return the mode that keeps other users from reading the file; "" if none can read it.
+    """Return the mode that keeps other users from reading the file; "" if they cannot read it.
 
     The mode is 600 for the owner of the file.  A file of another user, such as root under systemd,
     is read through its group: there the mode is 640.

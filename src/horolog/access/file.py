@@ -1,7 +1,6 @@
 """The access file: TOML that names identities, their secrets and their rights.
 
-    unsigned_routes = true               # for clients that sign no request to a name server; stands
-                                         before the others
+    unsigned_routes = true               # for clients that do not sign route requests; comes first
 
     [identities.orders-app]
     secret = "9cf2a1e07b5d4c38"

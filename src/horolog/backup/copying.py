@@ -63,7 +63,7 @@ class Cancelled(Exception):
 
 
 def same_history(log: SegmentReader, manifest: Manifest) -> bool:
-    """Return whether the frame at which that backup ended is in this log."""
+    """Return whether the frame at which the backup of a manifest ended is in this log."""
     if not manifest.complete:
         return False
     header = frame_at(log, manifest.last_frame)
@@ -157,7 +157,7 @@ class Copy:
             self._progress.bytes += size_of(self._source, path) if size is None else size
 
     def _take(self, named: NamedFile) -> StoredFile | None:
-        """Put one file into the backup, as far as it is there; return None if it is not."""
+        """Copy or reuse one file as far as it exists; return None if it does not."""
         try:
             file = self._source.open(named.path)
         except FileNotFoundError:
@@ -201,7 +201,7 @@ class Copy:
         return former if whole else None
 
     def _tell(self, path: str, kind: str, position: int, what: str) -> None:
-        """Record damage of a file; what the former backup has of the file is kept."""
+        """Record damage of a file, and the former backup's copy of the file to be kept."""
         if len(self._damaged) >= BACKUP_DAMAGE_MAX:
             return
         former = self._former.get(path)

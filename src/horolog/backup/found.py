@@ -1,4 +1,4 @@
-"""A manifest, made from the files of a backup, unchecked, for when its own manifest is lost.
+"""Building a manifest from the files of a backup, unchecked, when its own manifest is lost.
 
 A backup writes into the directory of its own number, its checkpoint last, and then removes what the
 newest manifest does not name.  So the newest directory with a checkpoint is that of the last

@@ -4,8 +4,7 @@ A backup directory holds `manifest.json`, `lock`, and one directory for every ba
 contributes files, named by its number:
 
     manifest.json
-    000001/shard-00/log/00000000000000000000.log      copied by the first backup, and unchanged
-    since
+    000001/shard-00/log/00000000000000000000.log      copied by the first backup, unchanged since
     000003/shard-00/checkpoint/….ckpt                 copied by the third, the newest
 
 A backup writes into the directory of its own number only, then replaces the manifest atomically,
@@ -21,8 +20,8 @@ format       int     1; any other is refused
 number       int     of the backup that wrote it: 1, 2, 3 …; 0: begun, no backup is complete yet
 log_id       text    16 hex digits, of the data directory; a backup of another log is refused
 horolog      text    version of the broker that wrote it
-made_ms      int     what was answered before is in the backup; wall clock of the broker, UTC epoch
-             ms
+made_ms      int     wall clock of the broker, UTC epoch milliseconds; the backup has what was
+                     answered before
 position     int     log position of the checkpoint: up to there the backup holds the log
 last_frame   int     log position of the frame that ends there
 frame_crc    int     CRC of that frame's header, by which the same history is recognised
@@ -53,7 +52,7 @@ UNCHECKED = -1  # in the place of a CRC: the right one is unknown
 class StoredFile(NamedTuple):
     """One file of a backup."""
 
-    path: str  # in the data directory
+    path: str  # path in the data directory
     bytes: int
     crc32: int
     number: int  # of the backup that copied it

@@ -23,7 +23,7 @@ class BackupView(NamedTuple):
     state: BackupState = BackupState.NONE
     directory: str = ""
     number: int = 0  # of the backup in its directory: 1, 2, 3 …
-    position: int = 0  # log position up to which it holds the log; 0: its checkpoint is being taken
+    position: int = 0  # the backup holds the log up to here; 0: its checkpoint is being taken
     made_ms: int = 0  # wall clock of the broker; answers up to this time are in the backup
     files: int = 0
     files_done: int = 0

@@ -92,7 +92,7 @@ def check(expression: str) -> None:
 
 
 def is_every_hour(expression: str) -> bool:
-    """Return whether the field of hours begins with a star: elapsed time, not a time of day."""
+    """Return whether the hours begin with a star, and so mean elapsed time, not a time of day."""
     fields = expression.split()
     return fields[-4].startswith("*")
 

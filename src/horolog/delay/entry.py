@@ -90,7 +90,7 @@ def is_readable(entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def records_of(view: memoryview, entries: npt.NDArray[Any]) -> list[memoryview]:
-    """Slice records out of a view of their file, as ENTRY rows say; records are not verified."""
+    """Slice the records of ENTRY rows out of a view of their file; records are not verified."""
     starts = entries["position"].tolist()
     ends = (entries["position"] + entries["size"]).tolist()
     return [view[a:b] for a, b in zip(starts, ends, strict=True)]

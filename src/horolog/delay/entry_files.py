@@ -145,9 +145,7 @@ class EntryFiles:
         self._log.truncate(self.log_bytes)
 
     def reread(self) -> None:
-        """Drop the views of repaired files: a view may be a copy, so the next use maps them
-        again.
-        """
+        """Drop the views of repaired files, which may be copies; the next use maps the files."""
         self._log_view.drop()
         self._index_view.drop()
 

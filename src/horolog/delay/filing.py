@@ -43,8 +43,9 @@ class Unfiled(NamedTuple):
 
 
 class Gathered:
-    """Messages gathered to be filed together: half the cost of filing a few is spent once for a
-    thousand.
+    """Messages gathered to be filed together.
+
+    Half the cost of filing a few messages is fixed: it is the same for a thousand.
 
     count     messages gathered
     size      bytes of their records

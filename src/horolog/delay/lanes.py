@@ -41,8 +41,7 @@ class Lanes:
         """Count messages with these lanes as handed over, recalled or moved."""
         _add(self._done, lanes)
         for lane, done in self._done.items():
-            # After a rebuild without the earlier log the scheduled count is unknown: at least
-            # `done`.
+            # Unknown after a rebuild without the earlier log: at least as many as are done.
             self._scheduled[lane] = max(self._scheduled.get(lane, 0), done)
 
     def rows(self) -> list[LaneView]:

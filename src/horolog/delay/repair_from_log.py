@@ -41,7 +41,7 @@ class ReadableLog(Protocol):
 
     @property
     def commit_position(self) -> int:
-        """The commit position: below it the log is committed."""
+        """Log position below which all is committed."""
         ...
 
     def record(self, position: int, size: int) -> bytes | Hole:

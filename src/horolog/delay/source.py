@@ -57,9 +57,7 @@ class FarSource(Protocol):
     """A far buffer or a run, as far as seconds are loaded from it."""
 
     def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
-        """Return a moment, at most `to_ms`, before which about `rows` rows are due from
-        `from_ms` on.
-        """
+        """Return up to which moment (≤ `to_ms`) about `rows` rows are due from `from_ms` on."""
         ...
 
     def open_span(self, second: int, stop: int) -> PartLoad:

@@ -16,8 +16,8 @@ offset  bytes   field              meaning
 40      8       recalled           entries with state 2, 4 or 5
 48      4       body CRC           CRC-32 of all that follows the header
 52      4       header CRC         CRC-32 of bytes 0–51
-56      57 600  heads              3 600 × {newest global index i64 (−1: none), filed u32, waiting
-        u32}
+56      57 600  heads              3 600 × {newest i64: global index, −1: none; filed u32;
+                                   waiting u32}
 …       n × 12  topic table        {topic u32, waiting u64}
 …       count   states             one byte an entry: `EntryState`
 ======  ======  =================  =================================================================

@@ -62,8 +62,7 @@ class DelayStore:
         self.problems: list[Problem] = []
         self.repairs: list[Repair] = []
         self.log: ReadableLog | None = None  # the source of repairs
-        # (source id, first row, row after the last one) of damaged entries that the log does not
-        # have
+        # (source id, first row, stop row) of damaged entries that the log does not have
         self.not_in_log: set[tuple[int, int, int]] = set()
         self.stalled: list[Unfiled] = []  # committed messages for which the disk had no space
         self._sources: dict[int, Hour | FarBuffer | FarRun] = {}
@@ -89,7 +88,7 @@ class DelayStore:
         return self.near.path(hour)
 
     def restore_hour(self, row: dict[str, int], aside: Collection[str] = ()) -> Damaged | None:
-        """Open an hour as a checkpoint's registry names it; return why it cannot be opened."""
+        """Open an hour as a checkpoint's registry names it; return the damage if that fails."""
         found = self.near.restore(row, aside)
         if isinstance(found, Damaged):
             return found

@@ -86,7 +86,7 @@ class TierHost(Protocol):
 class Tier(Protocol):
     """A place that holds scheduled messages that are not on the shard's disk."""
 
-    name: str  # in sentences, and of its part of a checkpoint
+    name: str  # in sentences, and for the tier's part of a checkpoint
     problem: str  # why messages due soon cannot come back; "": they can
 
     # --- what it holds ------------------------------------------------------------------------------
@@ -124,12 +124,11 @@ class Tier(Protocol):
         ...
 
     def unseen(self, topic: int, command: Recall | Reschedule | RecallMany) -> HorologError | None:
-        """Return why the tier must be searched first, as an error for a caller that cannot; or
-        None.
+        """Return why a command needs a search in the tier first, as an error; None: it needs none.
 
-        IN_TIER if the command names no search; TOO_MANY_REQUESTS if messages it means may have come
-        to the tier since the search.  The rows of a window are recalled before the window
-        (`RecallRows`).
+        The error is for callers that cannot search: IN_TIER if the command names no search;
+        TOO_MANY_REQUESTS if messages it means may have come to the tier since the search.  The rows
+        of a window are recalled before the window (`RecallRows`).
         """
         ...
 
@@ -138,8 +137,9 @@ class Tier(Protocol):
         ...
 
     def recalled(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
-        """Build the step that recalls (or moves) waiting rows; IN_TIER: no more can be
-        remembered.
+        """Build the step that recalls (or moves) waiting rows; IN_TIER: there is no room for more.
+
+        done  how many rows were recalled before these, for the error
         """
         ...
 
@@ -151,9 +151,7 @@ class Tier(Protocol):
         ...
 
     def decide(self, host: TierHost, command: TierStep | TierQuestion, wall_ms: int) -> object:
-        """Decide a command, append its step, return the result that the command's docstring
-        names.
-        """
+        """Decide a command and append its step; return the result that the command documents."""
         ...
 
     def is_sealing(self, store: DelayStore, offload_id: int) -> bool:
@@ -172,7 +170,10 @@ class Tier(Protocol):
         ...
 
     def follows(self, step: Step | Promotion) -> bool:
-        """Return whether a step or promotion follows from earlier steps, which may be given up."""
+        """Return whether a step or promotion follows from the steps before it.
+
+        False only if some of those steps were given up.
+        """
         ...
 
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
@@ -197,7 +198,7 @@ class Tier(Protocol):
 
     @property
     def state_header_bytes(self) -> int:
-        """Length of a state file's header, whose last 8 bytes are the CRCs of body and header."""
+        """Length of a state file's header; its last 8 bytes are the CRC-32s of body and header."""
         ...
 
     def state_file(self) -> tuple[str, bytes] | None:

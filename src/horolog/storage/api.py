@@ -6,15 +6,16 @@ disk (`storage.disk`) and by the fault-injecting one (`horolog.testing.disk`), a
 * `write` puts all bytes in place or raises; they are durable only after `sync` of the same file.
 * a created, renamed or removed name is durable only after `sync_dir` of its directory.
 * bytes between the old end and a write past it read as zeros.
-* a directory in the place of a file cannot be opened (DISK_FAILED); either can be removed by that
-name.
+* a directory in the place of a file cannot be opened (DISK_FAILED); `remove` and `remove_dir`
+  remove either of them.
 * any failure of the disk is a `HorologError` with code DISK_FAILED, or DISK_FULL when there is no
-space, or TOO_MANY_FILES when there is no descriptor for a file: it was not opened or mapped, and
-nothing is changed.
+  space, or TOO_MANY_FILES when there is no descriptor for a file: it was not opened or mapped, and
+  nothing is changed.
 * a read that fails because the medium does not return the bytes is `Unreadable`; a read that fails
-for any other reason (no memory, a file server that is away) is not, and may succeed when repeated.
+  for any other reason (no memory, a file server that is away) is not, and may succeed when it is
+  repeated.
 * a sync that fails is DISK_FAILED whatever the reason, and must not be repeated: the kernel may
-have dropped what it could not write, and a second sync would report success.
+  have dropped what it could not write, and a second sync would report success.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ class File(Protocol):
         ...
 
     def write(self, offset: int, content: bytes | bytearray | memoryview) -> None:
-        """Write all of `content` at `offset`, extending the file if needed; durable after
-        `sync`.
+        """Write all of `content` at `offset`, extending the file if needed.
+
+        The bytes are not durable before `sync`.
         """
         ...
 

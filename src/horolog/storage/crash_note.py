@@ -1,7 +1,7 @@
 """The file `crash` of a data directory: Python's report on a process that a signal ended.
 
-Such a signal is SIGBUS.  The file is empty while a broker runs, and gone after it was stopped.  The
-next start reports how the last process ended, and keeps the text, which has the current line of
+One such signal is SIGBUS.  The file is empty while a broker runs, and gone after it was stopped.
+The next start reports how the last process ended, and keeps the text, which has the current line of
 each thread, as `crash.last`.
 """
 

@@ -76,7 +76,7 @@ def runs_open_max() -> int:
 
 
 def give_up_output() -> None:
-    """Redirect stdout to nowhere, or the interpreter would fail again on its rest at exit."""
+    """Redirect stdout to /dev/null: writing the rest of it at exit would fail again."""
     if sys.stdout is not None:
         with suppress(OSError, ValueError):  # stdout has no file
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -23,9 +23,7 @@ def is_cut(view: memoryview) -> bool:
 
 
 def whole_view(file: File, size: int) -> tuple[memoryview, bool]:
-    """Return at least `size` bytes of a file, with zeros for what was cut off, and whether any
-    was.
-    """
+    """Return at least `size` bytes of a file, zeros for cut-off bytes, and whether any were."""
     view = file.view()
     if len(view) >= size:
         return view, False
@@ -50,8 +48,7 @@ class Mapped:
         except HorologError as error:
             if error.code is not ErrorCode.TOO_MANY_FILES:
                 raise
-        # No more than asked for: later bytes may still be overwritten, and the copy would not show
-        # it.
+        # No more than asked for: later bytes may still change, and the copy would not show that.
         self._view, self._cut_at = memoryview(self._file.read(0, size).ljust(size, b"\0")), -1
         return self._view
 

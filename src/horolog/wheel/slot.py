@@ -67,8 +67,7 @@ class Slot:
         order, ref = _merged(heads)
         order, ref = order[:limit], ref[:limit]
         if len(order):
-            # Rows of one adopted run may share an order: count by reference what was taken of each
-            # run.
+            # Rows of one adopted run may share an order: count the rows taken by reference.
             taken = np.sort(ref)
             self._cut([_common(head, taken) for _, head in heads])
         return order, ref

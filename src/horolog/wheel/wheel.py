@@ -4,11 +4,10 @@ A calendar queue (R. Brown, 1988) puts an event on the page of its time without 
 a page only when its time comes.  Here a page is one second of a store on disk; the wheel keeps the
 pages of the window in memory, each a `Slot` sorted by (due time, origin).
 
-    It is 10:00:00.  A is due at 10:00:07.5, B at 10:00:09, C at 10:00:07.1, D at 13:30:00; nothing
-    else waits.
+    It is 10:00:00.  A is due at 10:00:07.5, B at 10:00:09, C at 10:00:07.1, D at 13:30:00; no other
+    message waits.
     load         next_waiting returns second 7: loaded and sorted, C, A; then second 9: B; then
-                 13:30:00,
-                 which is beyond the window.  loaded_until = 10:00:11
+                 13:30:00, which is beyond the window.  loaded_until = 10:00:11
     next_due_in  7 100 ms, to C; the loop sleeps that long, and nothing ticks meanwhile
     insert       E, due at 10:00:08 and filed now: second 8 is not walked any more, so E goes into
                  the window

@@ -187,9 +187,7 @@ class FarBuffer(EntryFiles):
         return len(rows)
 
     def settled_rows(self) -> tuple[Rows, npt.NDArray[np.uint8]]:
-        """Return rows that do not wait, and their states without in-flight bits (for a
-        checkpoint).
-        """
+        """Return rows that do not wait, and their states without in-flight bits, to be stored."""
         states = self.settled_states()
         rows = np.flatnonzero(states)
         return rows, states[rows]
@@ -219,9 +217,7 @@ class FarBuffer(EntryFiles):
         return int(found.min()) if len(found) else None
 
     def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
-        """Return a moment up to `to_ms` before which about `rows` rows are due from `from_ms`
-        on.
-        """
+        """Return up to which moment (≤ `to_ms`) about `rows` rows are due from `from_ms` on."""
         dues = self._dues(0, self.count)
         dues = dues[(dues >= from_ms) & (dues < to_ms)]
         return to_ms if len(dues) <= rows else int(np.partition(dues, rows)[rows])
@@ -253,9 +249,7 @@ class FarBuffer(EntryFiles):
         return self.find_origins(origin)
 
     def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Yield pieces of entries that may be due at `due_ms`, with the row of their first
-        entry.
-        """
+        """Yield pieces of entries that may be due at `due_ms`, with the row of the first."""
         if self.count and self.first_ms <= due_ms <= self.last_ms:
             yield 0, self._column()
 

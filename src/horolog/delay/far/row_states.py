@@ -5,12 +5,10 @@ Rows are handed over in their order, so handed-over rows need no bits: they are 
 are kept where the table states:
 
     event             from                  to                        where it is kept
-    hand-over         WAITING               HANDING_OVER              below `decided`, or `_handing`
-                      if
-                                                                      passed over before
+    hand-over         WAITING               HANDING_OVER              below `decided`, or in
+                                                                      `_handing` after passed over
     … committed       HANDING_OVER          HANDED_OVER               below `cursor`
-    passed over       WAITING               WAITING                   `passed`: its hand-over had to
-                      wait
+    passed over       WAITING               WAITING                   `passed`: hand-over must wait
     recall, too late  WAITING               RECALLING                 `_going`
     … committed       WAITING or RECALLING  RECALLED, MOVED, EXPIRED  a bit in `maps`
     quarantine        WAITING               QUARANTINED               a bit in `maps`
@@ -18,11 +16,9 @@ are kept where the table states:
 `state.LEGAL` states which event may come in which state; any other is a bug, and asserted.  A
 replay settles waiting rows directly, because nothing is in flight in a replay.
 
-    worked example: six rows; the disk was full when 0 to 2 were due, so 3 was handed over without
-    them
+    Worked example: six rows; the disk was full when 0 to 2 were due, so 3 was handed over alone.
     cursor = decided = 4, passed = {0, 1, 2}             waiting: 0 1 2 4 5
-    mark 0 and 1:  passed = {2}, _handing = {0, 1}       waiting: 2 4 5, and by a checkpoint also 0
-    and 1
+    mark 0 and 1:  passed = {2}, _handing = {0, 1}       waiting: 2 4 5; in a checkpoint also 0, 1
     … committed:   _handing = {}                         handed over: 0 1 3
     mark 4, 5:     decided = 6                           waiting: 2
     … committed:   cursor = 6

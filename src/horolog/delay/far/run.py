@@ -116,9 +116,7 @@ class FarRun:
     # --- states -------------------------------------------------------------------------------------
 
     def states_at(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """Return the `EntryState` of each row, with in-flight bits; none waits in an unreadable
-        run.
-        """
+        """Return each row's `EntryState`, with in-flight bits; none waits in an unreadable run."""
         states = self.states.at(rows)
         if self.access.unreadable:
             states[states == EntryState.WAITING] = EntryState.HANDED_OVER
@@ -247,7 +245,7 @@ class FarRun:
         return self._is_readable(row)
 
     def span_stop_ms(self, from_ms: int, to_ms: int, rows: int) -> int:
-        """Return a moment up to `to_ms` before which some `rows` rows are due from `from_ms` on."""
+        """Return up to which moment (≤ `to_ms`) about `rows` rows are due from `from_ms` on."""
         fence = self.file.fence_ms(max(self.states.decided, self.file.row_at(from_ms)) + rows)
         return to_ms if fence is None else min(to_ms, fence)
 

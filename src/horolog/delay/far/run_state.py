@@ -1,8 +1,9 @@
 """The state file of a run: its rows that are gone early.  Rebuilt (truth, once log is dropped).
 
 Written at a checkpoint as a new version, `runs/<name>.state.<version>`, and never changed.  A row
-that was handed over needs no bit: handed over are all rows below the cursor, which the checkpoint
-holds, except for the rows in the map of state 0, which were passed over and wait.  Little-endian.
+that was handed over needs no bit: all rows below the cursor, which the checkpoint holds, were
+handed over, except for the rows in the map of state 0, which were passed over and wait.
+Little-endian.
 
 ======  ======  ==================  ================================================================
 offset  bytes   field               meaning
@@ -15,12 +16,10 @@ offset  bytes   field               meaning
 20      4       maps                bit s is set: there is a bit map of the rows with `EntryState` s
 24      4       body CRC            CRC-32 of all that follows the header
 28      4       header CRC          CRC-32 of bytes 0–27
-32      16 n    table               {hour u32, topic u32, gone u64}: rows handed over, recalled,
-        moved,
-                                    expired or quarantined
+32      16 n    table               {hour u32, topic u32, gone u64}: rows that are handed over,
+                                    recalled, moved, expired or quarantined
 …       …       bit maps            by ascending s, (rows + 7) // 8 bytes each; row r is bit r % 8
-                of
-                                    byte r // 8
+                                    of byte r // 8
 ======  ======  ==================  ================================================================
 """
 

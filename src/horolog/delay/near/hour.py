@@ -151,9 +151,7 @@ class Hour(EntryFiles):
         return found, index
 
     def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Yield pieces of entries that may be due at `due_ms`, with the index of their first
-        entry.
-        """
+        """Yield pieces of entries that may be due at `due_ms`, with the index of the first."""
         del due_ms  # damage may hide a due time
         return self.scan()
 
@@ -165,11 +163,12 @@ class Hour(EntryFiles):
         return np.concatenate(found)
 
     def quarantine_unreadable(self, second: int, rows: npt.NDArray[np.int64]) -> int:
-        """Quarantine as many of these damaged entries as a second (0 to 3 599) lacks; return how
-        many.
+        """Quarantine as many damaged entries as a second (0 to 3 599) lacks; return how many.
 
         The second and topic of a damaged entry cannot be trusted: the counts of what waits in the
         second, and of each topic, tell how many they lack.
+
+        rows  global indexes of the damaged entries
         """
         waits, topics = 0, Counter(self.by_topic)
         for first, entries in self.scan():

@@ -208,7 +208,7 @@ def damaged(name: str, what: str) -> HorologError:
 
 
 def decode_header(name: str, head: bytes, log_id: int | None) -> tuple[int, int]:
-    """Decode (log id, rows).
+    """Decode a header; return (log id, rows).
 
     Refuses with DAMAGED, VERSION_UNSUPPORTED or DIRECTORY_FOREIGN (a run of another log).
     """

@@ -182,15 +182,11 @@ class Run:
         return self._search.fence_ms(row)
 
     def row_at(self, due_ms: int) -> int:
-        """Return the first row due at or after a moment, or `rows`; reads one block (1 024
-        rows).
-        """
+        """Return the first row due from a moment on, or `rows`; reads a block of 1 024 rows."""
         return self._search.row_at(due_ms)
 
     def second_counts(self, hour: int, first: int, stop: int) -> Rows:
-        """Count the rows of [first, stop) due in each second of an hour: 3 600 counts, by
-        search.
-        """
+        """Count rows of [first, stop) due in each second of an hour: 3 600 counts, by search."""
         due = hour * HOUR_MS + 1000 * np.arange(_SECONDS + 1)
         zeros = np.zeros(_SECONDS + 1, np.uint64)
         inside: Rows = np.clip(self._search.rows_from((due, zeros, zeros)), first, stop)

@@ -2,9 +2,9 @@
 
 Fences are covered by a CRC that is compared when the run is opened, so a search begins in the right
 block of 1 024 rows, whatever has happened to the index.  In the block a damaged row may mislead the
-search.  But if the two rows at its end, one below the key and one not, have right sums, the place
-is proved, because the rows were sorted when they were written.  If not, the search is repeated with
-every row verified.
+search.  But if the two rows where the search ends, one below the key and one not, have right sums,
+the place is proved, because the rows were sorted when they were written.  If not, the search is
+repeated with every row verified.
 
 The place of an unreadable row is decided the same way everywhere: it precedes the key only if a
 later good row or fence does.
