@@ -4,7 +4,7 @@ store                       reads, finds and settles scheduled messages, whereve
 filing                      sorts new messages into near and far
 entry                       layout of one entry of the delay index
 entry_files                 the append files of an hour or a far buffer: delay log and delay index
-entry_keys, key_run         look-up of entries by key hash; the files behind it
+entry_keys, key_run         look-up of entries by key hash; the files of sorted keys
 state                       states of a message, their table of events, state file of an hour
 source, span                protocol of the places that hold rows; loading seconds from all of them
 resolve                     finds the messages that a hand-over or recall names, in a replay

@@ -296,7 +296,7 @@ class EntryFiles:
 
     @property
     def quarantined(self) -> int:
-        """Number of quarantined messages; counted again at each use, a byte each."""
+        """How many messages are quarantined; counted at each use, one byte a message."""
         return int(np.count_nonzero(self.settled_states() == EntryState.QUARANTINED))
 
     def settled_states(self) -> npt.NDArray[np.uint8]:

@@ -115,8 +115,8 @@ def page(store: DelayStore, after: ListingPlace, to_ms: int, topic: int | None, 
     """Read a page of pending messages after a place and due before `to_ms`, in hand-over order.
 
     A page is as much as a turn may read: the next seconds in which some thousand messages wait, or
-    one second.  Messages of other topics are passed over.  `next` may be set though the page has no
-    messages.
+    a single second with more.  Messages of other topics are passed over.  `next` may be set though
+    the page has no messages.
     """
     second = store.next_waiting(after.due_ms // 1000)
     if second is None or second * 1000 >= to_ms:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
 
 _Place: TypeAlias = tuple[int, int, int]
-_REMEMBERED_MAX = 10_000  # gaps that the log does not have; after that many all are searched again
+_REMEMBERED_MAX = 10_000  # gaps that the log does not have; when full, all are forgotten
 _FLIPPED_ROWS = 256  # if more rows are damaged together, more than a bit has flipped
 _DUES_READ = 1 << 16  # entries read at a time, 4 MiB
 _NEAR_ROWS = 1 << 13  # the previous entry of the same second is mostly among so many rows

@@ -67,8 +67,8 @@ class EntryState(IntEnum):
 LEGAL: dict[EntryState, frozenset[int]] = {
     EntryState.HANDING_OVER: frozenset({EntryState.WAITING}),
     EntryState.RECALLING: frozenset({EntryState.WAITING}),
-    # A replay has nothing in flight, and settles waiting messages.  A message that a start has
-    # quarantined was settled in time before, if the log says so.
+    # A replay has nothing in flight, and settles waiting messages.  It also settles messages that a
+    # start has quarantined: according to the log they were settled in time.
     EntryState.HANDED_OVER: frozenset(
         {EntryState.WAITING, EntryState.HANDING_OVER, EntryState.QUARANTINED}
     ),

@@ -94,8 +94,8 @@ class Reserve:
         """Limit connections to about `connections` descriptors from now on; return the soft limit.
 
         The soft limit is lower where the hard limit demands it: the reserve is kept in any case.
-        The broker's own files come on top: a soft limit below what they have open would leave no
-        room for any connection.
+        What the broker's own files may take comes on top: a soft limit below what is open would
+        leave no room for any connection.
         """
         hard = hard_limit()
         in_use = len(os.listdir("/dev/fd"))

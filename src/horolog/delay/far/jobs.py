@@ -45,7 +45,7 @@ def partition_of(due_ms: int, now_ms: int) -> int:
     at = _EPOCH + timedelta(milliseconds=due_ms)
     month = datetime(at.year, at.month, 1, tzinfo=UTC)
     first = (month - _EPOCH) // timedelta(milliseconds=1)
-    # the month in which the days end has both
+    # In the month in which the days end, the month's run begins after the last day.
     return max(first, now_ms - now_ms % DAY_MS + DAYS * DAY_MS)
 
 

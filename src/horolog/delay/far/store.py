@@ -226,7 +226,7 @@ class FarStore:
         self._asked = None
 
     def look_for(self, adoption: Adoption) -> None:
-        """Add the adoption's files that a replay cannot open, or that are others, to `missing`."""
+        """Add an adoption's files that a replay cannot open, or that differ, to `missing`."""
         for file in adoption.files:
             try:
                 if self.open_run(file.name).info != file.as_run:

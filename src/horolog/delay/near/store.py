@@ -57,7 +57,7 @@ class NearStore:
         return made
 
     def restore(self, row: dict[str, int], aside: Collection[str] = ()) -> Hour | Damaged:
-        """Open an hour as a checkpoint's registry names it; return why if it cannot be opened.
+        """Open an hour as a checkpoint's registry names it; return the damage if that fails.
 
         aside  names of hours that are in quarantine
         """

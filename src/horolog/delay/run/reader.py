@@ -143,7 +143,7 @@ class Run:
         return copied(self._index[first:stop])
 
     def readable(self, first: int, stop: int) -> tuple[npt.NDArray[Any], Rows, int]:
-        """Return rows of [first, stop) with the right sum, their numbers, how many are damaged."""
+        """Return entries of [first, stop) with the right sum, their rows, how many are damaged."""
         entries = self.slice(first, stop)
         good = is_readable(entries)
         if good.all():
