@@ -1,20 +1,22 @@
 """Checkpoints: the state of a shard at one log position, so that a start replays only the tail.
 
-Rebuilt from the log until log has been dropped; truth from then on.  Written atomically by
-`storage.api.replace_file` as `checkpoint/<position>.ckpt`, the two newest are kept.  Little-endian.
+A checkpoint can be rebuilt from the log until a part of the log has been dropped; from then on it
+is truth.  It is written atomically by `storage.api.replace_file` as `checkpoint/<position>.ckpt`;
+the two newest are kept.  Little-endian.
 
 ======  =====  ====================  ===============================================================
 offset  bytes  field                 meaning
 ======  =====  ====================  ===============================================================
 0       4      magic                 b"HLCK"
 4       2      version               2
-6       2      incompatible flags    bit 0: what was acknowledged stands in `acked_runs` too; bit 1: there are open
-                                     transactions, `halves`; unknown bit: refuse
+6       2      incompatible flags    bit 0: has column `acked_runs`, with more acknowledged offsets;
+        bit 1: has column
+                                     `halves`, with open transactions; unknown bit: refuse
 8       2      compatible flags
 10      2      shard
-12      4      epoch                 of the process that wrote it
+12      4      epoch                 of the process that wrote the checkpoint
 16      8      log id
-24      8      position              log position it describes; a frame ends there
+24      8      position              log position whose state is described; a frame ends there
 32      8      last frame            base of that frame; 2⁶⁴−1 if the log was empty
 40      8      durable position      of the log, when the position was chosen
 48      8      store ms              newest store time given to a message
@@ -25,7 +27,7 @@ offset  bytes  field                 meaning
 
 Body: columns, each {name 16 bytes NUL-padded, length u64} and its bytes.  `registry` is JSON (topics, groups,
 counters, where the log begins and how old its segments are, and the name, length and state version of every
-hour); the rest are the arrays of the dtypes below.
+hour); the other columns are arrays of the dtypes below.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from horolog.log.file_names import name_of, number_of
 from horolog.storage.api import Storage, read_file
 
 MAGIC = b"HLCK"
-VERSION = 2  # 1 knew no retention: a log that begins at 0
+VERSION = 2  # version 1 had no retention: its log always begins at 0
 _HEAD = struct.Struct("<4sHHHHIQQQQqII")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEAD.size + _CRC.size
@@ -58,12 +60,12 @@ _COLUMN = struct.Struct("<16sQ")
 NO_FRAME = (1 << 64) - 1
 
 QUEUE = np.dtype([("topic", "<u4"), ("queue", "<u4"), ("length", "<u8")])
-FIRST = np.dtype([("topic", "<u4"), ("queue", "<u4"), ("first", "<u8")])  # queues that dropped some
+FIRST = np.dtype([("topic", "<u4"), ("queue", "<u4"), ("first", "<u8")])  # queues cut by retention
 PROGRESS = np.dtype(
     [("group", "<u4"), ("topic", "<u4"), ("queue", "<u4"), ("floor", "<u8"), ("next", "<u8")]
 )
 ACKED = np.dtype([("group", "<u4"), ("topic", "<u4"), ("queue", "<u4"), ("offset", "<u8")])
-ACKED_RUN = np.dtype(  # two or more offsets that follow each other: first … stop − 1
+ACKED_RUN = np.dtype(  # two or more consecutive offsets: first … stop − 1
     [("group", "<u4"), ("topic", "<u4"), ("queue", "<u4"), ("first", "<u8"), ("stop", "<u8")]
 )
 LEASE = np.dtype(
@@ -78,7 +80,7 @@ LEASE = np.dtype(
         ("duration_ms", "<i8"),
     ]
 )
-HELD = np.dtype(  # leases that are renewed for the client at that index of `clients`
+HELD = np.dtype(  # leases renewed while their client lives; client: an index of `clients`
     [
         ("group", "<u4"),
         ("topic", "<u4"),
@@ -97,7 +99,7 @@ COLUMNS = {
     "leases": LEASE,
     "far_settled": FAR_SETTLED,
 }
-HALF = np.dtype(  # half messages whose transactions are open; group: an index of registry["half_groups"]
+HALF = np.dtype(  # half messages of open transactions; group: an index of registry["half_groups"]
     [
         ("position", "<u8"),
         ("key", "<u8"),
@@ -111,7 +113,7 @@ HALF = np.dtype(  # half messages whose transactions are open; group: an index o
         ("checks", "<u4"),
     ]
 )
-HALF_OVER = np.dtype(  # transactions that ended last
+HALF_OVER = np.dtype(  # the transactions that ended most recently
     [
         ("position", "<u8"),
         ("key", "<u8"),
@@ -121,8 +123,8 @@ HALF_OVER = np.dtype(  # transactions that ended last
         ("outcome", "<u4"),
     ]
 )
-CLIENTS = np.dtype([("json", "u1")])  # a list of client ids
-OPTIONAL_COLUMNS = {  # written when they have rows
+CLIENTS = np.dtype([("json", "u1")])  # bytes of JSON: a list of client ids
+OPTIONAL_COLUMNS = {  # written only when they have rows
     "acked_runs": ACKED_RUN,
     "halves": HALF,
     "halves_over": HALF_OVER,
@@ -133,7 +135,7 @@ OPTIONAL_COLUMNS = {  # written when they have rows
 
 @dataclass
 class Checkpoint:
-    """What a checkpoint file says."""
+    """The decoded content of a checkpoint file."""
 
     shard: int
     epoch: int
@@ -144,21 +146,21 @@ class Checkpoint:
     store_ms: int
     registry: dict[str, Any]
     columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    queues: int = 0  # how many there were when it was decided; in the file they are a column
+    queues: int = 0  # count of queues when the checkpoint was decided; in the file a column
 
 
 def checkpoint_name(position: int) -> str:
-    """File name of the checkpoint at `position`."""
+    """Return the file name of the checkpoint at `position`."""
     return name_of(position, "ckpt")
 
 
 def position_of(name: str) -> int:
-    """The position in the name of a checkpoint; 0 if it is no checkpoint's."""
+    """Return the log position in a checkpoint's file name; 0 for any other name."""
     return number_of(name, "ckpt") or 0
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The whole file."""
+    """Encode a checkpoint as the bytes of its file."""
     parts = []
     optional = [name for name in OPTIONAL_COLUMNS if len(checkpoint.columns.get(name, ()))]
     registry = orjson.dumps(checkpoint.registry, option=orjson.OPT_SORT_KEYS)
@@ -188,7 +190,10 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def newest_checkpoint(storage: Storage, directory: str, log_id: int) -> Checkpoint | None:
-    """The newest intact one of that log; for readers beside a running broker, which may remove old ones meanwhile."""
+    """Read the newest intact checkpoint of the log `log_id`; None if there is none.
+
+    For readers beside a running broker, which may remove old checkpoints meanwhile.
+    """
     for name in reversed([name for name in storage.list(directory) if name.endswith(".ckpt")]):
         try:
             found = decode_checkpoint(read_file(storage, f"{directory}/{name}"))
@@ -200,7 +205,7 @@ def newest_checkpoint(storage: Storage, directory: str, log_id: int) -> Checkpoi
 
 
 def decode_checkpoint(content: bytes) -> Checkpoint | None:
-    """What the file says; None if it is not intact; VERSION_UNSUPPORTED if a newer horolog wrote it."""
+    """Decode a checkpoint file; None if damaged, VERSION_UNSUPPORTED if of a newer horolog."""
     if len(content) < HEADER_BYTES or content[:4] != MAGIC:
         return None
     if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:
@@ -243,7 +248,10 @@ def decode_checkpoint(content: bytes) -> Checkpoint | None:
 def held_columns(
     held: Iterable[tuple[int, int, int, int, str, int]],
 ) -> dict[str, npt.NDArray[Any]]:
-    """Columns of leases that are renewed: (group, topic, queue, offset, client id, renewable ms) of each."""
+    """Build the columns `held` and `clients` from renewed leases.
+
+    held  (group, topic, queue, offset, client id, renewable ms) of each lease
+    """
     clients: dict[str, int] = {}
     rows = [
         (group, topic, queue, clients.setdefault(client_id, len(clients)), offset, renewable_ms)
@@ -254,7 +262,7 @@ def held_columns(
 
 
 def held_leases(checkpoint: Checkpoint) -> dict[tuple[int, int, int, int], Holder]:
-    """Who holds what is renewed, by group, topic, queue and offset."""
+    """Return the holder of each renewed lease, by (group, topic, queue, offset)."""
     rows = checkpoint.columns["held"]
     if not len(rows):
         return {}
@@ -266,7 +274,10 @@ def held_leases(checkpoint: Checkpoint) -> dict[tuple[int, int, int, int], Holde
 
 
 def acked_columns(runs: Iterable[tuple[int, ...]]) -> dict[str, npt.NDArray[Any]]:
-    """Columns of what groups have acknowledged above their floors: (group, topic, queue, first, stop) of each run."""
+    """Build the columns of offsets that groups have acknowledged above their floors.
+
+    runs  (group, topic, queue, first, stop) of each stretch of consecutive offsets
+    """
     single, longer = [], []
     for run in runs:
         if run[4] - run[3] == 1:
@@ -277,7 +288,7 @@ def acked_columns(runs: Iterable[tuple[int, ...]]) -> dict[str, npt.NDArray[Any]
 
 
 def acked_runs(checkpoint: Checkpoint) -> Iterator[tuple[int, int, int, int, int]]:
-    """What `acked_columns` was given, in another order."""
+    """Yield the (group, topic, queue, first, stop) passed to `acked_columns`, in another order."""
     for group, topic, queue, offset in checkpoint.columns["acked"].tolist():
         yield group, topic, queue, offset, offset + 1
     yield from map(tuple, checkpoint.columns["acked_runs"].tolist())

@@ -1,10 +1,11 @@
-"""The commit log: where records get their positions, frames are sealed, and messages are read back.
+"""The commit log: assigns log positions to records, seals frames, and reads records back.
 
-Pure: `append` only fills buffers; `take_writes` gives them to whoever performs the effects, who later says how
-far the log is committed and durable.  Nothing above `commit_position` is visible to anybody.
+Pure: `append` only fills buffers.  `take_writes` returns them to the caller that performs the
+effects, which later sets how far the log is committed and durable.  No reader sees anything above
+`commit_position`.
 
-    start          what lay below it has been dropped by retention
-    log end        appended, perhaps only in memory
+    start          the log below this position has been dropped by retention
+    log end        appended up to here, perhaps only in memory
     commit         durable as promised by the flush policy; replies are released up to here
     durable        survived an fsync; stated in every frame
 """
@@ -28,12 +29,12 @@ _T = TypeVar("_T")
 
 
 class CommitLog:
-    """One shard's log, opened by recovery at its end.
+    """The commit log of one shard.
 
     storage, directory  where the segments are
     log_id, shard       written into every frame
 
-    Recovery calls `resume` before anything is appended.
+    Recovery calls `resume` before the first append.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class CommitLog:
         self.shard = shard
         self.segment_bytes = segment_bytes
         self.epoch = 0
-        self.start = 0  # what lies below it has been dropped
+        self.start = 0  # the log below this position has been dropped
         self.newest_ms: dict[int, int] = {}  # base of a segment → append ms of its newest frame
         self.end = 0
         self.commit_position = 0
@@ -61,18 +62,18 @@ class CommitLog:
         self._frames = FrameReader(self._segments, log_id)
 
     def resume(self, *, end: int, epoch: int, last_frame: int) -> None:
-        """Go on at `end`, after the last valid frame; everything below it is durable."""
+        """Continue at `end`, after the last valid frame; everything below `end` is durable."""
         self.end = self.commit_position = self.durable_position = end
         self.epoch = epoch
         self.last_frame = last_frame
 
     def note(self, position: int, append_ms: int) -> None:
-        """A frame at `position` was appended at that time, by this process or by one before it."""
+        """Record when the frame at `position` was appended, by this process or a former one."""
         base = position - position % self.segment_bytes
         self.newest_ms[base] = max(self.newest_ms.get(base, 0), append_ms)
 
     def drop_below(self, position: int) -> None:
-        """Retention has dropped the segments below `position`; they are not read any more."""
+        """Move the start of the log to `position`: retention has dropped the segments below."""
         self.start = position
         for base in [base for base in self.newest_ms if base < position]:
             del self.newest_ms[base]
@@ -80,7 +81,7 @@ class CommitLog:
         self._segments.drop_below(position)
 
     def check_invariants(self) -> None:
-        """start ≤ stated ≤ durable ≤ commit ≤ end, each segment has an age, and writes follow each other."""
+        """Assert start ≤ commit ≤ end, durable ≤ commit, and that the writes reach to the end."""
         assert 0 <= self.start <= self.commit_position <= self.end, (self.start, self.end)
         assert self.durable_position <= self.commit_position, self.durable_position
         assert self.start % self.segment_bytes == 0, self.start
@@ -93,7 +94,10 @@ class CommitLog:
         assert at == self.end, (at, self.end)
 
     def place(self, length: int) -> int:
-        """Log position that the body of the next frame will have, if it has `length` bytes; BAD_REQUEST if no segment holds it."""
+        """Return the log position that the next frame's body of `length` bytes will have.
+
+        BAD_REQUEST if such a frame does not fit a segment.
+        """
         rest = self.segment_bytes - self.end % self.segment_bytes
         if HEADER_BYTES + length > self.segment_bytes:
             raise HorologError(
@@ -108,11 +112,14 @@ class CommitLog:
 
     @property
     def frame_bytes_max(self) -> int:
-        """Bytes of a frame that holds more than one unit: four of them fit a segment, however small that is."""
+        """Most bytes of a frame of several units: at least four such frames fit any segment."""
         return min(FRAME_BYTES_MAX, self.segment_bytes // 4)
 
     def in_frames(self, units: Iterable[_T], size: Callable[[_T], int]) -> Iterator[list[_T]]:
-        """Cut units, of so many bytes each, into lists that fit a frame; one that does not is alone in its own."""
+        """Cut units into lists that fit one frame each; a larger unit is alone in its list.
+
+        size  returns the bytes of a unit
+        """
         held: list[_T] = []
         bytes_held = 0
         for unit in units:
@@ -125,7 +132,7 @@ class CommitLog:
             yield held
 
     def append(self, body: bytes | bytearray, count: int, append_ms: int) -> int:
-        """Append one frame; gives the log position of its body, as `place` foretold.
+        """Append one frame and return the log position of its body, the one that `place` predicted.
 
         The frame is durable only after the Sync effect of the same turn.
         """
@@ -171,7 +178,7 @@ class CommitLog:
         self.end += rest
 
     def take_writes(self) -> list[Write]:
-        """What was appended since the last call, in order."""
+        """Return the writes appended since the last call, in log order."""
         writes, self._writes = self._writes, []
         return writes
 
@@ -179,55 +186,55 @@ class CommitLog:
 
     @property
     def problems(self) -> list[Problem]:
-        """What was found to be damaged since the list was cleared: each frame once."""
+        """Damage found since the caller last cleared the list; each frame is reported once."""
         return self._frames.problems
 
     @property
     def repairs(self) -> list[Repair]:
-        """What was put right since the list was cleared."""
+        """Repairs of frames since the caller last cleared the list."""
         return self._frames.repairs
 
     def segment_path(self, position: int) -> str:
-        """The file that holds a log position."""
+        """Return the path of the segment file that holds a log position."""
         return self._segments.path(position)
 
     def record(self, position: int, size: int = 0) -> bytes | Hole:
-        """The record at a position, or why there is none; the one way to read a record.
+        """Read the record at a log position, or return a hole that says why there is none.
 
-        Position and size (0: any) come from derived files, and nothing is believed of them.  The frame's CRC is
-        checked when the frame is opened.
+        Every reader of a record goes through here.  Position and size (0: any) come from derived
+        files and are not trusted.  The frame's CRC is checked when the frame is opened.
         """
         return self._hole_at(position) or self._frames.record(position, size, self.commit_position)
 
     def message(self, position: int, size: int = 0) -> bytes | Hole:
-        """The same for a record that must hold a message."""
+        """Read the record of a message; return a hole if the record holds no message."""
         found = self.record(position, size)
         if isinstance(found, Hole) or found[KIND_AT] in MESSAGE_KINDS:
             return found
         return Hole(position, f"commit log: there is no message at log position {position}")
 
     def run(self, position: int, topic: int, queue: int) -> QueueRun | None:
-        """The messages of a queue in the frame in whose body a position lies; None: read them one by one."""
+        """Return a queue's messages in the frame around `position`; None: read them singly."""
         found = self.frame(position)
         return None if isinstance(found, Hole) else found.run(topic, queue)
 
     def run_in(self, base: int, topic: int, queue: int) -> QueueRun | None:
-        """The same for the frame at `base`, if it is in memory still."""
+        """Return a queue's messages in the frame at `base`; None if it is not in memory."""
         found = self._frames.opened(base)
         return None if found is None else found.run(topic, queue)
 
     def frame(self, position: int) -> OpenFrame | Hole:
-        """The whole frame in whose body a position lies, or why there is none."""
+        """Read the frame whose body holds a log position, or return a hole that says why not."""
         return self._hole_at(position) or self._frames.frame(position, self.commit_position)
 
     def intact_frames(self, start: int, stop: int) -> Iterator[tuple[FrameHeader, bytes]]:
-        """Frames that verify, from the one at `start` on, that begin below `stop`; gaps are passed over."""
+        """Yield the intact frames that begin in [start, stop), the first at `start`; skip gaps."""
         identity = Identity(self.log_id, self.shard)
         stop = min(stop, self.commit_position)
         return SalvageScan(self._segments, identity, start=start, stop=stop).frames()
 
     def frames_around(self, start: int, stop: int) -> Iterator[tuple[FrameHeader, bytes]]:
-        """Frames that verify, from the one in whose body `start` lies on, that begin below `stop`."""
+        """Yield the intact frames that begin below `stop`, from the one around `start` on."""
         first = self.frame(start)
         return self.intact_frames(start if isinstance(first, Hole) else first.base, stop)
 
@@ -240,5 +247,5 @@ class CommitLog:
         return None
 
     def close(self) -> None:
-        """Give mapped segments back."""
+        """Close the segment files."""
         self._segments.close()

@@ -1,16 +1,16 @@
-"""Consume queues: which message has which queue offset.  Rebuilt from the commit log.
+"""Consume queues: the index from queue offset to message.  Rebuilt from the commit log.
 
-One directory per queue, `<topic id>-<queue>`, with files of 262 144 units (`log.queue_unit`) named by their first
-queue offset.
+One directory per queue, `<topic id>-<queue>`, with files of 262 144 units (`log.queue_unit`) named
+by their first queue offset.
 
-Units are appended in memory when their frame is committed and written in bulk; a disk that is full only makes
-the part in memory grow until space returns.  Synced before a checkpoint names the length.
+Units are appended in memory when their frame is committed, and written in bulk; while the disk is
+full the part in memory grows.  Files are synced before a checkpoint names a queue's length.
 
-A queue has at most one file open, and all of them together a bounded number: there may be thousands of queues.
+A queue has at most one file open, and all queues, perhaps thousands, a bounded count of files.
 
-Retention moves `first`, the lowest queue offset whose message the log still has; files wholly below it are
-removed once no kept checkpoint needs them.  A unit of size 0 is a *hole*: its message was lost to damage, and
-nothing stands in its place.
+Retention moves `first`, the lowest queue offset whose message the log still has; files wholly below
+`first` are removed once no kept checkpoint needs them.  A unit of size 0 is a *hole*: its message
+was lost to damage, and no other message takes its queue offset.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from horolog.log.whole_rows import copied, joined
 from horolog.storage.api import File, Storage
 from horolog.storage.sectors import read_around
 
-REBUILDING = "rebuilding"  # a file that stands in a queue's directory while it is being rebuilt
-_WRITE_UNITS = 1_024  # kept in memory until there are this many, or a checkpoint wants them
+REBUILDING = "rebuilding"  # marker file in a queue's directory while the queue is being rebuilt
+_WRITE_UNITS = 1_024  # units are kept in memory until there are this many, or a checkpoint syncs
 
 
 def queue_dir_name(topic: int, queue: int) -> str:
-    """Directory of one queue of a topic, by their ids."""
+    """Return the directory name of a queue, from the ids of topic and queue."""
     return f"{topic:05d}-{queue:05d}"
 
 
 def is_queue_dir(name: str) -> bool:
-    """Whether it is the name of such a directory."""
+    """Return whether `name` is the directory name of a queue."""
     topic, _, queue = name.partition("-")
     return topic.isdecimal() and queue.isdecimal()
 
 
 def units_place(name: str, first: int) -> UnitsPlace:
-    """Whose the units of a file in such a directory are, from queue offset `first` on."""
+    """Return the place of the units of the queue directory `name` from offset `first` on."""
     topic, _, queue = name.partition("-")
     return UnitsPlace(int(topic), int(queue), first)
 
 
 def queue_file_name(first: int) -> str:
-    """File that begins with queue offset `first`."""
+    """Return the name of the file that begins with queue offset `first`."""
     return name_of(first, "cq")
 
 
@@ -82,10 +82,10 @@ class ConsumeQueue:
         changed: dict[ConsumeQueue, None] | None = None,
         open_queues: OpenQueues | None = None,
     ) -> None:
-        """An empty queue.  Queues share what follows.
+        """Make an empty queue, which shares two collections with the other queues.
 
-        changed      those that have something to sync
-        open_queues  those that have a file open
+        changed      the queues that have something to sync
+        open_queues  the queues that have a file open
         """
         self.first = 0
         self.files_from = 0  # first offset of the oldest file
@@ -110,7 +110,7 @@ class ConsumeQueue:
             self.flush()
 
     def check_invariants(self) -> None:
-        """files ≤ first ≤ length, and what is not written is in memory."""
+        """Assert files_from ≤ first ≤ length, and that memory holds exactly the unwritten units."""
         assert 0 <= self.files_from <= self.first <= self.length, (self.files_from, self.first)
         assert self.files_from % QUEUE_FILE_UNITS == 0, self.files_from
         assert 0 <= self._written <= self.length, (self._written, self.length)
@@ -121,7 +121,7 @@ class ConsumeQueue:
         assert in_memory == self.length - self._written, (in_memory, self.length, self._written)
 
     def replace(self, offset: int, unit: npt.NDArray[Any]) -> bool:
-        """Put a UNIT row in the place of a damaged one; False if the disk does not take it, and then it stays damaged."""
+        """Replace a damaged unit by a UNIT row; False if the disk is full: it stays damaged."""
         assert self.first <= offset < self.length, (self.first, offset, self.length)
         assert unit.dtype == UNIT
         assert len(unit) == 1
@@ -144,11 +144,11 @@ class ConsumeQueue:
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether it has units in memory only."""
+        """Whether the queue has units in memory only."""
         return bool(self._tail)
 
     def flush(self) -> bool:
-        """Write what is in memory; False if the disk is full, and then it stays in memory."""
+        """Write the units in memory to files; False if the disk is full: they stay in memory."""
         if not self._tail:
             return True
         rows = joined(self._tail)
@@ -191,11 +191,11 @@ class ConsumeQueue:
         return self._storage.open(path, create=True)
 
     def read(self, offset: int, count: int) -> npt.NDArray[Any]:
-        """UNIT rows from `offset`, at most `count`, fewer at the end of a file or of the queue.
+        """Return at most `count` UNIT rows from `offset` on; fewer at the end of file or queue.
 
-        Units that the disk cannot read are zeros: whoever reads searches the log for them.  Those that do not pass their
-        check have ROTTEN_CODE, and their offsets are in `rotten` until somebody has looked after them.
-        NOT_FOUND below `first`; DAMAGED if the file ends before `offset`.
+        Units that the disk cannot read are zeros: the caller searches the log for their messages.
+        Units that fail their check have ROTTEN_CODE, and their offsets stay in `rotten` until the
+        caller has handled them.  NOT_FOUND below `first`; DAMAGED if the file ends before `offset`.
         """
         if offset >= self.length or count <= 0:
             return NO_UNITS
@@ -222,7 +222,7 @@ class ConsumeQueue:
         return units
 
     def _raw(self, first: int, at: int, length: int) -> bytes:
-        """Bytes of a file.  Units that the disk cannot read are zeros."""
+        """Read bytes of the file that begins at `first`; unreadable units are zeros."""
         lost: list[tuple[int, int]] = []
         raw = read_around(
             self._open(first), at, length, lambda start, stop, why: lost.append((start, stop))
@@ -230,14 +230,14 @@ class ConsumeQueue:
         if not lost:
             return raw
         units = bytearray(raw)
-        for start, stop in lost:  # a unit of which a half was read would be another message's
+        for start, stop in lost:  # a unit that was read in part would name another message
             start = (start - at) // UNIT_BYTES * UNIT_BYTES
             stop = min(len(units), -(-(stop - at) // UNIT_BYTES) * UNIT_BYTES)
             units[start:stop] = bytes(stop - start)
         return bytes(units)
 
     def drop_below(self, position: int) -> bool:
-        """Move `first` to the first unit whose message lies at or above that log position; True if it moved."""
+        """Move `first` to the first unit at or above a log position; True if it moved."""
         low, high = self.first, self.length
         while low < high:
             middle = (low + high) // 2
@@ -251,7 +251,7 @@ class ConsumeQueue:
         return moved
 
     def _sound_from(self, offset: int, stop: int) -> int:
-        """The first unit from `offset` on that can be read and is not all zeros; `stop` if there is none before it."""
+        """Find the first readable, not all-zero unit in [offset, stop); `stop` if none."""
         count = 1
         while offset < stop:
             try:
@@ -269,7 +269,7 @@ class ConsumeQueue:
         return stop
 
     def files_below(self, offset: int) -> list[str]:
-        """Paths of the files that lie wholly below a queue offset."""
+        """Return the paths of the files that lie wholly below a queue offset."""
         stop = offset - offset % QUEUE_FILE_UNITS
         return [
             f"{self._directory}/{queue_file_name(first)}"
@@ -277,14 +277,14 @@ class ConsumeQueue:
         ]
 
     def forget_files_below(self, offset: int) -> None:
-        """They have been removed."""
+        """Note that the files wholly below a queue offset have been removed."""
         stop = offset - offset % QUEUE_FILE_UNITS
         if self._file is not None and self._file_first < stop:
             self.close()
         self.files_from = max(self.files_from, stop)
 
     def sync_paths(self) -> list[str]:
-        """Files written since the last call; everything in memory is written first.  DISK_FULL if there is no space for that."""
+        """Write the units in memory, return the files to sync; DISK_FULL if there is no space."""
         if not self.flush():
             raise HorologError(ErrorCode.DISK_FULL, "no space to write consume queues")
         dirty, self._dirty = sorted(self._dirty), set()
@@ -292,7 +292,7 @@ class ConsumeQueue:
         return [f"{self._directory}/{queue_file_name(first)}" for first in dirty]
 
     def not_synced(self, paths: Set[str]) -> None:
-        """A checkpoint that was to sync these files has failed: the next one must."""
+        """Mark files for sync again: the checkpoint that was to sync them has failed."""
         for first in range(self.files_from, self._written, QUEUE_FILE_UNITS):
             if f"{self._directory}/{queue_file_name(first)}" in paths:
                 self._changed[self] = None
@@ -301,7 +301,7 @@ class ConsumeQueue:
     # --- at start -------------------------------------------------------------------------------
 
     def restore(self, first: int, length: int, *, has_directory: bool = True) -> bool:
-        """Take over units `first` … length − 1; False if the files do not hold them (then rebuild)."""
+        """Take over units `first` … length − 1; False (rebuild) if the files do not hold them."""
         names = self._storage.list(self._directory) if has_directory else []
         firsts = [at for at in numbers_of(names, "cq") if at % QUEUE_FILE_UNITS == 0]
         if REBUILDING in names:
@@ -320,7 +320,7 @@ class ConsumeQueue:
         return True
 
     def begin_rebuild(self, first: int) -> None:
-        """Discard the files and begin again at `first`; until `end_rebuild` no start will trust them."""
+        """Discard the files and begin at `first`; no start trusts them until `end_rebuild`."""
         self.close()
         self._storage.make_dir(self._directory)
         mark = self._storage.open(f"{self._directory}/{REBUILDING}", create=True)
@@ -335,7 +335,7 @@ class ConsumeQueue:
         self._tail, self._dirty = [], set()
 
     def fill_holes(self, length: int) -> int:
-        """Make the queue `length` units long; gives how many of them are holes."""
+        """Append holes until the queue is `length` units long; return how many were added."""
         missing = length - self.length
         if missing <= 0:
             return 0
@@ -346,7 +346,7 @@ class ConsumeQueue:
         return missing
 
     def end_rebuild(self) -> None:
-        """What was appended since `begin_rebuild` is durable now, and the queue can be trusted."""
+        """Sync what was appended since `begin_rebuild`, and let starts trust the files again."""
         for path in self.sync_paths():
             file = self._storage.open(path)
             file.sync()

@@ -1,28 +1,30 @@
-"""Control records: one table that says of each kind what it carries and how it is decoded.
+"""Control records: one table with the content, the meaning and the decoder of each kind.
 
 ===========  =============  ==================================================================================
-kind         carries        what it says
+kind         carries        meaning
 ===========  =============  ==================================================================================
 HAND_OVER    HandOver       these scheduled messages are handed over: they follow in the same frame
 RECALL       RecallRecord   these copies of one message end: recalled, or moved to the message that follows
 RECALL_MANY  RecallMany     these messages of one topic end: recalled, or expired
-TOPIC        JSON           a topic is as it says from here on, or is deleted
-GROUP        JSON           a consumer group is as it says from here on, or is deleted
+TOPIC        JSON           a topic has this state from here on, or is deleted
+GROUP        JSON           a consumer group has this state from here on, or is deleted
 GRANT        Grant          leases of a group in a queue begin
 ACK          AckRecord      messages of a queue are consumed by a group
 OFFSETS      OffsetsRecord  a group consumes queues of a topic from these offsets on
-EPOCH        nothing        the process that writes from here on is a new one
-ADOPT        JSON           a transaction of somebody else's is committed
+EPOCH        nothing        a new process writes from here on
+ADOPT        JSON           a transaction of another application is committed
 OFFLOAD      JSON, bytes    a step of a tier that holds messages elsewhere, and its table
-HALF         HalfMessage    a message whose transaction is open: nobody sees it
-HALF_CHECK   HALF_CHECKED   producers of half messages are asked what became of them
+HALF         HalfMessage    a message whose transaction is open: no consumer sees it
+HALF_CHECK   HALF_CHECKED   producers of half messages are asked what became of their transactions
 HALF_END     HALF_ENDED     transactions are over; messages that go on follow in the same frame
-SCHEDULE     JSON           a recurring schedule is as it says from here on, has planned firings, or is removed
+SCHEDULE     JSON           a recurring schedule has this state from here on, has planned firings,
+             or is removed
 ===========  =============  ==================================================================================
 
-Whoever reads the log (replay, repair, verify, inspect, the log source of Spark) asks this table what a record says, and
-has a table of its own, with a row for every kind here, that says what follows from it.  A new kind begins here: tests
-then name all the readers that do not know it yet.  Byte layouts: `log.control_records`.
+Every reader of the log (replay, repair, verify, inspect, the log source of Spark) decodes records
+by this table, and has a table of its own, with a row for every kind here, of what follows from a
+record.  To add a kind, begin here: tests then name all readers that do not know the kind yet.  Byte
+layouts: `log.control_records`.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ UNREADABLE = (struct.error, ValueError, KeyError, TypeError)
 
 
 class Outcome(StrEnum):
-    """How scheduled messages end; the names are those of `delay.state.EntryState`."""
+    """How a scheduled message ends; the names are those of `delay.state.EntryState`."""
 
     HANDED_OVER = "handed over"
     RECALLED = "recalled"
@@ -72,7 +74,7 @@ class Outcome(StrEnum):
 class Ended(NamedTuple):
     """Scheduled messages that a control record ends: columns of equal length.
 
-    due_ms, lanes  None of a HAND_OVER, whose messages follow it (`ended_in`)
+    due_ms, lanes  None for a HAND_OVER: read them from the messages that follow it (`ended_in`)
     """
 
     outcome: Outcome
@@ -82,9 +84,9 @@ class Ended(NamedTuple):
 
 
 class Control(NamedTuple):
-    """A control record as it stands in the log."""
+    """A control record as stored in the log."""
 
-    position: int  # in the log, of the record
+    position: int  # log position of the record
     kind: Kind
     flags: int
     due_ms: int
@@ -92,17 +94,20 @@ class Control(NamedTuple):
 
     @property
     def content(self) -> Any:
-        """What the table names for its kind; one of UNREADABLE if the payload is not that."""
+        """The decoded payload, as the table says; raises one of UNREADABLE if it is not valid."""
         return content_of(self.kind, self.payload)
 
     def ended(self) -> Ended | None:
-        """What scheduled messages it ends; None if its kind ends none.  One of UNREADABLE as above."""
+        """Return the scheduled messages that the record ends; None if its kind ends none.
+
+        Raises one of UNREADABLE for a payload that is not of its kind.
+        """
         ends = CONTENTS[self.kind].ends
         return ends(self, self.content) if ends is not None else None
 
 
 class EndedInFrame(NamedTuple):
-    """The same with all columns."""
+    """Scheduled messages that a control record ends, with all columns filled."""
 
     outcome: Outcome
     origins: npt.NDArray[Any]
@@ -111,7 +116,7 @@ class EndedInFrame(NamedTuple):
 
 
 class Content(NamedTuple):
-    """A row of the table."""
+    """A row of the table: how to decode a payload, and how to find the messages it ends."""
 
     decode: Callable[[bytes], Any]
     ends: Callable[[Control, Any], Ended] | None = None
@@ -161,12 +166,12 @@ ENDING = tuple(kind for kind, content in CONTENTS.items() if content.ends is not
 
 
 def content_of(kind: Kind, payload: bytes) -> Any:
-    """What the table names for a kind, of the bytes after the envelope; one of UNREADABLE if they are not that."""
+    """Decode the bytes after an envelope by their kind; raise one of UNREADABLE if invalid."""
     return CONTENTS[kind].decode(payload)
 
 
 def control_at(header: FrameHeader, body: bytes, at: int) -> Control:
-    """The control record at an offset of a frame's body; VERSION_UNSUPPORTED if its kind is not known."""
+    """Read the control record at an offset of a frame's body; VERSION_UNSUPPORTED if new."""
     if body[at + KIND_AT] not in CONTROL_KINDS:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,
@@ -177,7 +182,7 @@ def control_at(header: FrameHeader, body: bytes, at: int) -> Control:
 
 
 def read_control(raw: Any, at: int, position: int) -> Control:
-    """The control record at an offset of any bytes, which lies at this log position; its kind is known."""
+    """Read the control record at an offset of any bytes; it lies at log position `position`."""
     size, kind, flags, _, due_ms = ENVELOPE.unpack_from(raw, at)
     return Control(position, Kind(kind), flags, due_ms, bytes(raw[at + ENVELOPE_BYTES : at + size]))
 
@@ -185,9 +190,11 @@ def read_control(raw: Any, at: int, position: int) -> Control:
 def ended_in(
     body: bytes, offsets: npt.NDArray[np.int64], row: int, control: Control
 ) -> EndedInFrame:
-    """What a record of a frame ends, with due times and lanes: the messages of a HAND_OVER follow it.
+    """Return the messages that a record of a frame ends, with due times and lanes.
 
-    offsets  of all records of the frame; the control record is that of `row`
+    Of a HAND_OVER both come from the messages that follow it in the frame.
+
+    offsets  of all records of the frame; `control` is the record in row `row`
     """
     ended = control.ended()
     assert ended is not None, f"{control.kind.name} ends no message"

@@ -1,8 +1,9 @@
-"""A frame of which one bit has flipped, put right by its own check sums (`storage.flipped_bit`).
+"""Repair of a frame of which one bit has flipped, by its own check sums (`storage.flipped_bit`).
 
-Header and body have a CRC-32 each, so one bit of either, or one of both, can be found.  Other damage looks like a
-flipped bit once in a thousand times where a frame is long.  What is found is believed only if it is a frame whose
-records are as long as it is, of known kinds, and hold the bodies that they had by the CRC of each.
+Header and body have a CRC-32 each, so one flipped bit in either, or one in each, can be found.  In
+a long frame other damage looks like a flipped bit once in a thousand times.  So a repaired frame is
+accepted only if its records add up to its length, are of known kinds, and each message body matches
+the CRC in its record.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _KINDS = frozenset(Kind)
 
 
 class FlippedFrame(NamedTuple):
-    """A frame as it was written, and what has to be written again: (log position, bytes); nothing if it reads well now."""
+    """A frame as it was written.
+
+    pieces  (log position, bytes) to write again; empty if the frame now reads well from the disk
+    """
 
     header: FrameHeader
     body: bytes
@@ -30,7 +34,7 @@ class FlippedFrame(NamedTuple):
 
     @property
     def repair(self) -> Repair:
-        """What an operator hears of it."""
+        """The report for the operator."""
         where = f"commit log: a flipped bit of the frame at log position {self.header.base}"
         return Repair(f"{where} was put right by its check sum", 1)
 
@@ -38,7 +42,10 @@ class FlippedFrame(NamedTuple):
 def flipped_frame(
     read: Callable[[int, int], bytes], log_id: int, at: int, stop: int
 ) -> FlippedFrame | None:
-    """The frame at `at`, which does not verify and ends at `stop` at the latest; None if it is not a flipped bit."""
+    """Repair the frame at `at`, which fails its check and ends at or before `stop`.
+
+    None if the damage is no flipped bit.
+    """
     raw = read(at, HEADER_BYTES)
     head = put_right(raw[:-4], raw[-4:]) if len(raw) == HEADER_BYTES else None
     header = None if head is None else parse(head)
@@ -61,7 +68,7 @@ def _is_known(header: FrameHeader, log_id: int, at: int) -> bool:
 
 
 def _is_sound(body: bytes, count: int) -> bool:
-    """Whether it holds so many records, and messages with their bodies."""
+    """Return whether a body holds `count` records of known kinds, with intact messages."""
     if not count:
         return not body
     try:
@@ -77,6 +84,6 @@ def _is_sound(body: bytes, count: int) -> bool:
 
 
 def holds_its_body(record: bytes) -> bool:
-    """Whether the body of a message record matches the sum in its layout; MESSAGE_CORRUPTED if it is no layout."""
+    """Return whether a message's body has the CRC in its layout; MESSAGE_CORRUPTED if no layout."""
     stored = layout.decode(record[HEAD_BYTES:])
     return bool(crc32(stored.body) & 0x7FFFFFFF == stored.body_crc)

@@ -1,4 +1,4 @@
-"""Frames: what the commit log writes, checks and syncs as one.  Truth.
+"""Frames: the unit in which the commit log writes, checks and syncs records.  Truth.
 
 A segment is a sequence of frames; a frame is a header and a body of records (`log.record`).  Little-endian,
 so that numpy reads the columns of a body without swapping (the layout inside a message record stays RocketMQ's
@@ -23,10 +23,10 @@ offset  bytes  field                 meaning
 60      4      header CRC            CRC-32 of bytes 0–59 (so it covers the body CRC too)
 ======  =====  ====================  ===============================================================
 
-A *mark* is a frame without records: it states the durable position when the log goes idle.  *Padding* fills a
-segment whose rest is too small for the next frame; a rest of less than a header is left zero.  *Salvaged* padding
-stands for what could not be read and was given up (`log.salvage`): where it begins and ends a frame did, and what
-it was is lost.
+A *mark* is a frame without records: it states the durable position when the log goes idle.
+*Padding* fills a segment whose rest is too small for the next frame; a rest of less than a header
+is left zero.  *Salvaged* padding replaces frames that could not be read and were given up
+(`log.salvage`): it begins where a lost frame began and ends where one ended.
 
 To change this format: new version number, a row in docs/reference/formats.md, a new golden file, and a reader
 for every older version.
@@ -54,7 +54,7 @@ assert HEADER_BYTES == 64
 
 
 class FrameHeader(NamedTuple):
-    """A frame header whose CRC is right."""
+    """The fields of a frame header; `parse` returns one only if its CRC matches."""
 
     version: int
     incompatible: int
@@ -71,7 +71,7 @@ class FrameHeader(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Log position after the frame."""
+        """Log position right after the frame."""
         return self.base + HEADER_BYTES + self.length
 
     @property
@@ -81,7 +81,7 @@ class FrameHeader(NamedTuple):
 
     @property
     def salvaged(self) -> bool:
-        """Whether it stands for what was given up."""
+        """Whether this frame replaces frames that salvage gave up."""
         return self.padding and bool(self.compatible & SALVAGED)
 
 
@@ -98,7 +98,7 @@ def seal(
     padding: int | None = None,
     salvaged: bool = False,
 ) -> bytes:
-    """The header for a body at `base`; of padding the (unwritten) body has `padding` bytes."""
+    """Build the header of a frame at `base`; `padding`: length of a body that is not written."""
     is_padding = padding is not None
     head = _HEAD.pack(
         MAGIC,
@@ -119,7 +119,7 @@ def seal(
 
 
 def parse(buffer: bytes | memoryview, at: int = 0) -> FrameHeader | None:
-    """The header at `at`, or None if there is no intact one (cut short, no magic, wrong CRC)."""
+    """Parse the frame header at `at`; None if it is not intact (cut short, no magic, wrong CRC)."""
     if at + HEADER_BYTES > len(buffer):
         return None
     head = bytes(buffer[at : at + HEADER_BYTES])
@@ -129,9 +129,10 @@ def parse(buffer: bytes | memoryview, at: int = 0) -> FrameHeader | None:
 
 
 def names_itself(raw: bytes, log_id: int, base: int) -> bool:
-    """Whether a header that does not verify is still that of a frame of this log at `base`, and no other bytes.
+    """Return whether a damaged header is recognisably the header of this log's frame at `base`.
 
-    Two of magic, log id and position must be right: no damage makes that of zeros, of a body or of a frame from elsewhere.
+    Two of magic, log id and position must be right: no damage makes two of them right in zeros, in
+    a body or in a frame from elsewhere.
     """
     if len(raw) < HEADER_BYTES:
         return False
@@ -140,7 +141,7 @@ def names_itself(raw: bytes, log_id: int, base: int) -> bool:
 
 
 def check_version(header: FrameHeader) -> None:
-    """Refuse an intact header that was written by a newer horolog: VERSION_UNSUPPORTED."""
+    """Raise VERSION_UNSUPPORTED for an intact header that a newer horolog wrote."""
     if header.version > VERSION or header.incompatible & ~KNOWN_INCOMPATIBLE:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,
@@ -152,5 +153,5 @@ def check_version(header: FrameHeader) -> None:
 
 
 def body_intact(header: FrameHeader, body: bytes | memoryview) -> bool:
-    """Whether `body` is the whole, unharmed body of that header."""
+    """Return whether `body` is the whole, undamaged body of the frame; always true for padding."""
     return header.padding or (len(body) == header.length and crc32(body) == header.body_crc)

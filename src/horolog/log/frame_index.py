@@ -1,17 +1,21 @@
-"""Where frames begin: which frame may hold a log position, in O(log n) and a bounded memory.  Rebuilt.
+"""The frame index: finds the frame that may hold a log position.  Rebuilt.
 
-A segment has one *slot* for every 64 KiB block: the offset of the first frame header at or after the beginning of
-the block, plus 1 (0: none known), 16 KiB for a full segment.  From a slot the headers of a block are walked once
-and kept as a list of positions; of the blocks that this process has written the newest need no walk, because
-`add` tells of each frame.  So what a client names is served only if a real frame holds it: a message forged inside
-a body never is.
+A look-up costs O(log n), and memory is bounded.
 
-A damaged header is no end.  If it is a flipped bit that is put right (`log.flipped_frame`); else the walk goes on at the next frame whose header is intact, says that it lies where it
-lies, is of this log and has a body that verifies (`log.resync`).  What lies between is a *gap*: remembered, so
-that its bytes are searched once, and told to `on_gap`.
+A segment has one *slot* for every 64 KiB block: the offset of the first frame header at or after
+the beginning of the block, plus 1 (0: none known), 16 KiB for a full segment.  From a slot the
+headers of a block are walked once and kept as a list of positions.  The newest blocks that this
+process has written need no walk, because `add` records each frame.  So a log position that a client
+names is served only if a real frame holds it; a message forged inside a body never is.
 
-What former processes have written is walked from the beginning of its segment up to the position that is asked
-for, and on from there the next time: linear in the segment, however often and in whatever order it is read.
+A damaged header does not end the walk.  A flipped bit is repaired (`log.flipped_frame`); after
+other damage the walk continues at the next frame whose header is intact, names its own log position
+and this log, and whose body verifies (`log.resync`).  The bytes between are a *gap*: remembered, so
+that they are searched once, and reported to `on_gap`.
+
+Frames of former processes are walked from the beginning of their segment up to the position that is
+looked up, and from there on the next time: linear in the segment, however often and in whatever
+order positions are looked up.
 """
 
 from __future__ import annotations
@@ -30,23 +34,23 @@ from horolog.log.resync import next_frame
 _SEGMENTS_MAX = 64  # 1 MiB of slots
 # Blocks kept with the positions of all their frames: some 100 KiB, 2 MiB if all frames are marks
 _BLOCKS_MAX = 256
-_GAPS_MAX = 4_096  # remembered of a segment; the rest of one that has more counts as lost
+_GAPS_MAX = 4_096  # remembered per segment; after so many its rest counts as lost
 
 
 class _Segment:
-    """What is known of one segment."""
+    """The known frames and gaps of one segment."""
 
     __slots__ = ("base", "gaps", "own_from", "slots", "walked")
 
     def __init__(self, base: int, size: int) -> None:
         self.base = base
         self.slots = np.zeros(-(-size // FRAME_INDEX_BLOCK), np.uint32)
-        self.walked = base  # slots are known below it
-        self.own_from = base + size  # and from here on, where this process has written
+        self.walked = base  # slots are known below this log position
+        self.own_from = base + size  # and from this one on: frames of this process
         self.gaps: dict[int, int] = {}  # log positions [from, to) that hold no intact header
 
     def note(self, at: int) -> None:
-        """A frame begins at `at`."""
+        """Record that a frame begins at log position `at`."""
         offset = at - self.base
         block = offset // FRAME_INDEX_BLOCK
         if self.slots[block] == 0 or offset < self.slots[block] - 1:
@@ -54,12 +58,13 @@ class _Segment:
 
 
 class FrameIndex:
-    """Frames of the segments in use; `read(position, length)` gives bytes of the log, fewer at a segment's end.
+    """Index of the frames of the segments in use.
 
-    log_id  frames of other logs are not taken for one of this
-    repair  puts a frame right that begins at a log position, does not verify, and ends at another one at the latest;
-            gives its header, None if it cannot
-    on_gap  told once of log positions [from, to) of which nothing can be read
+    read    returns `length` bytes of the log at a position, fewer at the end of a segment
+    log_id  frames of other logs are ignored
+    repair  repairs the damaged frame that begins at a log position and ends at or before another
+            one; returns its header, None if the frame cannot be repaired
+    on_gap  called once with log positions [from, to) that cannot be read
     """
 
     def __init__(
@@ -77,16 +82,16 @@ class FrameIndex:
         self._on_gap = on_gap
         self._segments: OrderedDict[int, _Segment] = OrderedDict()
         self._written = -1  # base of the segment that this process writes
-        # Where a block begins → frames of this process
+        # Log position of a block → positions of this process's frames in it
         self._own: OrderedDict[int, array[int]] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, bool], array[int]] = OrderedDict()
 
     # --- what this process writes -----------------------------------------------------------------
 
     def add(self, position: int, committed: int) -> None:
-        """This process has appended a frame at `position`; told in log order.
+        """Record a frame that this process has appended at `position`; call in log order.
 
-        committed  below it the frames can be read from the segment, and need not be kept here
+        committed  frames below it can be read from the segment, and need not be kept here
         """
         base = position - position % self._segment_bytes
         segment = self._segment(base)
@@ -106,7 +111,7 @@ class FrameIndex:
         own.append(position)
 
     def drop_below(self, position: int) -> None:
-        """Forget segments that lie below."""
+        """Forget the segments below a log position."""
         for base in [base for base in self._segments if base + self._segment_bytes <= position]:
             del self._segments[base]
         for block in [block for block in self._own if block < position]:
@@ -117,10 +122,10 @@ class FrameIndex:
     # --- finding ----------------------------------------------------------------------------------
 
     def find(self, position: int, end: int) -> int:
-        """Where the last intact header at or before `position` lies in its segment; −1: there is none.
+        """Find the last intact header at or before `position` in its segment; −1 if none.
 
-        Whether that frame reaches as far as `position` its header says.  `end` is a log position after a frame,
-        up to which the segments can be read.
+        The caller checks by the header whether the frame reaches `position`.  `end` is a log
+        position right after a frame, up to which the segments can be read.
         """
         segment = self._segment(position - position % self._segment_bytes)
         is_own = position >= segment.own_from
@@ -144,7 +149,7 @@ class FrameIndex:
         return segment
 
     def _frames(self, segment: _Segment, slot: int, end: int, is_own: bool) -> array[int]:
-        """Positions of the frames that begin in a block: those of former processes, or with those of this one."""
+        """Return the positions of the frames in a block; `is_own`: also those of this process."""
         block = segment.base + slot * FRAME_INDEX_BLOCK
         own = self._own.get(block) if is_own else None
         if own is not None:
@@ -165,7 +170,7 @@ class FrameIndex:
     # --- walking ----------------------------------------------------------------------------------
 
     def _walk_to(self, segment: _Segment, position: int, end: int) -> None:
-        """Have slots for all blocks of former processes up to that of `position`."""
+        """Fill the slots of former processes' frames up to the block of `position`."""
         if segment.walked > position:
             return
         slot = (position - segment.base) // FRAME_INDEX_BLOCK
@@ -174,18 +179,18 @@ class FrameIndex:
         at = segment.walked
         for header in self._headers(segment, at, stop, min(end, segment.own_from)):
             segment.note(header.base)
-            # It may have been looked for frames while only one of this process was known there.
+            # The block may have been cached when only frames of this process were known in it.
             offset = header.base - segment.base
             block = segment.base + offset // FRAME_INDEX_BLOCK * FRAME_INDEX_BLOCK
             self._blocks.pop((block, False), None)
             at = header.end
         while at in segment.gaps:
             at = segment.gaps[at]
-        # No frame begins in the rest of a segment that is too small for a header
+        # A rest of the segment that is too small for a header holds no frame
         segment.walked = max(at, stop)
 
     def _headers(self, segment: _Segment, at: int, stop: int, end: int) -> Iterator[FrameHeader]:
-        """Intact headers from `at` on that begin before `stop`; what is damaged is passed over, up to `end`."""
+        """Yield the intact headers that begin in [at, stop); skip damage, at most up to `end`."""
         end = min(end, segment.base + self._segment_bytes)
         chunk, first = b"", at
         while at < stop and at + HEADER_BYTES <= end:
@@ -207,7 +212,7 @@ class FrameIndex:
         return header.base == at and header.log_id == self._log_id and header.end <= end
 
     def _pass_over(self, segment: _Segment, at: int, end: int) -> int:
-        """Remember a gap from `at` on; gives where it ends."""
+        """Record the gap that begins at `at`, report it, and return where it ends."""
         after = end
         if len(segment.gaps) < _GAPS_MAX:
             found = next_frame(self._read, self._log_id, at + 1, end)

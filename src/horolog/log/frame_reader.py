@@ -1,12 +1,13 @@
-"""Reading records back: log position → record, or a hole.  The one way to a record of the log.
+"""The reader of records: log position → record, or a hole.  Every read of a record goes through it.
 
-A record is served only out of a frame that verifies, and only if it begins where a record of that frame begins
-and has the size that is expected.  So nothing is garbled, whatever a derived file says, and no body can pass for
-a record.  Frames are verified when they are opened; the newest of those that were opened, or written by this
-process, stay in memory and are not read again.
+A record is served only out of a frame that verifies, and only if a record of that frame begins at
+the position and has the expected size.  So a wrong derived file never leads to a garbled record,
+and no body can pass for a record.  Frames are verified when they are opened; the frames opened or
+written most recently stay in memory and are not read again.
 
-What cannot be read is a `Hole`.  A hole is a value: it never ends a turn, and says why in a sentence.  Each
-damaged frame, and each stretch of which not even a header is left, is told once in `problems`.
+A record that cannot be read is a `Hole`.  A hole is a value: it never ends a turn, and states its
+reason in a sentence.  Each damaged frame, and each gap in which no intact header is left, is
+reported once in `problems`.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from horolog.log.segment import SegmentReader
 
 
 class Hole(NamedTuple):
-    """Nothing can be read at a log position.
+    """A log position at which no record can be read, and why.
 
-    dropped  retention has dropped what lay there: nothing is wrong
+    dropped  retention has dropped the record: nothing is wrong
     """
 
     position: int
@@ -42,7 +43,7 @@ class Hole(NamedTuple):
 
 
 class OpenFrame:
-    """A frame whose body is as it was written; `body` may be a view of a buffer."""
+    """A verified frame; `body` may be a view of a buffer."""
 
     __slots__ = ("_ends", "_runs", "append_ms", "base", "body", "count", "end", "epoch", "start")
 
@@ -60,7 +61,7 @@ class OpenFrame:
         self._runs: dict[tuple[int, int], QueueRun] | None = None
 
     def ends(self) -> dict[int, int]:
-        """Where the records begin and end, as offsets in the body."""
+        """Return where each record ends, by where it begins, as offsets in the body."""
         if self._ends is None:
             if self.count == 1:
                 self._ends = {0: len(self.body)}
@@ -70,20 +71,18 @@ class OpenFrame:
         return self._ends
 
     def run(self, topic: int, queue: int) -> QueueRun | None:
-        """The visible messages of a queue (number of its topic, id), unless there are none in a row."""
+        """Return the visible messages of a queue (by ids); None if absent or not consecutive."""
         if self._runs is None:
             self._runs = runs_of(self.body, self.start, self.ends())
         return self._runs.get((topic, queue))
 
 
 class FrameReader:
-    """The frames of a log that were opened last."""
+    """Reader of a log's frames; keeps the frames opened or written most recently in memory."""
 
     def __init__(self, segments: SegmentReader, log_id: int) -> None:
-        self.problems: list[Problem] = []  # each told once; whoever reads them clears the list
-        self.repairs: list[
-            Repair
-        ] = []  # frames that were put right; whoever reads them clears the list
+        self.problems: list[Problem] = []  # each reported once; the caller clears the list
+        self.repairs: list[Repair] = []  # repaired frames; the caller clears the list
         self.index = FrameIndex(
             segments.segment_bytes, segments.bytes_around, log_id, self._header_of, self._gap
         )
@@ -93,8 +92,8 @@ class FrameReader:
         self._open: OrderedDict[int, OpenFrame] = OrderedDict()
         self._open_bytes = 0
         self._last: OpenFrame | None = None
-        self._after = -FRAMES_AHEAD_BYTES  # where the frame ends that was read last
-        self._ahead = 0, b""  # log position and bytes that were read with it
+        self._after = -FRAMES_AHEAD_BYTES  # log position where the frame read last ends
+        self._ahead = 0, b""  # log position and bytes of the last read-ahead
         self._damaged: dict[int, str] = {}  # position of a frame → why it cannot be read
 
     def written(
@@ -106,13 +105,13 @@ class FrameReader:
         append_ms: int,
         epoch: int,
     ) -> None:
-        """This process has appended a frame; `committed` as for `FrameIndex.add`."""
+        """Record a frame that this process has appended; `committed` as for `FrameIndex.add`."""
         self.index.add(base, committed)
         if count:
             self._keep(OpenFrame(base, body, count, append_ms, epoch))
 
     def record(self, position: int, size: int, end: int) -> bytes | Hole:
-        """The record at a position below log position `end`; `size` is what it must have, 0: any."""
+        """Read the record of `size` bytes (0: any) at a position below log position `end`."""
         frame = self._last
         if frame is None or not frame.start <= position < frame.end:
             opened = self.frame(position, end)
@@ -128,11 +127,11 @@ class FrameReader:
         return bytes(frame.body[at:stop])
 
     def frame(self, position: int, end: int) -> OpenFrame | Hole:
-        """The frame in whose body a position lies."""
+        """Open the frame whose body holds a log position; a hole if no intact frame does."""
         last = self._last
         if last is not None and last.start <= position < last.end:
             return last
-        # Where small frames follow each other, the record is the first of its frame
+        # In a sequence of small frames, the record is mostly the first one of its frame
         base = position - HEADER_BYTES
         frame = self._open.get(base)
         if frame is None:
@@ -150,11 +149,11 @@ class FrameReader:
         return frame
 
     def opened(self, base: int) -> OpenFrame | None:
-        """The frame at `base`, if it is in memory."""
+        """Return the frame at `base` if it is in memory, else None."""
         return self._open.get(base)
 
     def _read(self, base: int, end: int) -> OpenFrame | None:
-        """Open and verify the frame whose intact header is at `base`; None if it has no body to serve."""
+        """Read and verify the frame at `base`; None if it is damaged or holds no records."""
         header, body = parse(self._bytes(base, HEADER_BYTES, end)), b""
         if header is not None and header.count:
             body = self._bytes(base + HEADER_BYTES, header.length, end)
@@ -172,9 +171,9 @@ class FrameReader:
         return frame
 
     def _bytes(self, at: int, length: int, end: int) -> bytes:
-        """Bytes of the log; where frames are read one after another, with those of the next ones in one read.
+        """Read bytes of the log; sequential reads of frames share one larger read-ahead.
 
-        Nothing from `end` on is kept: it may not be written yet.
+        No bytes from `end` on are kept: they may not be written yet.
         """
         first, chunk = self._ahead
         if not first <= at <= at + length <= first + len(chunk):
@@ -190,7 +189,7 @@ class FrameReader:
         return None if flipped is None else flipped.header
 
     def _put_right(self, base: int, end: int) -> FlippedFrame | None:
-        """The frame at `base`, if a bit of it has flipped; it is written as it was, if the disk lets it be."""
+        """Repair the frame at `base` if one bit has flipped; write it back if the disk can."""
         stop = min(end, base - base % self._segments.segment_bytes + self._segments.segment_bytes)
         flipped = flipped_frame(self._segments.bytes_around, self._log_id, base, stop)
         if flipped is None:
@@ -233,7 +232,7 @@ class FrameReader:
         self.problems.append(Problem(text, self._segments.path(position)))
 
     def drop_below(self, position: int) -> None:
-        """Forget frames that lie below."""
+        """Forget the frames below a log position."""
         self.index.drop_below(position)
         self._last = None
         self._ahead = 0, b""

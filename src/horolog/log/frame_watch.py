@@ -1,7 +1,7 @@
-"""Looking at the frames of a segment while its bytes go by: nothing is kept of them but what is damaged.
+"""A check of the frames of a segment while its bytes are copied; it keeps only the damage it found.
 
-For whoever copies segments.  A frame whose body does not match is passed over by the length that its intact header
-says; after a damaged header the next one is sought by its magic, its position and its check sum.
+A frame whose body does not match its CRC is skipped by the length in its intact header; after a
+damaged header the next header is searched for by its magic, its position and its check sum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from horolog.log.frame import HEADER_BYTES, MAGIC, FrameHeader, parse
 
 
 class Damage(NamedTuple):
-    """Log positions [first, stop) that do not verify."""
+    """Log positions [first, stop) that fail their check, and what is wrong with them."""
 
     first: int
     stop: int
@@ -22,20 +22,20 @@ class Damage(NamedTuple):
 
 
 class FrameWatch:
-    """One segment, fed in order from its first byte on; then `finish`, and read `damage`."""
+    """The check of one segment: `feed` all its bytes in order, `finish`, then read `damage`."""
 
     def __init__(self, base: int, log_id: int) -> None:
         self.damage: list[Damage] = []
         self._log_id = log_id
-        self._at = base  # log position of the first byte that has not been looked at
-        self._rest = b""  # from there on: the beginning of a header
-        self._header: FrameHeader | None = None  # whose body goes by
-        self._left = 0  # bytes of that body that have still to come
+        self._at = base  # log position of the first byte that has not been checked
+        self._rest = b""  # bytes from there on: the beginning of a header
+        self._header: FrameHeader | None = None  # header of the frame whose body is being fed
+        self._left = 0  # bytes of that body that are still to come
         self._crc = 0
-        self._lost = -1  # where the header was expected that is sought
+        self._lost = -1  # log position where an intact header was expected; −1: none is missing
 
     def feed(self, piece: bytes) -> None:
-        """The next bytes."""
+        """Check the next bytes of the segment."""
         buffer = self._rest + piece if self._rest else piece
         view = memoryview(buffer)
         at, size = 0, len(buffer)
@@ -79,7 +79,7 @@ class FrameWatch:
             self.damage.append(Damage(header.base, header.end, what))
 
     def finish(self, *, is_whole: bool) -> None:
-        """No more bytes come.  `is_whole`: it is all of the segment, whose last bytes hold no header."""
+        """End the check.  `is_whole`: the whole segment was fed; its last bytes may be zeros."""
         end = self._at + len(self._rest)
         if self._header is not None:
             what = f"the frame ends {self._left} bytes early"

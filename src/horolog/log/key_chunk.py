@@ -1,10 +1,12 @@
 """A chunk of the log key index: one file, open for more rows or sealed.  Its format: `key_rows`.
 
-Rows are appended without sync until a checkpoint names their number.  A full chunk is sealed by and by: its heads
-are written a little with every batch, so that no call takes long, and stay in memory until all are.
+Rows are appended without sync until a checkpoint names the row count.  A full chunk is sealed step
+by step: each batch writes some of its heads, so that no call takes long; the heads stay in memory
+until all of them are written.
 
-Every row is checked when a chain passes it, heads by blocks when they are first used in the file.  A chunk
-that fails is searched by reading all its rows; those whose sum is wrong are left out, and the damage is reported.
+Every row is checked when a look-up follows a chain through it, heads by blocks when they are first
+used in the file.  A chunk that fails a check is searched by reading all its rows; rows with a wrong
+sum are left out, and the damage is reported.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ from horolog.storage.api import File, Storage
 from horolog.storage.mapped import is_cut, whole_view
 from horolog.storage.sectors import read_around
 
-SCAN_ROWS = 65_536  # read at once
-_SEAL_BLOCKS = 16  # of heads, written in one step
+SCAN_ROWS = 65_536  # rows read at once
+_SEAL_BLOCKS = 16  # blocks of heads written in one step
 
 
 class Chunk:
@@ -49,21 +51,21 @@ class Chunk:
         self.path = f"{directory}/{chunk_name(header.first)}"
         self.count = 0  # rows in the file
         self.last = header.before  # log position of the last row
-        self.damage = ""  # what was found to be wrong
+        self.damage = ""  # the damage found so far, as a sentence
         self._storage = storage
-        self._shift = 64 - (header.capacity.bit_length() - 1)  # a slot is a key's upper bits
+        self._shift = 64 - (header.capacity.bit_length() - 1)  # a slot is the upper bits of a key
         self._file: File | None = None
         self._heads: npt.NDArray[np.uint32] | None = None  # of an open chunk
         self._view = memoryview(b"")  # of a sealed chunk, mapped
         self._mapped_heads: memoryview | None = None
-        self._block_crcs: list[int] = []  # of the heads that are written, while it is being sealed
+        self._block_crcs: list[int] = []  # of the blocks of heads written so far by `seal`
         self._crcs = memoryview(b"")  # of a sealed chunk: block CRCs and trailer CRC
-        self._unchecked: npt.NDArray[np.bool_] | None = None  # blocks of heads in the file
+        self._unchecked: npt.NDArray[np.bool_] | None = None  # by block of heads in the file
 
     # --- life -----------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Make the file."""
+        """Create the file of an empty chunk."""
         self._storage.remove(self.path)  # never cut a file that may be mapped
         file = self._storage.open(self.path, create=True)
         try:
@@ -75,7 +77,7 @@ class Chunk:
         self._heads = np.zeros(self.header.capacity, np.uint32)
 
     def resume(self, count: int) -> bool:
-        """At start: go on after `count` rows; False if the file does not hold them intact."""
+        """Open the chunk at start with its first `count` rows; False if they are not intact."""
         file = self._file = self._storage.open(self.path)
         self._heads = np.zeros(self.header.capacity, np.uint32)
         while self.count < count:
@@ -87,13 +89,13 @@ class Chunk:
             places = self._next_places(n)
             if not bool(intact(words, places)[0].all()):
                 return False
-            self._heads[self._slots(words[:, 0])] = places  # the last one of a slot stays
+            self._heads[self._slots(words[:, 0])] = places  # the last row of a slot wins
             self.count += n
             self.last = int(words[-1, 1])
         return True
 
     def resume_sealed(self) -> bool:
-        """At start: a chunk that was sealed; False if the file is too short or its last row damaged."""
+        """Open a sealed chunk at start; False if the file is too short or its last row damaged."""
         capacity = self.header.capacity
         file = self._storage.open(self.path)
         try:
@@ -112,22 +114,22 @@ class Chunk:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not sealed yet."""
+        """Whether the chunk is not sealed yet."""
         return self._file is not None
 
     @property
     def room(self) -> int:
-        """Rows that it still takes."""
+        """Count of rows that can still be added."""
         return self.header.capacity - self.count
 
     def unmap(self) -> None:
-        """Give up the view of a sealed chunk; it is mapped again when it is asked."""
+        """Drop the mapped view of a sealed chunk; the next look-up maps the file again."""
         if self._file is None:
             self._heads = self._mapped_heads = None
             self._view = self._crcs = memoryview(b"")
 
     def close(self) -> None:
-        """Close the file; rows that are not synced stay with the operating system."""
+        """Close the file without a sync: unsynced rows stay with the operating system."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -142,7 +144,7 @@ class Chunk:
         return np.arange(self.count + 1, self.count + n + 1, dtype=np.uint32)
 
     def add(self, keys: Keys, positions: Positions) -> None:
-        """Append rows, at most `room` of them; when the disk fails nothing has changed."""
+        """Append at most `room` rows; if the disk fails, the chunk is unchanged."""
         assert self._heads is not None
         assert self._file is not None
         slots = self._slots(keys)
@@ -165,7 +167,7 @@ class Chunk:
         self.last = int(positions[-1])
 
     def seal(self) -> bool:
-        """Write the next of the heads after the rows; True when all are, and the chunk is sealed."""
+        """Write the next blocks of heads after the rows; True once the chunk is sealed."""
         assert self._heads is not None
         assert self._file is not None
         capacity = self.header.capacity
@@ -190,7 +192,7 @@ class Chunk:
     # --- finding --------------------------------------------------------------------------------
 
     def find_few(self, keys: list[int]) -> list[tuple[int, int]]:
-        """`find_many` for a few keys, for which plain Python is faster."""
+        """Find a few keys like `find_many`, in plain Python, which is faster for few."""
         heads, view = self._columns()
         shift = self._shift
         if self.damage or not self._heads_intact(heads, {(key >> shift) // BLOCK for key in keys}):
@@ -215,7 +217,7 @@ class Chunk:
         return list(zip(at.tolist(), positions.tolist(), strict=True))
 
     def find_many(self, keys: Keys) -> Pairs:
-        """(Index in `keys`, log position) of the rows with any of these keys, in no order."""
+        """Return (index in `keys`, log position) of the rows with any of these keys, unordered."""
         heads, view = self._columns()
         words = self._words(view)
         slots = self._slots(keys)
@@ -243,17 +245,17 @@ class Chunk:
         return np.concatenate(found), np.concatenate(positions)
 
     def read_keys(self, first: int) -> Keys:
-        """Keys of the rows from place `first` (counted from 0) on, at most 65 536."""
+        """Return the keys of at most 65 536 rows from place `first` (counted from 0) on."""
         keys: Keys = self._words(self._columns()[1])[first : first + SCAN_ROWS, 0]
         return keys
 
     def first_at(self, position: int) -> int:
-        """Place (counted from 0) of the first row at or above that log position."""
+        """Return the place (counted from 0) of the first row at or above a log position."""
         positions = self._words(self._columns()[1])[:, 1]
         return int(positions.searchsorted(np.uint64(position)))
 
     def _columns(self) -> tuple[memoryview, memoryview]:
-        """The heads (as u32), and the file."""
+        """Return the heads (as u32) and a view of the file; map a sealed chunk if needed."""
         if self._file is not None:
             assert self._heads is not None
             return self._heads.data, self._whole(self._file, HEADER_BYTES + ROW_BYTES * self.count)
@@ -279,7 +281,7 @@ class Chunk:
         return np.frombuffer(view, "<u8", 3 * self.count, HEADER_BYTES).reshape(-1, 3)
 
     def _heads_intact(self, heads: memoryview, blocks: set[int]) -> bool:
-        """Compare the CRC of blocks of heads at their first use; those of an open chunk are in memory."""
+        """Check blocks of heads in the file against their CRC at first use; True if intact."""
         if self._unchecked is None:
             return True
         fresh = [block for block in blocks if self._unchecked[block]]
@@ -301,7 +303,7 @@ def _link(
     slots: npt.NDArray[np.int64],
     places: npt.NDArray[np.uint32],
 ) -> None:
-    """Rows of one batch that share a slot: each gets the one before it as its previous."""
+    """Chain the rows of one batch that share a slot: set `previous` of each to the place before."""
     bits = len(slots).bit_length()
     ordered = np.sort(slots << bits | np.arange(len(slots)))  # numbers sort faster than argsort
     same = np.flatnonzero(ordered[1:] >> bits == ordered[:-1] >> bits)
@@ -310,7 +312,7 @@ def _link(
 
 
 def _scan(words: Words, keys: Keys) -> Pairs:
-    """What `find_many` gives, from all rows: heads and chains are not trusted."""
+    """Search all rows for keys, as `find_many` returns them; trust no heads and no chains."""
     order = np.argsort(keys, kind="stable")
     wanted = keys[order]
     found, positions = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]

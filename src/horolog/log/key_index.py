@@ -1,14 +1,15 @@
-"""The log key index: from message ids and user keys to log positions.  Rebuilt from the commit log.
+"""The log key index: maps message ids and user keys to log positions.  Rebuilt from the commit log.
 
-For every record that holds a message there is a row {key, log position}: one under the hash of (topic, message
-id), and one for each word of its KEYS property under the hash of (topic, user key), whose seed is another.  Rows
-are in log order, in files of a million (`key_chunk`), each a hash table: so a look-up costs about two reads a
-file, and adding costs no sorting and no merging (docs/decisions/0010-key-index.md).
+Every record that holds a message has rows {key, log position}: one under the hash of (topic,
+message id), and one for each word of its KEYS property under the hash of (topic, user key), which
+has another seed.  Rows are in log order, in files of a million rows (`key_chunk`), each a hash
+table: a look-up costs about two reads a file, and adding rows needs no sorting and no merging
+(docs/decisions/0010-key-index.md).
 
-Rows come when their frame is committed, wait in memory until there are 4 096, and are written without sync.  A
-checkpoint names their number; a start cuts the index to it and replay adds the rest.  If files are missing or
-damaged the index is rebuilt from the commit log.  A full disk only makes the part in memory grow until space
-returns; the log itself cannot grow much meanwhile.
+Rows are added when their frame is committed, wait in memory until there are 4 096, and are written
+without sync.  A checkpoint names the row count; a start cuts the index to that count and replay
+adds the rest.  If files are missing or damaged the index is rebuilt from the commit log.  While the
+disk is full the part in memory grows; the log itself cannot grow much meanwhile.
 
 Memory: 4 MiB for the heads of the newest chunk, 64 KiB of rows, and some 64 mapped files, which are the kernel's.
 """
@@ -39,12 +40,12 @@ from horolog.storage.api import Storage
 from horolog.storage.sectors import read_around
 
 CHUNK_ROWS = 1 << 20
-_MAPPED_MAX = 64  # sealed chunks whose view is kept
-_FEW = 128  # keys for which a chunk is asked in plain Python
+_MAPPED_MAX = 64  # sealed chunks that stay mapped
+_FEW = 128  # up to so many keys are looked up in plain Python
 
 
 def chunk_rows_for(segment_bytes: int) -> int:
-    """Rows of a chunk beside a log with such segments: about as many messages as one segment holds."""
+    """Return the rows per chunk for a segment size: about as many as a segment has messages."""
     return max(64, min(CHUNK_ROWS, 1 << (max(1, segment_bytes // 256).bit_length() - 1)))
 
 
@@ -56,7 +57,7 @@ def _columns(pairs: list[tuple[int, int]]) -> Pairs:
 
 
 class KeyIndex:
-    """Rows {key u64, log position u64} in log order.
+    """The key index of a shard: rows {key u64, log position u64} in log order.
 
     directory   made if it is missing
     log_id      files of another log are not used
@@ -66,17 +67,17 @@ class KeyIndex:
     def __init__(
         self, storage: Storage, directory: str, *, log_id: int, chunk_rows: int = CHUNK_ROWS
     ) -> None:
-        self.count = 0  # rows, those in memory included
+        self.count = 0  # rows, including those in memory
         self.problems: list[Problem] = []
         self._storage = storage
         self._directory = directory
         self._log_id = log_id
         self._chunk_rows = chunk_rows
-        # Without gaps; the last one is open, the others are sealed or about to be
+        # In order, without gaps; the last chunk is open, the others are sealed or being sealed
         self._chunks: list[Chunk] = []
-        self._tail = KeyTail()  # rows that are not written
-        self._sealing: Chunk | None = None  # full, its heads are not all written yet
-        self._start = 0  # log position below which nothing is given
+        self._tail = KeyTail()  # rows that are not written yet
+        self._sealing: Chunk | None = None  # a full chunk whose heads are not all written yet
+        self._start = 0  # look-ups return no log position below this one
         self._dirty: set[str] = set()
         self._syncing: set[str] = set()
         self._gone: list[str] = []  # files that a sync under way may still open
@@ -86,14 +87,14 @@ class KeyIndex:
     # --- adding ---------------------------------------------------------------------------------
 
     def add(self, keys: Keys, positions: Positions) -> None:
-        """Rows of messages that were committed, in log order; they are copied."""
+        """Add (and copy) rows of committed messages, in log order."""
         if not self._tail.has_room(len(keys)):
             self.flush()
         self._tail.add(keys, positions)
         self.count += len(keys)
 
     def flush(self) -> bool:
-        """Write what is in memory; False if the disk is full, and then it stays in memory."""
+        """Write the rows in memory; False if the disk is full: the rest stays in memory."""
         done = 0
         try:
             while done < len(self._tail):
@@ -111,7 +112,7 @@ class KeyIndex:
         return True
 
     def _seal_some(self, *, all_of_it: bool = False) -> None:
-        """Go on with the heads of a full chunk: a little with every flush, so that none takes long."""
+        """Write some heads of a full chunk: a few blocks each flush, so that none takes long."""
         while self._sealing is not None:
             self._dirty.add(self._sealing.path)
             try:
@@ -151,13 +152,13 @@ class KeyIndex:
 
     @property
     def files(self) -> int:
-        """How many a look-up may read."""
+        """Count of chunk files, all of which a look-up may read."""
         return len(self._chunks)
 
     # --- finding --------------------------------------------------------------------------------
 
     def find(self, key: int) -> list[int]:
-        """Log positions of all rows with that key, ascending."""
+        """Return the log positions of all rows with a key, ascending."""
         found = self._tail.positions[self._tail.keys == np.uint64(key)].tolist()
         for chunk in self._chunks:
             if chunk.last >= self._start and chunk.count:
@@ -168,9 +169,9 @@ class KeyIndex:
         return sorted(position for position in found if position >= self._start)
 
     def find_many(self, keys: Keys, from_position: int = 0) -> Pairs:
-        """(Index in `keys`, log position) of all rows with any of these keys, at or above that position.
+        """Return (index in `keys`, log position) of all rows with these keys from a position on.
 
-        In order of both.  A key that is given twice is found twice.
+        Ordered by index, then log position.  A key that is in `keys` twice is found twice.
         """
         least = max(from_position, self._start)
         pairs = [self._find_waiting(keys)]
@@ -210,7 +211,7 @@ class KeyIndex:
             self.problems.append(Problem(text, chunk.path))
 
     def keys_from(self, position: int) -> Iterator[Keys]:
-        """The keys of all rows at or above that log position, in log order, in pieces."""
+        """Yield the keys of all rows at or above a log position, in log order, in pieces."""
         for chunk in self._chunks:
             if chunk.last < position or not chunk.count:
                 continue
@@ -224,11 +225,11 @@ class KeyIndex:
     # --- retention and checkpoints --------------------------------------------------------------
 
     def begin_at(self, position: int) -> None:
-        """The log is not read below `position` any more: its rows are not given."""
+        """Return no rows below `position` from now on: the log below is not read any more."""
         self._start = max(self._start, position)
 
     def drop_below(self, position: int) -> None:
-        """No start will need the log below `position`: files that have no other rows are removed."""
+        """Remove the files with rows only below `position`: no start needs that log any more."""
         self.begin_at(position)
         while len(self._chunks) > 1 and self._chunks[0].last < position:
             chunk = self._chunks.pop(0)
@@ -245,9 +246,9 @@ class KeyIndex:
             self._gone.remove(path)
 
     def sync_paths(self) -> list[str]:
-        """Files written since `synced` was last called; everything in memory is written first.
+        """Write the rows in memory, and return the files written since the last `synced`.
 
-        DISK_FULL if it cannot be.
+        DISK_FULL if there is no space to write.
         """
         if not self.flush():
             raise HorologError(ErrorCode.DISK_FULL, "no space to write the key index")
@@ -256,24 +257,24 @@ class KeyIndex:
         return sorted(self._syncing)
 
     def synced(self) -> None:
-        """What `sync_paths` gave is durable, and nobody opens those files any more."""
+        """Note that the files of `sync_paths` are durable and not opened by the sync any more."""
         self._syncing = set()
         self._sweep()
 
     def captured(self) -> dict[str, int]:
-        """What a checkpoint says about the index, right after `sync_paths`."""
+        """Return the index's entry in a checkpoint; call right after `sync_paths`."""
         sealed = [c.header.first + c.count for c in self._chunks if not c.is_open]
         return {"rows": self.count, "sealed": max(sealed, default=0)}
 
     def restore(self, captured: dict[str, int], log_start: int) -> str:
-        """At start: go on with the rows that a checkpoint names; gives why that cannot be ("" if it can).
+        """Open the index at start with the rows a checkpoint names; return why it cannot, or "".
 
-        log_start  position at which the log begins: rows below may be missing
+        log_start  log position at which the log begins: rows below may be missing
         """
         self._start = log_start
         self.count = rows = captured["rows"]
         found = self._find_chunks(rows)
-        after = rows  # the chunks from that row on are there
+        after = rows  # the chunks from this row on have been opened
         for chunk in reversed(found):
             first, capacity = chunk.header.first, chunk.header.capacity
             if first + capacity <= captured["sealed"]:
@@ -297,7 +298,7 @@ class KeyIndex:
         return ""
 
     def _find_chunks(self, rows: int) -> list[Chunk]:
-        """Chunks of this log that begin below that row, in order; other files are removed."""
+        """Return the chunks of this log that begin below row `rows`, in order; remove others."""
         found = []
         for name in self._storage.list(self._directory):
             path = f"{self._directory}/{name}"
@@ -314,7 +315,7 @@ class KeyIndex:
         return found
 
     def _header_of(self, path: str) -> ChunkHeader | None:
-        """None if it is not intact, or the file cannot be opened: a directory is in its place."""
+        """Read a chunk's header; None if it is damaged or no file (a directory is in its place)."""
         try:
             file = self._storage.open(path)
         except HorologError as error:
@@ -326,7 +327,7 @@ class KeyIndex:
         return header
 
     def clear(self) -> None:
-        """Remove everything: it is rebuilt."""
+        """Remove all files and rows, before the index is rebuilt."""
         self.close()
         for name in self._storage.list(self._directory):
             self._storage.remove(f"{self._directory}/{name}")
@@ -336,7 +337,7 @@ class KeyIndex:
         self._dirty, self._syncing, self._gone = set(), set(), []
 
     def close(self) -> None:
-        """Close all files; what is only in memory is lost, and replay brings it back."""
+        """Close all files; rows only in memory are lost, and replay adds them again."""
         self._mapped.clear()
         for chunk in self._chunks:
             chunk.close()

@@ -1,8 +1,8 @@
-"""Merging sorted columns of (key, row) in slices, so that no slice takes long.
+"""A merge of sorted columns of (key, row) in slices, so that no slice takes long.
 
-Each slice takes from every input the rows up to a common key, and sorts them: they are a few sorted stretches,
-which a stable sort finds and merges.  Because the inputs come in the order of their entries and the sort is
-stable, equal keys stay in the order of their entries.
+Each slice takes from every input the rows up to a common key and sorts them: they form a few sorted
+stretches, which a stable sort finds and merges.  Because the inputs are in the order of their
+entries and the sort is stable, equal keys stay in the order of their entries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Columns(NamedTuple):
 
 
 def sorted_columns(keys: npt.NDArray[np.uint64]) -> Columns:
-    """The keys of entries 0, 1, 2 … as sorted columns; they are copied."""
+    """Sort the keys of entries 0, 1, 2 … into columns (a copy)."""
     order = np.argsort(keys)  # six times faster than the stable sort, and hashes rarely repeat
     ordered = keys[order]
     if bool((ordered[1:] == ordered[:-1]).any()):
@@ -33,9 +33,9 @@ def sorted_columns(keys: npt.NDArray[np.uint64]) -> Columns:
 
 
 def merge_slices(inputs: list[Columns], size: int) -> Iterator[Columns]:
-    """The rows of all inputs in order, in slices of at most about `size` rows.
+    """Yield the rows of all inputs in order, in slices of at most about `size` rows.
 
-    A slice is longer only when one key has more than `size` rows, since equal keys are never parted.
+    A slice is longer only when one key has more than `size` rows, since equal keys are never split.
     """
     ahead = max(1, size // max(1, len(inputs)))
     starts = [0] * len(inputs)
@@ -61,7 +61,7 @@ def merge_slices(inputs: list[Columns], size: int) -> Iterator[Columns]:
 def equal_ranges(
     ordered: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Pairs (place in `wanted`, place in `ordered`) of equal keys; `ordered` is sorted."""
+    """Return pairs (place in `wanted`, place in `ordered`) of equal keys; `ordered` is sorted."""
     low = ordered.searchsorted(wanted)
     length = ordered.searchsorted(wanted, side="right") - low
     hit = np.flatnonzero(length)

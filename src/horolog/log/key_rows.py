@@ -1,7 +1,8 @@
 """The format of the log key index: hash tables of (key, log position) rows, in chunks.  Rebuilt from the log.
 
-File `<first row>.keys`, little-endian, because it is mapped and used as it is.  Rows are appended without sync
-until a checkpoint names their number; when the chunk is full its heads follow, once and for all:
+File `<first row>.keys`, little-endian, because the mapped file is used as it is.  Rows are appended
+without sync until a checkpoint names the row count; when the chunk is full its heads are written
+after the rows, once:
 
 ======  =====  =============  ====================================================================
 offset  bytes  field          meaning
@@ -10,8 +11,8 @@ offset  bytes  field          meaning
 4       2      version        1
 6       2      flags          unknown bit: the file is not used
 8       8      log id         of `meta`
-16      8      first          number of the chunk's first row, counted over all chunks
-24      8      before         log position of the row before it; 2⁶⁴−1: there was none
+16      8      first          index of the chunk's first row, counted over all chunks
+24      8      before         log position of the row before that one; 2⁶⁴−1: there was none
 32      4      capacity       rows, and heads: a power of two
 36      4      header CRC     CRC-32 of bytes 0–35
 40      24 c   rows           `ROW`, in log order
@@ -27,19 +28,20 @@ offset  bytes  field         meaning
 ======  =====  ============  =====================================================================
 0       8      key           hash of (topic, message id) or of (topic, user key)
 8       8      position      log position of the message's record
-16      4      previous      place of the row before it in the same slot, counted from 1; 0: none
-20      4      sum           of the row and its place: `row_sums`
+16      4      previous      place of the preceding row of the same slot, counted from 1; 0: none
+20      4      sum           check sum of the row and its place: `row_sums`
 ======  =====  ============  =====================================================================
 
-The slot of a key is its upper bits.  Worked example with four slots: keys 0x40…, 0xC0…, 0x41… are filed as rows
-1:{previous 0}, 2:{previous 0}, 3:{previous 1}; heads are [0, 3, 0, 2].  Key 0x40… is sought in slot 1: row 3 is
-another key, its previous is row 1.
+The slot of a key is its upper bits.  Worked example with four slots: keys 0x40…, 0xC0…, 0x41… are
+filed as rows 1:{previous 0}, 2:{previous 0}, 3:{previous 1}; heads are [0, 3, 0, 2].  Key 0x40… is
+looked up in slot 1: row 3 has another key, its previous is row 1.
 
-Every row is checked when a chain passes it, heads by blocks when they are first used.  A chunk that fails is
-searched by reading all its rows; those whose sum is wrong are left out, and the damage is reported.
+Every row is checked when a look-up follows a chain through it, heads by blocks when they are first
+used.  A chunk that fails a check is searched by reading all its rows; rows with a wrong sum are
+left out, and the damage is reported.
 
-To change it: raise the version, keep no reader of the old one (the index is rebuilt from the log), adapt
-`cli.inspection.shard_files`, docs/reference/formats.md and the tests.
+To change this format: raise the version, keep no reader of the old one (the index is rebuilt from
+the log), adapt `cli.inspection.shard_files`, docs/reference/formats.md and the tests.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ assert ROW.itemsize == ROW_BYTES
 NOTHING_BEFORE = (1 << 64) - 1
 ROW_STRUCT = struct.Struct("<QQII")
 assert ROW_STRUCT.size == ROW_BYTES
-BLOCK = 1_024  # heads that share a CRC: a page
+BLOCK = 1_024  # heads that share one CRC: a page of memory
 
 # Odd factors, as in `delay.entry`: a change of one bit changes the sum.
 _POSITION_FACTOR, _PLACE_FACTOR = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
@@ -83,7 +85,7 @@ Pairs: TypeAlias = tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]
 
 
 class ChunkHeader(NamedTuple):
-    """What the header says."""
+    """The variable fields of a chunk's header."""
 
     log_id: int
     first: int
@@ -92,18 +94,18 @@ class ChunkHeader(NamedTuple):
 
 
 def chunk_name(first: int) -> str:
-    """File of the chunk that begins with that row."""
+    """Return the file name of the chunk that begins with row `first`."""
     return name_of(first, "keys")
 
 
 def encode_header(header: ChunkHeader) -> bytes:
-    """The first 40 bytes of a chunk."""
+    """Encode the header: the first 40 bytes of a chunk."""
     head = _HEAD.pack(MAGIC, VERSION, 0, *header)
     return head + CRC.pack(crc32(head))
 
 
 def decode_header(content: bytes) -> ChunkHeader | None:
-    """What it says; None if it is not intact, or of another version."""
+    """Decode the header of a chunk; None if it is damaged or of another version."""
     if len(content) < HEADER_BYTES:
         return None
     magic, version, flags, *fields = _HEAD.unpack_from(content)
@@ -113,17 +115,20 @@ def decode_header(content: bytes) -> ChunkHeader | None:
 
 
 def blocks_of(capacity: int) -> int:
-    """How many blocks the heads have."""
+    """Return the count of blocks of heads in a chunk."""
     return -(-capacity // BLOCK)
 
 
 def sealed_bytes(capacity: int) -> int:
-    """Size of a full chunk's file."""
+    """Return the bytes of a sealed chunk's file."""
     return HEADER_BYTES + (ROW_BYTES + 4) * capacity + 4 * blocks_of(capacity) + 4
 
 
 def row_sums(words: Words, places: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Sums (u32) of rows that stand at these places (counted from 1); their third word is `previous` alone."""
+    """Return the check sums (u32) of rows at these places (counted from 1).
+
+    The third word of each row is `previous` alone.
+    """
     mixed = words[:, 2] << _32 | places.astype(np.uint64)
     mixed *= _PLACE_MIX
     mixed ^= words[:, 1] * _POSITION_MIX
@@ -134,14 +139,14 @@ def row_sums(words: Words, places: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 def sum_of(key: int, position: int, previous: int, place: int) -> int:
-    """`row_sums` of one row."""
+    """Return the check sum of one row at a place (counted from 1), as `row_sums`."""
     mixed = (previous << 32 | place) * _PLACE_FACTOR ^ position * _POSITION_FACTOR ^ key
     mixed &= _64_BITS
     return ((mixed ^ mixed >> 32) * _LAST_FACTOR & _64_BITS) >> 32
 
 
 def intact(words: Words, places: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], Words]:
-    """Which rows have the right sum, and these rows with the sum taken out of the third word."""
+    """Return a mask of the rows with the right sum, and all rows with the sum cleared."""
     sums = words[:, 2] >> _32
     plain = words.copy()
     plain[:, 2] &= _LOW

@@ -6,7 +6,7 @@ import numpy as np
 
 from horolog.log.key_rows import Keys, Positions
 
-TAIL_ROWS = 4_096  # that are gathered for one write
+TAIL_ROWS = 4_096  # rows gathered for one write
 
 
 class KeyTail:
@@ -15,28 +15,28 @@ class KeyTail:
     def __init__(self) -> None:
         self._keys = np.empty(TAIL_ROWS, np.uint64)
         self._positions = np.empty(TAIL_ROWS, np.uint64)
-        self._count = 0  # rows in these two
+        self._count = 0  # rows in use in both arrays
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the count of rows."""
         return self._count
 
     @property
     def keys(self) -> Keys:
-        """Keys of all rows; a view, which ends with the next change."""
+        """Keys of all rows; a view, valid until the next change."""
         return self._keys[: self._count]
 
     @property
     def positions(self) -> Positions:
-        """Log positions of all rows; a view, likewise."""
+        """Log positions of all rows; a view, valid until the next change."""
         return self._positions[: self._count]
 
     def has_room(self, rows: int) -> bool:
-        """Whether so many more can be added without more memory."""
+        """Return whether `rows` more rows can be added without more memory."""
         return self._count + rows <= len(self._keys)
 
     def add(self, keys: Keys, positions: Positions) -> None:
-        """Copy some more rows."""
+        """Append rows (copied); grow the memory if they do not fit."""
         stop = self._count + len(keys)
         if stop > len(self._keys):
             room = np.empty(max(stop, 2 * len(self._keys)) - self._count, np.uint64)
@@ -47,7 +47,7 @@ class KeyTail:
         self._count = stop
 
     def forget(self, written: int) -> None:
-        """Drop the first rows, which are written; memory beyond `TAIL_ROWS` that is not needed is given back."""
+        """Drop the first `written` rows, and free memory above `TAIL_ROWS` that is not needed."""
         left = self._count - written
         room = max(left, TAIL_ROWS)
         if written or len(self._keys) > room:
@@ -59,5 +59,5 @@ class KeyTail:
             self._count = left
 
     def check_invariants(self) -> None:
-        """What must hold between the fields."""
+        """Assert what must hold between the fields."""
         assert 0 <= self._count <= len(self._keys) == len(self._positions)

@@ -1,4 +1,7 @@
-"""Which consume queues have a file open: of thousands a bounded number, so that descriptors are left for the rest."""
+"""The consume queues that have a file open: a bounded count, so that descriptors are left over.
+
+There may be thousands of queues.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ class _Queue(Protocol):
 
 
 class OpenQueues:
-    """Queues that have a file open; those of a shard share it.
+    """The queues of a shard that have a file open; shared by all queues of the shard.
 
-    most  of them; None: as many as the process has descriptors for
+    most  highest count of open queues; None: as many as the process has descriptors for
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -29,17 +32,17 @@ class OpenQueues:
         return len(self._queues)
 
     def used(self, queue: _Queue) -> None:
-        """Its file is used; if it has just been opened and is one too many, another one is closed."""
+        """Record that a queue used its file; close the least recently used if too many are open."""
         self._queues[queue] = None
         self._queues.move_to_end(queue)
         if len(self._queues) > self.most:
             next(iter(self._queues)).close()
 
     def close(self) -> None:
-        """Close the files of all of them."""
+        """Close the files of all queues."""
         for queue in list(self._queues):
             queue.close()
 
     def closed(self, queue: _Queue) -> None:
-        """It has no file open any more."""
+        """Record that a queue has closed its file."""
         self._queues.pop(queue, None)

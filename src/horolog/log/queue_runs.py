@@ -1,9 +1,9 @@
 """The messages of one queue in a frame: where the record of each begins and ends.
 
-A frame holds the messages that a queue has got in one turn, and they follow each other in queue offset.  So a reader of
-a queue need find only the first of them by its unit; the frame, which verifies, says where the others are.  Worked
-example: a frame with the records A0 B0 A1 A2 (queue and offset) has the runs A: first 0, three records, and B: first 0,
-one record.
+A frame holds the messages appended to a queue in one turn, with consecutive queue offsets.  So a
+reader of a queue needs the unit of only the first of them; the verified frame states where the
+others are.  Worked example: a frame with the records A0 B0 A1 A2 (queue and offset) has the runs A:
+first 0, three records, and B: first 0, one record.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from horolog.protocol.rocketmq import layout
 
 VISIBLE_KINDS = np.zeros(256, np.bool_)
 VISIBLE_KINDS[[int(Kind.MESSAGE), int(Kind.HANDED)]] = True
-_FEW = 8  # records that are looked at one by one: columns cost more
+_FEW = 8  # up to so many records are read one by one: columns cost more
 _QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
 _OFFSET_AT = HEAD_BYTES + layout.QUEUE_OFFSET_AT
-# What says whose a message is.
+# The fields that name a message's topic, queue and queue offset.
 _WHOSE = np.dtype(
     {
         "names": ["topic", "queue", "offset"],
@@ -35,10 +35,12 @@ _Key: TypeAlias = tuple[int, int]  # topic id, queue id
 
 
 class QueueRun:
-    """Visible messages of one queue with consecutive offsets; `starts` and `ends` of records in the body.
+    """Visible messages of one queue in a frame, with consecutive queue offsets.
 
-    first  queue offset of the first one
-    base   log position of the body
+    first   queue offset of the first message
+    base    log position of the frame's body
+    starts  offsets in the body at which the records begin
+    ends    offsets in the body at which the records end
     """
 
     __slots__ = ("_sums", "_view", "base", "ends", "first", "starts")
@@ -52,49 +54,52 @@ class QueueRun:
         self.first = first
         self.starts = starts
         self.ends = ends
-        self._sums: list[int] = []  # bytes of the layouts before each, once somebody has asked
+        self._sums: list[int] = []  # bytes of the layouts before each message, filled at first use
 
     def at(self, offset: int, position: int) -> int:
-        """Which of the messages has that offset and begins at that log position; −1: none."""
+        """Return the index of the message with a queue offset and a log position; −1 if none."""
         i = offset - self.first
         if 0 <= i < len(self.starts) and self.base + self.starts[i] == position:
             return i
         return -1
 
     def find(self, offset: int) -> int:
-        """Which of the messages has that offset; −1: none."""
+        """Return the index of the message with a queue offset; −1 if none."""
         i = offset - self.first
         return i if 0 <= i < len(self.starts) else -1
 
     def size(self, i: int) -> int:
-        """Bytes of the record of message `i`."""
+        """Return the bytes of the record of message `i`."""
         return self.ends[i] - self.starts[i]
 
     def record(self, i: int) -> bytes:
-        """The whole record of message `i`."""
+        """Return the whole record of message `i`."""
         return bytes(self._view[self.starts[i] : self.ends[i]])
 
     def records(self, i: int, most: int) -> list[bytes]:
-        """The whole records from message `i` on, at most so many."""
+        """Return at most `most` whole records from message `i` on."""
         view, end = self._view, i + most
         pairs = zip(self.starts[i:end], self.ends[i:end], strict=True)
         return [bytes(view[start:stop]) for start, stop in pairs]
 
     def layout(self, i: int) -> memoryview:
-        """The stored layout of message `i`."""
+        """Return the stored layout of message `i`."""
         return self._view[self.starts[i] + HEAD_BYTES : self.ends[i]]
 
     def take(self, i: int, most: int, room: int) -> tuple[list[memoryview], int]:
-        """The stored layouts from message `i` on, at most so many and so many bytes, and how many bytes they are."""
+        """Return the stored layouts from message `i` on, and the sum of their bytes.
+
+        At most `most` messages and at most `room` bytes.
+        """
         end = min(i + most, len(self.starts))
-        if end > i and self.ends[end - 1] - self.starts[i] > room:  # with what lies between them
+        if end > i and self.ends[end - 1] - self.starts[i] > room:  # counts other records between
             end = max(i, min(end, self._fitting(i, room)))
         view, starts, ends = self._view, self.starts[i:end], self.ends[i:end]
         found = [view[start + HEAD_BYTES : stop] for start, stop in zip(starts, ends, strict=True)]
         return found, sum(ends) - sum(starts) - HEAD_BYTES * len(starts)
 
     def _fitting(self, i: int, room: int) -> int:
-        """After the last message from `i` on that has room; `i` or less: none has."""
+        """Return the index after the last message from `i` on that fits; `i` or less: none does."""
         if not self._sums:
             sizes = np.array(self.ends) - np.array(self.starts) - HEAD_BYTES
             self._sums = [0, *np.cumsum(sizes).tolist()]
@@ -102,9 +107,12 @@ class QueueRun:
 
 
 def runs_of(body: bytes | bytearray, base: int, ends: dict[int, int]) -> dict[_Key, QueueRun]:
-    """The runs of a frame's body that begins at log position `base`; `ends`: record → where it ends.
+    """Return the run of each queue in a frame's body, by (topic id, queue id).
 
-    A queue whose messages do not follow each other has none: they are read one by one.
+    A queue whose messages are not consecutive has no run: its messages are read one by one.
+
+    base  log position of the body
+    ends  where a record begins → where it ends, as offsets in the body
     """
     places = _places(body, ends) if len(ends) <= _FEW else _places_in_columns(body, ends)
     view = memoryview(body).toreadonly()
@@ -118,7 +126,10 @@ def runs_of(body: bytes | bytearray, base: int, ends: dict[int, int]) -> dict[_K
 def _places(
     body: bytes | bytearray, ends: dict[int, int]
 ) -> dict[_Key, tuple[int, list[int], int]]:
-    """(First offset, where the records begin, last offset) of each queue; −1 as the last one if they do not ascend."""
+    """Return (first offset, starts of the records, last offset) of each queue.
+
+    The last offset is −1 if the queue offsets are not consecutive.
+    """
     found: dict[_Key, tuple[int, list[int], int]] = {}
     for at in ends:
         if VISIBLE_KINDS[body[at + KIND_AT]]:
@@ -144,7 +155,7 @@ def _places_in_columns(
     keys = rows["topic"].astype(np.int64) << 32 | rows["queue"]
     order = keys.argsort(kind="stable")
     offsets, keys, starts = offsets[order], keys[order], every[order].tolist()
-    # Where a row does not follow the one before it, and where it belongs to another queue.
+    # Rows that do not continue the offset of the row before, and rows that begin another queue.
     breaks = ((offsets[1:] - offsets[:-1] != 1).nonzero()[0] + 1).tolist()
     begins = [0, *((keys[1:] != keys[:-1]).nonzero()[0] + 1).tolist()]
     broken = set(breaks).difference(begins)

@@ -1,4 +1,4 @@
-"""Units of consume queues: where in the log a message is, and the code of its tags.
+"""Units of consume queues: the log position and size of a message, and the code of its tags.
 
 A unit is RocketMQ's, 20 bytes, but little-endian.  In memory its last field is the tags code alone; in a file the code
 takes 33 bits of it, and a check of the whole unit the rest:
@@ -14,11 +14,12 @@ offset  bytes  field         meaning
                              bits, 33–63 the check; without one as in memory
 ======  =====  ============  =====================================================================
 
-A wrong position or size is known by the record, but a wrong code would hide a message from those who filter by tags.
-So the check covers all three, the queue and the queue offset (`checks_of`; docs/decisions/0023-queue-unit-check.md).
-Files from before it have none, and their units are believed.  Worked example: a bit of a unit's code flips.  Its
-message is at the position that it tells, so it is opened with `ROTTEN_CODE`, which may be any tag's; whoever filters
-looks at the message itself, and the unit is written again (`broker.consume.queued`).
+A wrong position or size is detected by reading the record, but a wrong code would hide a message
+from consumers that filter by tags.  So the check covers position, size and code, the queue and the
+queue offset (`checks_of`; docs/decisions/0023-queue-unit-check.md).  Older files have no checks,
+and their units are trusted.  Worked example: a bit of a unit's code flips.  Its position still
+leads to the message, so the unit is read with `ROTTEN_CODE`, which stands for any tag; a filter
+reads the tags from the message itself, and the unit is written again (`broker.consume.queued`).
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from horolog.log.record import MANY_TAGS
 UNIT = np.dtype([("position", "<i8"), ("size", "<i4"), ("tags", "<i8")])
 UNIT_BYTES = 20
 assert UNIT.itemsize == UNIT_BYTES
-MANY_CODE = 1 << 32  # in the tags code of a message that may have several tags
-ROTTEN_CODE = 1 << 62  # tags code of a unit that does not pass its check; no message has it
+MANY_CODE = 1 << 32  # set in the tags code of a message that may have several tags
+ROTTEN_CODE = 1 << 62  # tags code of a unit that fails its check; no message has this code
 NO_UNITS = np.empty(0, UNIT)
 Units = npt.NDArray[Any]
 
 _CHECK_AT = 33  # bit of the stored tags code
 _CODE_MASK = (1 << _CHECK_AT) - 1
-_IS_CHECK = 1 << 29  # in every check, so none looks like the sign of a code without one: 0 or −1
+_IS_CHECK = 1 << 29  # set in every check: the sign bits of a code without a check are 0 or −1
 _CHECK_SHIFT = 64 - 29
 _WORD = (1 << 64) - 1
 # Odd numbers with about as many ones as zeros.
@@ -49,11 +50,11 @@ _QUEUE_FACTOR = 0xC2B2_AE3D_27D4_EB4F
 _SIZE_FACTOR = 0xA076_1D64_78BD_642F
 _FIRST_FACTOR = 0xFF51_AFD7_ED55_8CCD
 _LAST_FACTOR = 0xC4CE_B9FE_1A85_EC53
-_FEW = 4  # units that are opened one by one: columns cost more
+_FEW = 4  # up to so many units are decoded one by one: columns cost more
 
 
 class UnitsPlace(NamedTuple):
-    """Whose units they are, by ids, and the queue offset of the first one."""
+    """The queue that units belong to, by ids, and the queue offset of the first unit."""
 
     topic: int
     queue: int
@@ -61,14 +62,14 @@ class UnitsPlace(NamedTuple):
 
     @property
     def salt(self) -> int:
-        """What a check adds to the position of unit `first`; each next unit adds `_OFFSET_FACTOR` more."""
+        """Added to the position in the check of unit `first`; `_OFFSET_FACTOR` more each unit."""
         return (
             (self.topic << 32 | self.queue) * _QUEUE_FACTOR + self.first * _OFFSET_FACTOR
         ) & _WORD
 
 
 def units_of(heads: Units, positions: Units | int) -> Units:
-    """UNIT rows of message records: their HEAD rows (`log.record`), and where in the log they stand."""
+    """Build UNIT rows of message records from their HEAD rows (`log.record`) and log positions."""
     units = np.empty(len(heads), UNIT)
     units["position"], units["size"], units["tags"] = positions, heads["size"], heads["tags"]
     many = heads["flags"] & MANY_TAGS != 0
@@ -78,7 +79,7 @@ def units_of(heads: Units, positions: Units | int) -> Units:
 
 
 def seal(units: Units, place: UnitsPlace) -> bytes:
-    """UNIT rows as they stand in a file."""
+    """Encode UNIT rows as bytes of a file, with a check in each unit."""
     codes = _stored_codes(units["tags"])
     rows = bytearray(units.tobytes())
     np.frombuffer(rows, UNIT)["tags"] = codes | checks_of(units, codes, place) << _CHECK_AT
@@ -86,14 +87,14 @@ def seal(units: Units, place: UnitsPlace) -> bytes:
 
 
 class Unsealed(NamedTuple):
-    """UNIT rows, and which of them do not pass their check: their tags code is ROTTEN_CODE."""
+    """Decoded UNIT rows, and the indexes of those that fail their check; these have ROTTEN_CODE."""
 
     units: Units
     rotten: list[int]
 
 
 def unseal(raw: bytes | bytearray | memoryview, place: UnitsPlace) -> Unsealed:
-    """The units of a file's bytes; bytes after the last whole one are left out."""
+    """Decode and check the units in a file's bytes; bytes after the last whole unit are ignored."""
     rows = np.frombuffer(raw, UNIT, len(raw) // UNIT_BYTES)
     if len(rows) <= _FEW:
         found = [
@@ -121,11 +122,12 @@ def unseal(raw: bytes | bytearray | memoryview, place: UnitsPlace) -> Unsealed:
 def checks_of(
     rows: Units, codes: npt.NDArray[np.int64], place: UnitsPlace
 ) -> npt.NDArray[np.int64]:
-    """The check of each unit, 30 bits; `codes` are the low 33 bits of its stored tags code.
+    """Compute the check of each unit, 30 bits; `codes` are the low 33 bits of the stored tags code.
 
-    With all numbers unsigned, modulo 2⁶⁴: h = (position + (topic · 2³² + queue) · queue factor + queue offset · offset
-    factor) · first factor, xor size · size factor, xor code; h xor its upper half, times the last factor; of that the upper
-    29 bits, and bit 29 set.
+    With all values unsigned, modulo 2⁶⁴: h = (position + (topic · 2³² + queue) · queue factor +
+    queue offset · offset factor) · first factor, xor size · size factor, xor code; then (h xor its
+    upper half) times the last factor.  The check is the upper 29 bits of the product, with bit 29
+    set.
     """
     mixed = rows["position"].astype(np.uint64)
     mixed += np.arange(len(rows), dtype=np.uint64) * np.uint64(_OFFSET_FACTOR)
@@ -144,7 +146,7 @@ def _stored_codes(tags: Units) -> npt.NDArray[np.int64]:
 
 
 def _unsealed(position: int, size: int, stored: int, place: UnitsPlace) -> tuple[int, int, int]:
-    """`unseal` of one unit."""
+    """Decode and check one unit like `unseal`; return (position, size, tags code)."""
     check = stored >> _CHECK_AT
     if check in (0, -1):
         return position, size, stored

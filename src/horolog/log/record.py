@@ -9,9 +9,11 @@ offset  bytes  field        meaning
 ======  =====  ===========  =========================================================================
 0       4      size         of the whole record
 4       1      kind         `Kind`
-5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*, a GRANT is *again*; bit 1: a message has a late policy of its own, a
-                            RECALL_MANY is *expired*; bit 2: a visible message of a topic whose messages may have
-                            several tags; unknown bits are kept
+5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*, a GRANT is *again*; bit
+        1: a
+                            message has its own late policy, a RECALL_MANY is *expired*; bit 2: a
+                            visible message of a topic whose messages may have several tags; unknown
+                            bits are kept
 6       2      lane         of a SCHEDULED or HANDED message: its delay level, 0 without one; else 0
 8       8      due ms       UTC epoch milliseconds; 0 where it has no meaning
 16      4      topic        id of the topic                                  (message records only)
@@ -21,8 +23,8 @@ offset  bytes  field        meaning
 32      …      layout       `protocol.rocketmq.layout`                       (message records only)
 ======  =====  ===========  =========================================================================
 
-The routing repeats what the layout says at variable positions, so that hand-over, replay and audit can work on
-columns (docs/decisions/0002-routing-in-the-record.md).
+The routing repeats fields that the layout has at variable offsets, so that hand-over, replay and
+audit can work on columns (docs/decisions/0002-routing-in-the-record.md).
 """
 
 from __future__ import annotations
@@ -59,13 +61,13 @@ KIND_AT, FLAGS_AT, LANE_AT, DUE_AT, TOPIC_AT, TAGS_AT, KEY_AT = (
     HEAD.fields[name][1] for name in ("kind", "flags", "lane", "due_ms", "topic", "tags", "key")
 )
 LANE_BYTES = 2
-HAS_KEYS = 1  # flag of a message: only such a message costs the key index a look at its properties
-HAS_LATE = 2  # flag of a scheduled message: it has a late policy of its own (`late_policy`)
-MANY_TAGS = 4  # flag of a visible message: its tags code is `tags.bits_of`
+HAS_KEYS = 1  # flag of a message with user keys: the key index reads the properties of no other
+HAS_LATE = 2  # flag of a scheduled message with its own late policy (`late_policy`)
+MANY_TAGS = 4  # flag of a visible message whose tags code is `tags.bits_of`
 
 
 class Kind(IntEnum):
-    """Kinds of records; a number is never used again for another one."""
+    """Kinds of records; a value is never used again for another kind."""
 
     MESSAGE = 1  # visible at once
     SCHEDULED = 2  # to be handed over at its due time
@@ -88,12 +90,12 @@ class Kind(IntEnum):
 
 
 MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.SCHEDULED, Kind.HANDED})
-IS_MESSAGE = np.zeros(256, np.bool_)  # the same by kind, for columns: IS_MESSAGE[kinds]
+IS_MESSAGE = np.zeros(256, np.bool_)  # MESSAGE_KINDS as a mask, for columns: IS_MESSAGE[kinds]
 IS_MESSAGE[list(MESSAGE_KINDS)] = True
 
 
 def offsets_of(body: bytes | bytearray | memoryview, count: int) -> npt.NDArray[np.int64]:
-    """Where each of the `count` records of a frame body begins; lengths that do not add up: DAMAGED."""
+    """Return where each of `count` records of a frame body begins; DAMAGED if sizes do not fit."""
     total = len(body)
     if count and total % count == 0 and total // count >= ENVELOPE_BYTES:
         stride = total // count  # the usual case under load: all records of one size
@@ -119,12 +121,12 @@ def offsets_of(body: bytes | bytearray | memoryview, count: int) -> npt.NDArray[
 
 
 def kinds_of(body: bytes | bytearray | memoryview, offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The kind of each record (u8)."""
+    """Return the kind (u8) of each record."""
     kinds: npt.NDArray[np.uint8] = np.frombuffer(body, np.uint8)[offsets + KIND_AT]
     return kinds
 
 
 def heads_of(body: bytes | bytearray | memoryview, offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """HEAD rows of message records at these offsets (copied, contiguous)."""
+    """Return the HEAD rows of the message records at these offsets (copied, contiguous)."""
     raw = np.frombuffer(body, np.uint8)
     return get(raw, offsets, HEAD)

@@ -1,9 +1,10 @@
-"""Which records of a mapped segment can be read: those of intact frames, as columns.
+"""A check of many records of a mapped segment at once: which of them are in intact frames.
 
-Readers beside the broker know records by the units of a consume queue: a position and a size.  A record is good only if
-it lies in a frame whose header and body are as they were written, and begins and ends where a record of that frame does.
-A frame of one record begins right before it, so those are looked at all together; a frame of many is found by the first
-of its records that is asked for, and checked once for all of them.
+Readers beside the broker know records from the units of a consume queue: a position and a size.  A
+record is good only if it is in a frame whose header and body are intact, and begins and ends where
+a record of that frame does.  A frame of one record begins right before it, so all such records are
+checked together as columns; a frame of many records is found by the first of them that is wanted,
+and checked once for all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from horolog.log.record import offsets_of
 from horolog.log.unaligned import get
 
 Rows = npt.NDArray[np.int64]
-_HEADER = np.dtype(  # of `log.frame`, what is compared here
+_HEADER = np.dtype(  # the fields of a frame header (`log.frame`) that are compared here
     {
         "names": ["magic", "count", "log_id", "base", "length", "body_crc", "crc"],
         "formats": ["<u4", "<u4", "<u8", "<u8", "<u4", "<u4", "<u4"],
@@ -32,7 +33,7 @@ _MAGIC = int.from_bytes(MAGIC, "little")
 
 
 class SegmentRecords:
-    """Records of one segment that begins at log position `base`; `raw` is its file, mapped."""
+    """The records of the segment that begins at log position `base`; `raw` is its mapped file."""
 
     def __init__(self, raw: npt.NDArray[np.uint8], base: int, log_id: int) -> None:
         self._raw = raw
@@ -41,7 +42,7 @@ class SegmentRecords:
         self._log_id = log_id
 
     def intact(self, at: Rows, sizes: Rows) -> npt.NDArray[np.bool_]:
-        """Which of these records, by where they begin in the segment, are there as they were written."""
+        """Return a mask of the intact records; `at` is where each begins in the segment."""
         good = np.zeros(len(at), np.bool_)
         inside = (at >= HEADER_BYTES) & (sizes > 0) & (at + sizes <= len(self._raw))
         rows = np.flatnonzero(inside)
@@ -53,7 +54,7 @@ class SegmentRecords:
         return good
 
     def _alone(self, at: Rows, sizes: Rows) -> npt.NDArray[np.bool_]:
-        """Which of them are the only record of a frame that is intact."""
+        """Return a mask of the records that are the only record of an intact frame."""
         good = np.zeros(len(at), np.bool_)
         if not len(at):
             return good
@@ -72,13 +73,13 @@ class SegmentRecords:
         return good
 
     def _together(self, at: Rows, sizes: Rows, good: npt.NDArray[np.bool_], rows: Rows) -> None:
-        """Records in ascending order that may share frames; `rows` are their places in `good`."""
+        """Check records, in ascending order, that may share frames; set `good` at their `rows`."""
         low = row = 0
         while row < len(at):
             first = int(at[row])
             frame = self._frame_of(first, low)
             if frame is None:
-                low = first  # nothing that begins below reaches further
+                low = first  # no frame that begins below reaches further
                 row += 1
                 continue
             header, start = frame
@@ -88,8 +89,11 @@ class SegmentRecords:
             low, row = end, max(stop, row + 1)
 
     def _frame_of(self, first: int, low: int) -> tuple[FrameHeader, int] | None:
-        """The intact header at or above `low` in whose body a byte lies, and where that body begins."""
-        header = self._header(low)  # mostly the frame after the one before
+        """Find the intact header at or above `low` whose body holds byte `first`.
+
+        Returns the header and where its body begins.
+        """
+        header = self._header(low)  # mostly the frame right after the last one
         if header is None or not low + HEADER_BYTES <= first < low + HEADER_BYTES + header.length:
             header, low = self._header_before(first, low)
         if header is None or first >= low + HEADER_BYTES + header.length:
@@ -97,7 +101,7 @@ class SegmentRecords:
         return header, low + HEADER_BYTES
 
     def _header_before(self, first: int, low: int) -> tuple[FrameHeader | None, int]:
-        """The last intact header in [low, first)."""
+        """Find the last intact header in [low, first), and where it begins."""
         stop, size = first, 1 << 16
         while stop > low:
             begin = max(low, stop - size)
@@ -120,7 +124,7 @@ class SegmentRecords:
     def _in_frame(
         self, header: FrameHeader, start: int, at: Rows, sizes: Rows
     ) -> npt.NDArray[Any] | bool:
-        """Which records of a frame are good."""
+        """Return a mask of the good records of a frame; False if the frame is damaged."""
         body = self._view[start : start + header.length]
         if not body_intact(header, body):
             return False

@@ -1,7 +1,8 @@
-"""Recovery: one table that says what a start does with what it finds (docs/internals/architecture.md).
+"""Recovery: the decision table of a start (docs/internals/architecture.md).
 
-`Found` is everything the decision depends on, `decide` looks it up, and `broker.life.opening` gathers the facts and
-carries the action out.  Rows are tried from top to bottom; None in a row means "any".
+`Found` holds every fact the decision depends on, and `decide` finds its row in the table;
+`broker.life.opening` gathers the facts and carries out the action.  Rows are tried from top to
+bottom; None in a row means "any".
 """
 
 from __future__ import annotations
@@ -11,44 +12,44 @@ from typing import NamedTuple
 
 
 class LogFound(StrEnum):
-    """The commit log, as far as it matters."""
+    """The state of the commit log; E is its end, C the position of the checkpoint."""
 
     NONE = "none"  # no segment
-    WHOLE = "whole"  # valid to its end E
-    TORN = "torn"  # a bad frame at p, nothing after it was promised
-    DAMAGED = "damaged"  # a bad frame at p that had been promised
-    SHORT = "short"  # E < C: it ends before the checkpoint
+    WHOLE = "whole"  # valid up to E
+    TORN = "torn"  # a bad frame at p; p and what follows had not been promised as durable
+    DAMAGED = "damaged"  # a bad frame at p; it had been promised as durable
+    SHORT = "short"  # E < C: the log ends before the checkpoint
     HOLE = "hole"  # a segment is missing or misnamed
     FOREIGN = "foreign"  # another log id or shard, or an unknown incompatible flag
 
 
 class CheckpointFound(StrEnum):
-    """The checkpoints."""
+    """The state of the checkpoints."""
 
     NONE = "none"
-    NEWEST = "newest"  # the newest is valid
-    OLDER = "older"  # the newest is bad, an older one is valid
-    BAD = "bad"  # there are some, none is valid
+    NEWEST = "newest"  # the newest checkpoint is valid
+    OLDER = "older"  # the newest checkpoint is bad, an older one is valid
+    BAD = "bad"  # there are checkpoints, but none is valid
 
 
 class DerivedFound(StrEnum):
-    """Hours, runs, consume queues and their states, against the newest valid checkpoint."""
+    """The state of hours, runs and consume queues, compared with the newest valid checkpoint."""
 
     NONE = "none"
     AS_NAMED = "as_named"
-    LONGER = "longer"  # or stale, or not named at all: cut, ignored, swept
-    OLDER = "older"  # short, or a wrong CRC; but all that the older valid checkpoint names is whole
-    BAD = "bad"  # short, or a wrong CRC, and no other checkpoint helps
+    LONGER = "longer"  # longer, stale, or not named at all: cut, ignored, swept
+    OLDER = "older"  # short, or a wrong CRC; but all files of the older valid checkpoint are whole
+    BAD = "bad"  # short or a wrong CRC, and no other checkpoint helps
 
 
 class Action(StrEnum):
-    """What to do."""
+    """The action of a start."""
 
     SERVE = "serve"
-    REPLAY = "replay"  # cut derived files to the checkpoint, replay what is after it
+    REPLAY = "replay"  # cut derived files to the checkpoint, replay the log after it
     TRUNCATE = "truncate"  # cut the log at p, sync, then as REPLAY
     REBUILD = "rebuild"  # discard derived files, replay all of the log
-    QUARANTINE = "quarantine"  # set aside what is bad, repair it from the rest of the log, serve
+    QUARANTINE = "quarantine"  # set aside bad files, repair them from the rest of the log, serve
     INITIALISE = "initialise"
     REFUSE = "refuse"
 
@@ -57,7 +58,7 @@ class Found(NamedTuple):
     """The facts of one start."""
 
     log: LogFound
-    after: bool  # the log goes on after the checkpoint (E > C)
+    after: bool  # the log continues after the checkpoint (E > C)
     from_zero: (
         bool  # the log still begins at position 0, and can be read from there to the checkpoint
     )
@@ -66,7 +67,7 @@ class Found(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row: conditions (None: any), then action and reason.  `number` is that of Appendix A."""
+    """A row of the table: conditions (None: any), action and reason; `number` as in Appendix A."""
 
     number: int
     log: frozenset[LogFound] | None
@@ -112,7 +113,7 @@ TABLE = (
 
 
 def decide(found: Found) -> Row:
-    """The first row that these facts meet; the table covers all of them."""
+    """Return the first row whose conditions these facts meet; the table covers all combinations."""
     for row in TABLE:
         if (
             (row.log is None or found.log in row.log)

@@ -1,4 +1,4 @@
-"""Finding the next frame after damage: by its magic, its position, its log and its check sums."""
+"""The search for the next frame after damage: by its magic, position, log id and check sums."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _CHUNK = 4 << 20
 def intact_frame(
     read: Callable[[int, int], bytes], log_id: int, at: int
 ) -> tuple[FrameHeader, bytes] | None:
-    """The frame at `at` with its body, if header and body are as they were written; VERSION_UNSUPPORTED."""
+    """Read the frame at `at` with its body; None if it is not intact.
+
+    VERSION_UNSUPPORTED if a newer horolog wrote it.
+    """
     header = parse(read(at, HEADER_BYTES))
     if header is None or header.base != at or header.log_id != log_id:
         return None
@@ -25,7 +28,7 @@ def intact_frame(
 def frame_at(
     read: Callable[[int, int], bytes], log_id: int, at: int, stop: int
 ) -> tuple[FrameHeader, bytes] | None:
-    """The frame at `at`, which ends at `stop` at the latest: `intact_frame`, also without a flipped bit that it has."""
+    """Read the frame at `at`, which ends by `stop`, repairing a flipped bit; None if damaged."""
     found = intact_frame(read, log_id, at)
     if found is None and (flipped := flipped_frame(read, log_id, at, stop)) is not None:
         return flipped.header, flipped.body
@@ -35,9 +38,10 @@ def frame_at(
 def next_frame(
     read: Callable[[int, int], bytes], log_id: int, at: int, stop: int
 ) -> FrameHeader | None:
-    """The first intact frame that begins in [at, stop), all of one segment; None if there is none.
+    """Find the first intact frame in [at, stop), a range within one segment; None if there is none.
 
-    A frame that a client forged inside a body would have to name its own position and the random id of this log.
+    A frame that a client forged inside a body would have to name its own log position and the
+    random id of this log.
     """
     for header in headers_in(read, at, stop):
         if header.end <= stop and intact_frame(read, log_id, header.base) is not None:
@@ -48,7 +52,7 @@ def next_frame(
 def headers_in(
     read: Callable[[int, int], bytes | memoryview], at: int, stop: int
 ) -> Iterator[FrameHeader]:
-    """Every intact header in [at, stop), all of one segment, that stands at the log position which it names."""
+    """Yield the intact headers in [at, stop) of one segment that name their own log position."""
     while at + HEADER_BYTES <= stop:
         chunk = bytes(read(at, min(_CHUNK, stop - at)))
         if len(chunk) < HEADER_BYTES:

@@ -1,15 +1,17 @@
-"""Salvage: a log of which a part cannot be read is made whole without that part, and only when somebody asks.
+"""Salvage: gives up the unreadable parts of a log, only when an operator asks for it.
 
-A start refuses a log that is damaged where it had been durable, that ends before its checkpoint, or of which a segment
-is missing (rows 4, 5 and 6 of `log.recovery`): to go on means to give something up that clients were promised, and a
-person must decide that.  When they have
+A start refuses a log that is damaged where it had been durable, that ends before its checkpoint, or
+that lacks a segment (rows 4, 5 and 6 of `log.recovery`): to continue means to give up messages that
+clients were promised, and a person must decide that.  Then
 
-    plan        finds every stretch that does not verify and that had been durable; nothing is changed
-    carry_out   keeps the bytes of such a stretch in `salvaged/`, and puts a frame in its place that says so
+    plan        finds every stretch that fails its check and had been durable; changes nothing
+    carry_out   copies the bytes of such a stretch to `salvaged/`, and writes a frame in its place
+                that marks the loss
 
-That frame is padding with the flag *salvaged* (`log.frame`): whoever reads the log goes on after it, and a replay fits
-what follows to what is missing (`broker.life.after_salvage`).  A kill at any moment leaves a log that can be salvaged
-again.  What lies after all that had been durable is no business of salvage: a start cuts it off as a torn tail.
+That frame is padding with the flag *salvaged* (`log.frame`): readers of the log skip it, and a
+replay adapts the records that follow to the loss (`broker.life.after_salvage`).  A kill at any
+moment leaves a log that can be salvaged again.  Salvage ignores bytes after the last durable
+position: a start cuts them off as a torn tail.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ from horolog.log.segment import SegmentReader, SegmentWriter, bases_on_disk, seg
 from horolog.storage.api import File, Storage
 from horolog.storage.sectors import read_around
 
-KEPT = "salvaged"  # directory of the bytes that were given up
+KEPT = "salvaged"  # directory for the bytes that were given up
 _PIECE = 1 << 20
 _REPORT_BYTES = 16 << 20
 
 
 class Lost(NamedTuple):
-    """Log positions [first, stop), all of one segment, that cannot be read.
+    """A stretch of log positions [first, stop) of one segment that cannot be read.
 
-    records    that the intact headers in it count; −1: not known
-    after_ms   wall clock at which the frame before it was appended, 0: there is none
-    before_ms  the same of the frame after it
-    durable    what a frame in its place states to be durable: no more than the one before it
-    epoch      that such a frame has; −1 while it is not known
+    records    count of records by the intact headers in the stretch; −1: not known
+    after_ms   append wall ms of the frame before the stretch; 0: there is none
+    before_ms  append wall ms of the frame after the stretch; 0: there is none
+    durable    durable position for the frame in its place: that of the frame before
+    epoch      epoch for the frame in its place; −1 while it is not known
     """
 
     first: int
@@ -54,11 +56,11 @@ class Lost(NamedTuple):
 
 @dataclass
 class Plan:
-    """What has to be given up, and how far the log reaches."""
+    """The stretches to give up, and how far the log reaches."""
 
     lost: list[Lost]
-    end: int  # after the last frame that verifies
-    promised: int  # below it everything had been durable
+    end: int  # log position after the last frame that verifies
+    promised: int  # log position below which everything had been durable
 
 
 def plan(
@@ -72,13 +74,17 @@ def plan(
     epoch: int,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> Plan:
-    """Read the whole log; DIRECTORY_FOREIGN if a frame is of another one, VERSION_UNSUPPORTED.
+    """Read the whole log and find what to give up.
+
+    DIRECTORY_FOREIGN if a frame is of another log, VERSION_UNSUPPORTED if a newer horolog wrote
+    one.
 
     directory  of the segments
-    start      where the log begins
-    covered    log positions of the checkpoints, intact or not: a frame begins there, and what lies below was durable
-    epoch      the highest that they name
-    report     told how many bytes have been read, and of how many
+    start      log position where the log begins
+    covered    log positions of the checkpoints, intact or not: a frame begins there, and the log
+               below was durable
+    epoch      the highest epoch that a checkpoint names
+    report     called with the bytes read so far and the bytes to read
     """
     reader = SegmentReader(storage, directory, segment_bytes)
     try:
@@ -89,7 +95,7 @@ def plan(
     kept: list[Lost] = []
     epoch = max(epoch, walk.epoch)
     for each in reversed(found):
-        if each.first >= walk.end:  # no frame follows it: how far it goes only the promise says
+        if each.first >= walk.end:  # no frame follows: it ends where the durable log had ended
             each = each._replace(stop=min(each.stop, walk.promised))
         if each.epoch < 0:
             each = each._replace(epoch=epoch)
@@ -100,7 +106,7 @@ def plan(
 
 
 class _Walk:
-    """One pass over a log, from frame to frame, whatever lies between."""
+    """One pass over a log, from frame to frame, across damage and missing segments."""
 
     def __init__(
         self, reader: SegmentReader, identity: Identity, bases: set[int], covered: list[int]
@@ -112,7 +118,7 @@ class _Walk:
         self._newest_ms = 0
         self._stated = 0
         self.epoch = 0  # of the newest frame
-        self.end = 0  # after it
+        self.end = 0  # log position after the newest frame
         self.promised = max(covered, default=0)
 
     def lost(self, start: int, report: Callable[[int, int], None]) -> Iterator[Lost]:
@@ -151,7 +157,7 @@ class _Walk:
             yield _closed(lost, at, None)
 
     def _frame(self, at: int, stop: int) -> FrameHeader | None:
-        """The frame that verifies at a position, unless it is a ghost of a tail that was cut off."""
+        """Read the intact frame at a position; None for a ghost of a tail that was cut off."""
         if at - at % self._reader.segment_bytes not in self._bases:
             return None
         found = frame_at(self._reader.bytes_around, self._identity.log_id, at, stop)
@@ -160,7 +166,7 @@ class _Walk:
         return found[0]
 
     def _count(self, at: int, following: int) -> int:
-        """How many records lie between a position and the frame that follows, if an intact header says so; else −1."""
+        """Return the record count of a damaged frame at `at`, by its intact header; else −1."""
         if at - at % self._reader.segment_bytes not in self._bases:
             return -1
         header = parse(self._reader.bytes_around(at, HEADER_BYTES))
@@ -175,7 +181,7 @@ class _Walk:
         return header.count if header.end == following else -1
 
     def _next(self, at: int, stop: int) -> int:
-        """Where the next frame begins, ghost or not; `stop` if there is none before it."""
+        """Return where the next frame in (at, stop) begins, ghost or not; `stop` if none does."""
         if at - at % self._reader.segment_bytes not in self._bases:
             return stop
         found = next_frame(self._reader.bytes_around, self._identity.log_id, at + 1, stop)
@@ -191,11 +197,11 @@ def _closed(lost: Lost, stop: int, following: FrameHeader | None) -> Lost:
 def carry_out(
     storage: Storage, shard: str, identity: Identity, segment_bytes: int, lost: Lost
 ) -> None:
-    """Keep what lies in a stretch, and put a frame in its place; durable after this.
+    """Copy the bytes of a stretch aside, and write a frame in its place; durable on return.
 
-    shard  its directory
+    shard  directory of the shard
 
-    DAMAGED if the stretch is shorter than a frame's header; nothing is changed then.
+    DAMAGED if the stretch is shorter than a frame's header; then nothing is changed.
     """
     length = lost.stop - lost.first
     assert lost.first // segment_bytes == (lost.stop - 1) // segment_bytes, lost
@@ -237,17 +243,17 @@ def carry_out(
 
 
 def kept_path(shard: str, first: int) -> str:
-    """The file with the bytes of the stretch that begins there."""
+    """Return the path of the file with the bytes of the stretch that begins at `first`."""
     return f"{shard}/{KEPT}/{name_of(first, 'bytes')}"
 
 
 def kept_places(storage: Storage, shard: str) -> list[int]:
-    """The log positions of which such files are there, ascending."""
+    """Return the log positions of the stretches whose bytes have been kept, ascending."""
     return numbers_of(storage.list(f"{shard}/{KEPT}"), "bytes")
 
 
 def _keep(storage: Storage, path: str, segment: File, at: int, length: int) -> None:
-    """Copy bytes of a segment to a file of their own; what the disk cannot read, or is zero, is zero there."""
+    """Copy bytes of a segment to a file of their own; unreadable bytes become zeros."""
     kept = storage.open(path, create=True)
     try:
         kept.truncate(0)

@@ -1,8 +1,9 @@
-"""Reading the tail of the log at start: valid frames, and what the first bad one means.
+"""The scan of the log's tail at start: yields valid frames, and classifies the first bad one.
 
-A bad frame at p is *damage* if the checkpoint or any later intact frame states a durable position above p:
-those bytes had been promised.  Otherwise it is a *torn tail*: writes that were under way and that nobody was
-told of.  A frame of an older epoch than the one before it is a ghost of a tail that was cut, and bad like any.
+A bad frame at p is *damage* if the checkpoint or any later intact frame states a durable position
+above p: those bytes had been promised.  Otherwise p begins a *torn tail*: writes that were under
+way and not yet acknowledged to any client.  A frame of an older epoch than the one before it is a
+ghost of a tail that was cut off, and counts as bad.
 """
 
 from __future__ import annotations
@@ -24,21 +25,24 @@ _CHUNK = 4 << 20
 class LogEnd(StrEnum):
     """How a scan ended."""
 
-    WHOLE = "whole"  # nothing after the last frame
+    WHOLE = "whole"  # only zeros after the last frame
     TORN = "torn"
     DAMAGED = "damaged"
     FOREIGN = "foreign"  # an intact frame of another log
 
 
 class Identity(NamedTuple):
-    """Whose log it must be."""
+    """The log and shard that every frame must name."""
 
     log_id: int
     shard: int
 
 
 class LogScan:
-    """One pass over the frames from `start`; iterate `frames` to its end, then read `end` and `outcome`."""
+    """A pass over the frames from `start` on: iterate `frames` to its end, then read the results.
+
+    Results: `end`, `outcome`, `epoch`, `last_frame`, `stated`, `stated_by`, `flipped`.
+    """
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class LogScan:
         self._identity = identity
         self._limit = limit  # log position after the last segment file
         self._durable = durable  # stated by the checkpoint
-        self._wants_judgement = judge  # a second pass over the same frames needs none
+        self._wants_judgement = judge  # a second pass over the same frames needs no outcome
         self.end = start
         self.epoch = epoch
         self.last_frame = -1
@@ -63,11 +67,11 @@ class LogScan:
         self.stated = durable
         self.outcome = LogEnd.WHOLE
         self.stated_by = -1  # position of the frame that proves damage; −1: the checkpoint
-        # Frames among the valid ones that have to be put right
+        # Valid frames with a flipped bit that has to be repaired on disk
         self.flipped: list[FlippedFrame] = []
 
     def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
-        """Valid frames in order, padding and marks included."""
+        """Yield the valid frames in order, including padding and marks."""
         size = self._reader.segment_bytes
         at = self.end
         while at < self._limit:
@@ -111,7 +115,7 @@ class LogScan:
         return flipped_frame(self._reader.bytes_at, self._identity.log_id, at, stop)
 
     def _judge(self, at: int) -> None:
-        """What follows `at`: nothing, a torn tail, or damage."""
+        """Set the outcome by what follows `at`: nothing, a torn tail, or damage."""
         size = self._reader.segment_bytes
         self.outcome = LogEnd.DAMAGED if self._durable > at else LogEnd.WHOLE
         position = at
@@ -129,10 +133,10 @@ class LogScan:
 
 
 class SalvageScan:
-    """A pass over frames that goes on after what is damaged; iterate `frames` to its end, then read `gaps`.
+    """A pass over frames that continues after damage; iterate `frames`, then read `gaps`.
 
-    Only for what lies below a checkpoint: there a bad frame is neither the end of the log nor a reason to refuse
-    it, if only derived files are to be rebuilt from the rest.
+    Only for the log below a checkpoint: there a bad frame is neither the end of the log nor a
+    reason to refuse the log, if only derived files are to be rebuilt from the rest.
     """
 
     def __init__(self, reader: SegmentReader, identity: Identity, *, start: int, stop: int) -> None:
@@ -140,11 +144,11 @@ class SalvageScan:
         self._identity = identity
         self._start = start
         self._stop = stop
-        # Log positions [from, to) that do not verify, or were given up
+        # Log positions [from, to) that fail their check, or were given up by salvage
         self.gaps: list[tuple[int, int]] = []
 
     def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
-        """Valid frames in order, padding and marks included."""
+        """Yield the valid frames in order, including padding and marks."""
         size = self._reader.segment_bytes
         at = self._start
         while at < self._stop:

@@ -1,7 +1,7 @@
 """Segment files: fixed size, named by the log position of their first byte, the next one preallocated.
 
-`SegmentWriter` belongs to whoever performs the `Write` and `Sync` effects (a thread of the server, or the
-simulator); `SegmentReader` to the core.  They share nothing but the files.
+`SegmentWriter` belongs to the code that performs the `Write` and `Sync` effects (a thread of the
+server, or the simulator), `SegmentReader` to the core.  Writer and reader share only the files.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from horolog.storage.api import File, Storage
 from horolog.storage.open_files import OpenFiles
 from horolog.storage.sectors import SECTOR_BYTES, read_around, reads_elsewhere
 
-_OPEN_MAX = 32  # segments open for reading at a time
+_OPEN_MAX = 32  # segments open for reading at the same time
 
 
 class Write(NamedTuple):
-    """Bytes for the commit log; never straddles segments."""
+    """Bytes to write at a log position; they never straddle segments."""
 
     position: int
     content: bytes | bytearray
 
 
 def segment_name(base: int) -> str:
-    """File name of the segment that begins at `base`."""
+    """Return the file name of the segment that begins at `base`."""
     return name_of(base, "log")
 
 
 def bases_on_disk(storage: Storage, directory: str) -> list[int]:
-    """Bases of all segment files, ascending, whatever they hold; a directory is none, nor a link to what is not there."""
+    """Return the bases of all segment files, ascending, without reading the files.
+
+    Directories and dangling links are ignored.
+    """
     bases = numbers_of(storage.list(directory), "log")
     return [base for base in bases if storage.is_file(f"{directory}/{segment_name(base)}")]
 
@@ -40,10 +43,12 @@ def bases_on_disk(storage: Storage, directory: str) -> list[int]:
 def segment_bases(
     storage: Storage, directory: str, segment_bytes: int, start: int | None = None
 ) -> list[int]:
-    """Bases of the segments, ascending; a name that is no multiple of the size, or a hole: DAMAGED.
+    """Return the bases of the segments, ascending.
 
-    start  where the log begins, if that is known: older segments are left over from a deletion that was
-           interrupted, and not looked at; if the first one is not there, that is a hole
+    DAMAGED if a segment is missing, or a base is no multiple of the segment size.
+
+    start  where the log begins, if known: the segment that begins there must exist; older segments
+           are left over from an interrupted deletion, and ignored
     """
     bases = bases_on_disk(storage, directory)
     if start is not None and bases:
@@ -66,26 +71,27 @@ def segment_bases(
 
 
 class SegmentWriter:
-    """Writes and syncs segments; keeps the one after the current allocated.
+    """Writes and syncs segments; keeps the next segment preallocated.
 
-    When the disk has no space for a whole segment the next one is begun all the same, and grows as it is
-    written: hand-over, acks and recalls then use the space that is kept free for them.
+    When the disk has no space for a whole segment, the next segment is begun all the same and grows
+    as it is written: hand-over, acks and recalls then use the space that is kept free for them.
     """
 
     def __init__(self, storage: Storage, directory: str, segment_bytes: int) -> None:
         self._storage = storage
         self._directory = directory
         self._segment_bytes = segment_bytes
-        self.keep_free = 0  # bytes that no allocation may take: other files need them
-        self.is_confined = False  # the last allocation was refused, and bytes seemed to be free
+        self.keep_free = 0  # bytes that an allocation must leave free for other files
+        self.is_confined = False  # the last allocation failed although bytes seemed to be free
         self._files: dict[int, File] = {}
         self._newest = -1
         self._dirty: set[int] = set()
 
     def prepare(self, base: int, *, whole: bool = True) -> None:
-        """Make sure that the segment at `base` exists; its name is durable after this.
+        """Make sure that the segment at `base` exists; its name is durable on return.
 
-        whole  it must have all its space, else DISK_FULL; without, it gets that space if it is there
+        whole  the segment must get all its space, else DISK_FULL; if False, it gets the space if
+               there is enough
         """
         if base in self._files:
             return
@@ -101,12 +107,12 @@ class SegmentWriter:
             if whole or error.code not in NO_ROOM:
                 self._files.pop(base).close()
                 raise
-        # Also when it was there: a process that was killed may have made it and not synced its name.
+        # Also for an existing file: a killed process may have made it without syncing its name.
         try:
             file.sync()
             self._storage.sync_dir(self._directory)
         except HorologError:
-            self._files.pop(base).close()  # whoever tries again must sync as well
+            self._files.pop(base).close()  # the next attempt must sync as well
             raise
 
     def _check_space(self, path: str, wanted: int) -> None:
@@ -114,7 +120,10 @@ class SegmentWriter:
             raise HorologError(ErrorCode.DISK_FULL, f"allocate {path}: no space", field=path)
 
     def _allocate(self, path: str, file: File) -> None:
-        """Reserve its space, unless that would use up what is kept free: some file systems take what there is."""
+        """Reserve the space of a segment, unless that would use up `keep_free`; DISK_FULL.
+
+        Some file systems take all the space there is before they fail.
+        """
         size = file.size()
         self.is_confined = False
         if size >= self._segment_bytes:
@@ -124,16 +133,16 @@ class SegmentWriter:
             file.allocate(self._segment_bytes)
         except HorologError as error:
             self.is_confined = error.code in NO_ROOM
-            file.truncate(size)  # gives back what was reserved before the space ended
+            file.truncate(size)  # free the space that was reserved before the disk was full
             raise
 
     @property
     def wants_next(self) -> bool:
-        """Whether the segment after the current one is not allocated yet: `prepare_next` soon."""
+        """Whether the next segment is not allocated yet: call `prepare_next` soon."""
         return self._newest >= 0 and self._newest + self._segment_bytes not in self._files
 
     def prepare_next(self) -> bool:
-        """Allocate the segment after the current one; False if the disk is full (try again later)."""
+        """Allocate the next segment; False if the disk is full: try again later."""
         try:
             self.prepare(self._newest + self._segment_bytes)
         except HorologError as error:
@@ -143,7 +152,7 @@ class SegmentWriter:
         return True
 
     def write(self, writes: Sequence[Write]) -> None:
-        """Put the bytes in place; several pieces that follow each other are written as one."""
+        """Write bytes at their log positions; adjacent pieces are written as one."""
         run: list[bytes | bytearray] = []
         start = end = -1
         for position, content in writes:
@@ -170,7 +179,7 @@ class SegmentWriter:
         self._dirty.add(base)
 
     def sync(self) -> None:
-        """Return when all that was written is durable."""
+        """Sync all segments written since the last sync."""
         for base in sorted(self._dirty):
             self._files[base].sync()
         self._dirty.clear()
@@ -183,9 +192,10 @@ class SegmentWriter:
 
 
 class SegmentReader:
-    """Reads segments; the least recently used files are closed.
+    """Reads segments; closes the least recently used files.
 
-    on_lost  told log positions [from, to) of a sector that the disk cannot read, and why
+    on_lost  called with log positions [from, to) of a sector that the disk cannot read, and the
+             error
     """
 
     def __init__(self, storage: Storage, directory: str, segment_bytes: int) -> None:
@@ -197,15 +207,16 @@ class SegmentReader:
         self.on_lost: Callable[[int, int, HorologError], None] = lambda first, stop, why: None
 
     def bytes_at(self, position: int, length: int) -> bytes:
-        """Raw bytes of one segment; fewer at its end.  DISK_FAILED if it has gone, or the disk cannot read it."""
+        """Read bytes of one segment; fewer at its end.  DISK_FAILED if it is gone or unreadable."""
         at = position % self.segment_bytes
         return self._file(position - at).read(at, min(length, self.segment_bytes - at))
 
     def bytes_around(self, position: int, length: int) -> bytes:
-        """The same with zeros for sectors that the disk cannot read, each told once to `on_lost`.
+        """Read bytes of one segment; unreadable sectors are zeros, each reported once to `on_lost`.
 
-        DISK_FAILED when there are more of them than a disk has that works, or nothing else can be read either:
-        then the disk has failed, and may work again, and nothing may count as lost for that.
+        DISK_FAILED if there are more such sectors than a working disk has, or nothing else can be
+        read either: then the disk has failed and may work again later, so no bytes may count as
+        lost.
         """
         at = position % self.segment_bytes
         base = position - at
@@ -223,7 +234,7 @@ class SegmentReader:
         return read_around(file, at, min(length, self.segment_bytes - at), lose)
 
     def put_right(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Write bytes again that have flipped: (log position, what was there)."""
+        """Write back bytes that have flipped: (log position, the right bytes)."""
         for position, content in pieces:
             at = position % self.segment_bytes
             self._file(position - at).write(at, content)
@@ -233,7 +244,7 @@ class SegmentReader:
         return self._files.open(base, self._opened) if file is None else file
 
     def path(self, position: int) -> str:
-        """The file that holds a log position."""
+        """Return the path of the segment file that holds a log position."""
         return f"{self._directory}/{segment_name(position - position % self.segment_bytes)}"
 
     def _opened(self, base: int) -> File:
@@ -241,7 +252,7 @@ class SegmentReader:
         try:
             return self._storage.open(path)
         except FileNotFoundError as error:
-            # No hole: what is not where it was may be whole, and nothing may count as consumed for that.
+            # Not a hole: the moved file may be whole, so no message may count as consumed for this.
             raise refused(
                 path,
                 "the segment has gone; was the data directory moved?",
@@ -249,7 +260,7 @@ class SegmentReader:
             ) from error
 
     def drop_below(self, position: int) -> None:
-        """Close segments that lie below, so that their space comes back when they are removed."""
+        """Close the segments below a log position, so that removing them frees their space."""
         for base in [base for base in self._files if base + self.segment_bytes <= position]:
             self._files.drop(base)
 
