@@ -1,12 +1,14 @@
-"""The side of consumers: which messages of a group may be taken, leased, tried again.
+"""The consumer side: which messages a group may take, has leased, and gets again.
 
-ready                       the entrance: groups, their progress, the polls that wait
+ready                       the entry point: groups, their progress, the waiting polls
 groups                      names, ids and settings of consumer groups
-progress, offset_runs       what a group has taken from a queue
-leases, lease_life          what it holds just now; what may happen to a queue offset, as a table
-free_pick                   a look at a queue: what of it a receive gets; `chosen` is what was found, `filter` what is wanted
-order, order_pick           the same for groups that consume in order
-polls, deadlines            who waits, and what wakes them
-receipt, pop_receipt        handles of leases
-replayed                    what the log says of leases, again
+progress, offset_runs       which messages of a queue a group has consumed
+leases, lease_life          the leases of a group in a queue; the states of a queue offset, as a
+                            table
+free_pick                   picks messages of a queue for a receive; `chosen`: request and result,
+                            `filter`: tags and SQL
+order, order_pick           picks messages for groups that consume in order
+polls, deadlines            waiting receives and pulls, and the events that wake them
+receipt, pop_receipt        receipt handles of leases
+replayed                    applies GRANT and ACK records of the log
 """

@@ -1,4 +1,4 @@
-"""What a look at one queue has found for a receive."""
+"""The request and the result of one scan of a queue for a receive."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from horolog.log.queue_unit import NO_UNITS
 from horolog.ready.filter import Filter
 
 RecordAt: TypeAlias = Callable[[int, int, int], bytes | None]  # (queue offset, position, size)
-RecordsFrom: TypeAlias = Callable[[int, int], list[bytes]]  # (queue offset, at most so many)
+RecordsFrom: TypeAlias = Callable[[int, int], list[bytes]]  # (queue offset, most records)
 
 
 class Ask(NamedTuple):
-    """What a receive wants of a queue.
+    """A receive's request to one queue.
 
-    room     bytes; the message that takes the last of them is the last one
-    read     `read(offset, position, size)` gives a message; None: it is a hole, and is not chosen
-    receive  in order: stands for the receive, if it may come again; it then gets what it was given.  0: it may not
-    weigh    bytes that a message takes in the answer
-    follow   `follow(offset, most)` gives the messages from an offset on that are known without a look at units, or none
+    limit    most messages
+    room     bytes; the message that uses up the last of them is the last one picked
+    read     `read(offset, position, size)` returns a message record; None: a hole, which is not
+             picked
+    receive  in order: id of a receive that the client may repeat; a repeated one gets the same
+             messages.  0: not repeatable
+    weigh    returns the bytes that a message takes in the response
+    follow   `follow(offset, most)` returns the messages from an offset on that can be found without
+             reading units, or none
     """
 
     queue_id: int
@@ -39,7 +43,7 @@ class Ask(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """A message chosen for a receive."""
+    """A message picked for a receive."""
 
     queue: int
     offset: int
@@ -49,18 +53,20 @@ class Picked(NamedTuple):
 
 @dataclass(slots=True)
 class Chosen:
-    """What a look at one queue has found.
+    """The result of a scan of one queue.
 
-    upto        queue offset below which everything was given out, or is not wanted
-    lost        holes that were given out before, and can't be again, or may not be passed over
-    holes       those among the new ones below `upto`
-    size        bytes of the records that were picked
-    cost        of what was looked at and not picked, in units of a consume queue
-    is_through  whether all was looked at that can be
-    is_short    whether something was kept back, because there was no room for its lease
-    unreadable  why the queue's own files cannot be read where it was looked last; "": they can
-    unwanted    in order: held before, and not wanted by this filter
-    revoked     in order: offsets whose lease has ended now, before its time; some of them were picked
+    upto        queue offset below which every message was given out, or does not match the filter
+    lost        offsets of holes that were given out before, or that a group in order must not skip
+                silently
+    holes       offsets of holes among the new messages below `upto`
+    size        bytes of the picked messages in the response
+    cost        of messages that were scanned and not picked, in units of a consume queue
+    is_through  whether everything that can be scanned now was scanned
+    is_short    whether a message was kept back because the broker has no room for its lease
+    unreadable  why the files of the queue cannot be read at the last scanned place; "": they can
+    unwanted    in order: offsets of held messages that do not match this filter
+    revoked     in order: offsets whose lease the scan ended before its time; some of them were
+                picked again
     """
 
     upto: int
@@ -76,7 +82,7 @@ class Chosen:
     revoked: list[int] = field(default_factory=list)
 
     def units(self, queue: ConsumeQueue, offset: int, count: int) -> npt.NDArray[Any]:
-        """Units from a queue offset on; none if the files cannot be read there."""
+        """Read units from a queue offset on; none if the files are damaged (`unreadable`)."""
         try:
             return queue.read(offset, count)
         except HorologError as error:

@@ -1,9 +1,10 @@
-"""Moments by key, the earliest first: what ends a poll, a lease, or asks for a renewal.
+"""Deadlines by key, the earliest first: of polls, of leases, of lease renewals.
 
-The keys of one moment stand together, in the order they were set, and the moments in a heap with lazy deletion: one that
-has lost its keys stays in the heap until it comes to its top, or until more than half of the heap is such leftovers;
-then it is built again.  So every change costs O(log n) amortised, many keys that get the same moment cost little more
-than one, and memory follows what is there now, not what once was.
+The keys of one moment are kept together, in the order they were set, and the moments in a heap with
+lazy deletion: a moment that has lost its keys stays in the heap until it reaches the top, or until
+more than half of the heap is such leftovers; then the heap is rebuilt.  So every change costs O(log
+n) amortised, many keys with the same moment cost little more than one, and memory follows the
+current keys, not the most there ever were.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
-_LEFT_MAX = 64  # leftovers that are not worth the work
+_LEFT_MAX = 64  # leftovers that are not worth a rebuild
 
 
 class Deadlines(Generic[K]):
-    """One moment, monotonic ms, for each key.  What has the same moment comes in the order it was set."""
+    """A moment, monotonic ms, for each key; keys of one moment keep the order they were set in."""
 
     __slots__ = ("_gone", "_heap", "_keys", "_moments")
 
@@ -25,30 +26,30 @@ class Deadlines(Generic[K]):
         self._moments: dict[K, int] = {}
         self._keys: dict[int, dict[K, None]] = {}  # moment → its keys, one or more
         self._heap: list[int] = []  # every moment of `_keys`, some twice, and leftovers
-        self._gone = 0  # keys that have left since `_moments` was copied
+        self._gone = 0  # keys removed since `_moments` was copied
 
     def __len__(self) -> int:
-        """How many keys have a moment."""
+        """Return how many keys have a moment."""
         return len(self._moments)
 
     def __contains__(self, key: object) -> bool:
-        """Whether a key has one."""
+        """Return whether a key has a moment."""
         return key in self._moments
 
     def has_all(self, keys: Sequence[K]) -> bool:
-        """Whether all of them have one."""
+        """Return whether all keys have a moment."""
         return all(map(self._moments.__contains__, keys))
 
     def at(self, key: K) -> int | None:
-        """The moment of a key, None if it has none."""
+        """Return the moment of a key; None if it has none."""
         return self._moments.get(key)
 
     def items(self) -> Iterator[tuple[K, int]]:
-        """(Key, moment) in no order."""
+        """Yield (key, moment) pairs in no order."""
         yield from self._moments.items()
 
     def set(self, key: K, at_ms: int) -> None:
-        """Give a key its moment, whatever it had before."""
+        """Set the moment of a key; replace the moment it had."""
         if (before := self._moments.get(key)) is not None:
             self._leave(key, before)
         self._moments[key] = at_ms
@@ -59,7 +60,7 @@ class Deadlines(Generic[K]):
             keys[key] = None
 
     def set_all(self, keys: Sequence[K], at_ms: int) -> None:
-        """The same moment for many keys."""
+        """Set the same moment for many keys."""
         if not self._moments.keys().isdisjoint(keys):
             for key in keys:
                 self.set(key, at_ms)
@@ -79,7 +80,7 @@ class Deadlines(Generic[K]):
             heapq.heapify(self._heap)
 
     def drop(self, key: K) -> bool:
-        """A key has none any more; whether it had one."""
+        """Remove a key; return whether it had a moment."""
         at_ms = self._moments.pop(key, None)
         if at_ms is None:
             return False
@@ -88,7 +89,7 @@ class Deadlines(Generic[K]):
         return True
 
     def drop_all(self, keys: Sequence[K]) -> None:
-        """The same for many keys, each of which has a moment."""
+        """Remove many keys, each of which has a moment."""
         for key in keys:
             self._leave(key, self._moments.pop(key))
         self._shrink(len(keys))
@@ -101,7 +102,7 @@ class Deadlines(Generic[K]):
             del self._keys[at_ms]
 
     def first(self) -> int | None:
-        """The earliest moment."""
+        """Return the earliest moment; None if there are no keys."""
         heap, keys = self._heap, self._keys
         while heap:
             if heap[0] in keys:
@@ -110,7 +111,7 @@ class Deadlines(Generic[K]):
         return None
 
     def take(self, now_ms: int) -> list[K]:
-        """The keys whose moment has come, the earliest first; they have none any more."""
+        """Remove the keys whose moment has come, and return them, the earliest first."""
         taken: list[K] = []
         while (at_ms := self.first()) is not None and at_ms <= now_ms:
             heapq.heappop(self._heap)
@@ -123,14 +124,14 @@ class Deadlines(Generic[K]):
     def _shrink(self, gone: int) -> None:
         self._gone += gone
         if self._gone > 2 * len(self._moments) + _LEFT_MAX:
-            # A dict gives back its room only when it is copied.
+            # A dict frees its memory only when it is copied.
             self._moments, self._keys = dict(self._moments), dict(self._keys)
             self._heap = list(self._keys)
             heapq.heapify(self._heap)
             self._gone = 0
 
     def check_invariants(self) -> None:
-        """AssertionError if a moment would not come, or leftovers are many."""
+        """Assert that every moment will come, and that leftovers are few."""
         moments = set(self._heap)
         for at_ms, keys in self._keys.items():
             assert keys, f"nothing happens at {at_ms}"

@@ -1,9 +1,10 @@
 """Filters of consumers: tags, or SQL92 conditions on properties (`protocol.rocketmq.sql92`).
 
-Tags are `*`, or some joined by `||` (RocketMQ's TAG expressions).  Such a filter is tested in two stages: the 32-bit
-code in the consume queue first (vectorised, `codes`), then the tag text itself (`takes`), because codes collide ("Aa"
-and "BB" have the same one).  A message that may have several tags has the bits of all of them as its code, and may
-match if it has all bits of a wanted one.  SQL92 has only the second stage.
+A tag filter is `*`, or tags joined by `||` (RocketMQ's TAG expressions).  It is tested in two
+stages: the 32-bit code in the consume queue first (vectorised, `may_match`), then the tag text
+itself (`takes`), because codes collide ("Aa" and "BB" have the same code).  The code of a message
+that may have several tags has the bits of all its tags; the message may match if its code has all
+bits of a wanted tag.  SQL92 has only the second stage.
 """
 
 from __future__ import annotations
@@ -28,34 +29,34 @@ _CODE_MIN, _CODE_MAX, _MANY_MAX = -(1 << 31), (1 << 31) - 1, 2 * MANY_CODE - 1
 
 @dataclass(slots=True, frozen=True)
 class TagFilter:
-    """Which tags a consumer takes; `tags` is None for all."""
+    """The tags that a consumer takes; `tags` is None for all."""
 
     tags: frozenset[str] | None = None
     codes: frozenset[int] = frozenset()
-    bits: tuple[int, ...] = ()  # of each tag, in a code of several
+    bits: tuple[int, ...] = ()  # of each tag, as in the code of a message with several tags
 
     is_sql: ClassVar = False
-    cost: ClassVar = 1  # of a unit, in units of the bounds of a scan
+    cost: ClassVar = 1  # of testing one unit; a scan is bounded by the sum of these costs
 
     @property
     def wants_all(self) -> bool:
-        """Whether nothing is filtered."""
+        """Whether the filter takes every message."""
         return self.tags is None
 
     def takes(self, stored: Buffer) -> bool:
-        """Exact test of a message, by its stored layout."""
+        """Return whether the filter takes a message; exact test by its stored layout."""
         view = memoryview(stored)
         text = properties.value_of(layout.properties_of(view), properties.TAGS) or ""
         return self.matches(text, has_many=layout.has_many_tags(view))
 
     def matches(self, tag: str, *, has_many: bool = False) -> bool:
-        """Exact test; a message without a tag ("") is matched only by `*`."""
+        """Return whether a tag matches exactly; a message without a tag ("") matches only `*`."""
         if self.tags is None or (tag != "" and tag in self.tags):
             return True
         return has_many and not self.tags.isdisjoint(split_tags(tag))
 
     def may_match(self, units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which units of a consume queue have the code of such a tag; of damaged ones the message has to say it."""
+        """Return a mask of the units that may match by code; so do all damaged units."""
         codes = units["tags"]
         found: npt.NDArray[np.bool_]
         if len(self.codes) == 1:
@@ -75,7 +76,7 @@ ALL_TAGS = TagFilter()
 
 @dataclass(slots=True, frozen=True)
 class SqlFilter:
-    """Which messages a consumer takes by their properties."""
+    """The messages that a consumer takes, by an SQL92 condition on their properties."""
 
     selector: Selector
 
@@ -84,12 +85,12 @@ class SqlFilter:
     cost: ClassVar = SQL_COST
 
     def takes(self, stored: Buffer) -> bool:
-        """Exact test of a message, by its stored layout."""
+        """Return whether the filter takes a message; exact test by its stored layout."""
         known = properties.decode(layout.properties_of(memoryview(stored)))
         return self.selector.matches(known.get)
 
     def may_match(self, units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Units of a consume queue do not tell: all may."""
+        """Return a mask of ones: units hold no properties, so every message may match."""
         return np.ones(len(units), np.bool_)
 
 
@@ -97,17 +98,17 @@ Filter = TagFilter | SqlFilter
 
 
 def parse_filter(expression: str, *, is_sql: bool) -> Filter:
-    """Parse an expression of either kind, or ILLEGAL_FILTER."""
+    """Parse a filter expression of either kind; ILLEGAL_FILTER if it is invalid."""
     return SqlFilter(sql92.parse(expression)) if is_sql else parse_tags(expression)
 
 
 def parse_tags(expression: str) -> TagFilter:
-    """Parse a TAG expression; too long, or nothing between the bars: ILLEGAL_FILTER."""
+    """Parse a TAG expression; ILLEGAL_FILTER if it is too long or has no tag between the bars."""
     return _parse(check_length(expression))
 
 
 def check_length(expression: str) -> str:
-    """An expression itself; ILLEGAL_FILTER if it is too long to be one of either kind."""
+    """Return a filter expression of either kind unchanged; ILLEGAL_FILTER if it is too long."""
     if len(expression) > FILTER_EXPRESSION_MAX:
         raise refused(
             "filter_expression",

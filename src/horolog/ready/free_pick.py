@@ -1,4 +1,7 @@
-"""Choosing messages of a queue for a consumer group that takes them in any order (`order_pick`: in order)."""
+"""Picks messages of a queue for a consumer group that takes them in any order.
+
+`order_pick` does so for groups in order.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from horolog.ready.progress import QueueProgress
 
 
 def pick_free(progress: QueueProgress, ask: Ask, leases: int, mono_ms: int) -> Chosen:
-    """Choose messages: first those whose lease is over, then new ones that match.
+    """Pick messages: first those whose lease is over, then new ones that match the filter.
 
-    leases  how many more there may be; what is given out again takes none
+    leases  how many more leases there may be; a message that is given out again needs none
     """
     chosen, limit = Chosen(progress.next), ask.limit
     progress.expire(mono_ms)
@@ -33,7 +36,7 @@ def pick_free(progress: QueueProgress, ask: Ask, leases: int, mono_ms: int) -> C
             attempt = progress.leases[offset].attempt + 1
             chosen.picked.append(Picked(ask.queue_id, offset, attempt, record))
             chosen.size += ask.weigh(record)
-    fresh = min(limit, len(chosen.picked) + leases)  # what is given out again takes no room
+    fresh = min(limit, len(chosen.picked) + leases)  # messages given out again need no lease
     _choose_new(chosen, progress, ask, fresh)
     if fresh < limit and len(chosen.picked) >= fresh and chosen.upto < ask.queue.length:
         chosen.is_short = True
@@ -43,14 +46,14 @@ def pick_free(progress: QueueProgress, ask: Ask, leases: int, mono_ms: int) -> C
 
 
 def _following(progress: QueueProgress, ask: Ask, first: int, most: int) -> list[bytes]:
-    """Messages from an offset on, above which nothing is acknowledged; none if one of them is leased."""
+    """Return messages from offset `first` on, none of them acknowledged; none if one is leased."""
     if progress.leases.has_any(range(first, first + most)):
         return []
     return ask.follow(first, most)
 
 
 def _that_fit(records: list[bytes], ask: Ask, room: int) -> tuple[list[bytes], int]:
-    """The first of these up to the one that takes the last of the room, and their bytes in the answer."""
+    """Return the records up to the one that uses up `room`, and their bytes in the response."""
     size = 0
     for count, record in enumerate(records, 1):
         size += ask.weigh(record)
@@ -60,7 +63,7 @@ def _that_fit(records: list[bytes], ask: Ask, room: int) -> tuple[list[bytes], i
 
 
 def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -> None:
-    """Choose of what was never given out."""
+    """Pick messages that were never given out."""
     picked, tags = chosen.picked, ask.tags
     stop = min(ask.queue.length, progress.next + SCAN_MAX // tags.cost)
     known = progress.acked.stop  # mostly nothing from `next` on is acknowledged

@@ -1,4 +1,4 @@
-"""The consumer groups of a shard: names, ids, settings.  An id is never given twice."""
+"""The consumer groups of a shard: names, ids, settings.  An id is never used twice."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _NAMES = tuple(each.name for each in fields(GroupSettings))
 
 
 class GroupTable:
-    """Groups by name and by id."""
+    """The consumer groups by name and by id."""
 
     def __init__(self) -> None:
         self.ids: dict[str, int] = {}
         self.names: dict[int, str] = {}
-        self.last = 0  # the highest id that was ever given
-        self._settings: dict[int, GroupSettings] = {}  # of those that have other than the defaults
-        self._ordered: list[str] | None = None  # names, while none comes or goes
+        self.last = 0  # the highest id that was ever used
+        self._settings: dict[int, GroupSettings] = {}  # of groups with other than the defaults
+        self._ordered: list[str] | None = None  # sorted names; None after a change
 
     def put(self, group_id: int, name: str, settings: GroupSettings | None = None) -> None:
-        """A group exists (made now, or read from the log), with other settings if they are given."""
+        """Add a group (new, or read from the log), or change its settings if any are given."""
         if name not in self.ids:
             self._ordered = None
         self.ids[name] = group_id
@@ -35,33 +35,33 @@ class GroupTable:
             self._settings[group_id] = settings
 
     def put_row(self, row: dict[str, Any]) -> None:
-        """The same as a record or a checkpoint says it."""
+        """Add or change a group from its row in a record or a checkpoint."""
         self.put(row["number"], row["name"], settings_of_row(row.get("settings")))
 
     def drop(self, group_id: int) -> None:
-        """A group is deleted."""
+        """Remove a deleted group."""
         del self.ids[self.names.pop(group_id)]
         self._ordered = None
         self._settings.pop(group_id, None)
 
     def after(self, name: str, count: int) -> list[str]:
-        """The next names in order; sorted once for all pages of a list."""
+        """Return the `count` names after `name`; they are sorted once for all pages of a list."""
         if self._ordered is None:
             self._ordered = sorted(self.ids)
         at = bisect_right(self._ordered, name)
         return self._ordered[at : at + count]
 
     def settings_of(self, group_id: int) -> GroupSettings:
-        """The settings that were given, or the defaults."""
+        """Return the settings of a group, or the defaults."""
         return self._settings.get(group_id, _DEFAULTS)
 
     def pause_ms(self, group_id: int, attempt: int) -> int:
-        """How long a message waits that a consumer has failed on for so many times."""
+        """Return how long, in ms, a message waits after `attempt` failures of its consumers."""
         backoff = self.settings_of(group_id).backoff or BY_LEVELS
         return max(backoff.after(attempt), REDELIVERY_MIN_MS)
 
     def rows(self) -> list[dict[str, Any]]:
-        """What a checkpoint's registry says of them."""
+        """Build the rows of all groups for the registry of a checkpoint."""
         found: list[dict[str, Any]] = []
         for name, group_id in self.ids.items():
             row: dict[str, Any] = {"number": group_id, "name": name}
@@ -71,7 +71,7 @@ class GroupTable:
         return found
 
     def check_invariants(self) -> None:
-        """Names and ids tell the same groups, and no id is above the last one."""
+        """Assert that names and ids name the same groups, and that no id is above `last`."""
         assert {name: group_id for group_id, name in self.names.items()} == self.ids
         assert self._ordered is None or self._ordered == sorted(self.ids)
         assert all(0 < group_id <= self.last for group_id in self.names), self.last
@@ -79,7 +79,7 @@ class GroupTable:
 
 
 def settings_row(settings: GroupSettings) -> dict[str, Any]:
-    """As JSON keeps them."""
+    """Encode settings as a row of JSON."""
     row = {name: getattr(settings, name) for name in _NAMES if name != "backoff"}
     if settings.backoff is not None:
         row["backoff"] = policy_of(settings.backoff)
@@ -87,9 +87,9 @@ def settings_row(settings: GroupSettings) -> dict[str, Any]:
 
 
 def settings_of_row(row: dict[str, Any] | None) -> GroupSettings | None:
-    """What `settings_row` gave; what a newer horolog has added is not looked at.
+    """Decode a row of `settings_row`; ignore fields that a newer horolog has added.
 
-    An older one kept a retry policy among the attributes, and made nothing of it.
+    An older horolog kept a retry policy among the attributes, without using it.
     """
     if row is None:
         return None

@@ -1,27 +1,36 @@
-"""The life of one queue offset for one consumer group.
+"""The life of one queue offset for one consumer group: a state table.
+
+States:
 
     new        never given out, as far as the log knows
-    leased     given out: nobody else gets it until the lease ends
-    ended      the lease is over; the offset waits for the next receive, and its last handle acks no more
+    leased     given out: no other consumer gets the message until the lease ends
+    ended      the lease is over; the offset waits for the next receive, and its last handle can no
+               longer ack
     consumed   for good
 
-What happens to it:
+Events:
 
-    grant      a receive gets it; attempt 1 if it is new, else one more
-    change     its holder gives it a new end and takes a new handle.  Of a new one too: the record of its grant was lost
-               with the process that made it, and the handle is the proof
-    renew      its holder lives: the lease goes on, with the same handle
-    record     the log or the checkpoint says that it was given out; a start sees no ends, so it may be leased already
+    grant      a receive gets the message; attempt 1 if the offset is new, else one more
+    change     the holder changes the end of the lease and gets a new handle.  Also of a new offset:
+               the record of the grant was lost with the process that made it, and the handle is the
+               proof
+    renew      the holder lives: the lease continues, with the same handle
+    record     the log or the checkpoint has a grant; a start sees no ends of leases, so the offset
+               may be leased already
     end        the time of the lease is over
-    ack        its holder has done with it, or the log says so; a new one as for `change`
-    skip       a tag filter of its group does not want it
-    give up    it was leased as often as its group allows, or its holder says so: it is among the dead letters
-    hole       it cannot be read
-    retain     retention has dropped it
-    commit     its group says that everything below some offset is consumed, and it lies below
-    rewind     its group goes back to some offset, and it does not lie below: whatever became of it is forgotten
+    ack        the holder has consumed the message, or the log has an ack; of a new offset as for
+               `change`
+    skip       the message does not match the group's tag filter
+    give up    leased as often as the group allows, or given up by the holder: the message is among
+               the dead letters
+    hole       the message cannot be read
+    retain     retention has dropped the message
+    commit     the group declares everything below some offset consumed, and this offset is below
+    rewind     the group goes back to some offset, and this offset is not below: its progress is
+               forgotten
 
-An ack, a change or a renewal of what is ended is refused before it comes here (`Ready.check`).
+An ack, a change or a renewal of an ended lease is refused before the table is asked
+(`Ready.check`).
 """
 
 from __future__ import annotations
@@ -30,7 +39,7 @@ from horolog.state_table import Name
 
 
 class State(Name):
-    """Where an offset is."""
+    """The state of a queue offset."""
 
     NEW = "new"
     LEASED = "leased"
@@ -39,7 +48,7 @@ class State(Name):
 
 
 class Event(Name):
-    """What happens to it."""
+    """An event in the life of a queue offset."""
 
     GRANT = "grant"
     CHANGE = "change"

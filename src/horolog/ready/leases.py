@@ -1,11 +1,13 @@
-"""The leases of a group in one queue, by queue offset, in parts that a checkpoint can keep while they go on changing.
+"""The leases of a group in one queue, by queue offset; a checkpoint's snapshot is copy-on-write.
 
-A checkpoint needs all of them as they are at one log position, and there may be a million: to copy them would be a turn
-of a hundred milliseconds.  So they stand in parts of 256 offsets, `frozen` gives the parts themselves, and a part that
-was given away is copied before it is changed: once for each checkpoint, and only those that change.
+A checkpoint needs all leases as they are at one log position, and there may be a million: to copy
+them would be a turn of a hundred milliseconds.  So leases are kept in parts of 256 offsets.
+`frozen` returns the parts themselves, and a shared part is copied before it is changed: at most
+once for each checkpoint, and only parts that change.
 
-Example.  Parts 0, 1 and 2 are frozen.  An ack in part 1 copies it, and takes its lease out of the copy; the checkpoint
-still has the old one.  The next ack in part 1 finds a part of our own.  Parts 0 and 2 are never copied.
+Example.  Parts 0, 1 and 2 are frozen.  An ack in part 1 copies the part, and removes the lease from
+the copy; the checkpoint still has the old part.  The next ack in part 1 needs no copy.  Parts 0 and
+2 are never copied.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import NamedTuple
 
 from horolog.limits import AUTO_RENEW_TOTAL_MAX_MS, MINUTE_MS
 
-_PART_BITS = 8  # of an offset; a turn of 2 048 acks copies as many parts at most, each in some 5 µs
+_PART_BITS = 8  # low bits of an offset; 2 048 acks copy at most 2 048 parts, each in some 5 µs
 
 
 class Lease(NamedTuple):
@@ -27,21 +29,22 @@ class Lease(NamedTuple):
     ends_at: int
     granted_ms: int
     duration_ms: int
-    client_id: str = ""  # set with auto_renew: the lease is kept while that client lives
+    client_id: str = ""  # set with auto_renew: the lease is renewed while that client lives
     renew_until: int = 0
 
     @property
     def renewable_ms(self) -> int:
-        """For how long from its newest grant or renewal on it may be kept, in whole minutes.
+        """How long the lease may be renewed, in ms, from its newest grant or renewal on.
 
-        So what was given out at about the same time has the same, and fits one record.
+        Whole minutes, so that leases given out at about the same time have the same value and share
+        a record.
         """
         left_ms = self.renew_until - (self.ends_at - self.duration_ms)
         return max(0, left_ms // MINUTE_MS * MINUTE_MS)
 
     @property
     def is_renewed(self) -> bool:
-        """Whether it was renewed for its client, which has the message then."""
+        """Whether the lease was renewed for its client, which therefore has the message."""
         return self.client_id != "" and self.renewable_ms < AUTO_RENEW_TOTAL_MAX_MS
 
 
@@ -49,21 +52,21 @@ _NO_PART: Mapping[int, Lease] = {}
 
 
 class Leases:
-    """Leases by queue offset."""
+    """The leases of a group in one queue, by queue offset."""
 
     __slots__ = ("_count", "_is_given", "_own", "_parts")
 
     def __init__(self) -> None:
         self._count = 0
         self._parts: dict[int, dict[int, Lease]] = {}  # by offset >> _PART_BITS; none is empty
-        self._is_given = False  # `frozen` gave parts away: all but those in `_own`
+        self._is_given = False  # `frozen` has shared all parts except those in `_own`
         self._own: set[int] | None = None
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[int]:
-        """Offsets, in no order."""
+        """Yield the leased offsets, in no order."""
         return chain.from_iterable(self._parts.values())
 
     def __contains__(self, offset: int) -> bool:
@@ -74,16 +77,16 @@ class Leases:
         return self._parts[offset >> _PART_BITS][offset]
 
     def get(self, offset: int) -> Lease | None:
-        """The lease of an offset, None if it has none."""
+        """Return the lease of an offset; None if it has none."""
         part = self._parts.get(offset >> _PART_BITS)
         return None if part is None else part.get(offset)
 
     def items(self) -> Iterator[tuple[int, Lease]]:
-        """(Offset, lease), in no order."""
+        """Yield (offset, lease) pairs, in no order."""
         return chain.from_iterable(part.items() for part in self._parts.values())
 
     def has_any(self, offsets: Sequence[int]) -> bool:
-        """Whether one of them, of which there are some, is leased."""
+        """Return whether any of the offsets (one or more) is leased."""
         number = min(offsets) >> _PART_BITS
         if max(offsets) >> _PART_BITS == number:
             return not self._parts.get(number, _NO_PART).keys().isdisjoint(offsets)
@@ -96,7 +99,7 @@ class Leases:
         self._count += len(part) - before
 
     def update(self, leases: Mapping[int, Lease]) -> None:
-        """Set one or more; those of one receive mostly lie in one part."""
+        """Set one or more leases; those of one receive are mostly in one part."""
         number = min(leases) >> _PART_BITS
         if max(leases) >> _PART_BITS == number:
             part = self._part(number)
@@ -116,20 +119,20 @@ class Leases:
             del self._parts[number]
 
     def pop(self, offset: int) -> Lease | None:
-        """Take a lease out; None if there is none."""
+        """Remove and return the lease of an offset; None if it has none."""
         lease = self.get(offset)
         if lease is not None:
             del self[offset]
         return lease
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Remove all leases."""
         self._parts.clear()
         self._is_given, self._own = False, None
         self._count = 0
 
     def _part(self, number: int) -> dict[int, Lease]:
-        """A part that may be changed."""
+        """Return a part that may be changed: a new one, or a copy if it is shared."""
         part = self._parts.get(number)
         if part is None:
             part = self._parts[number] = {}
@@ -144,15 +147,16 @@ class Leases:
         return part
 
     def frozen(self) -> list[Mapping[int, Lease]]:
-        """All of them as they are now, whatever becomes of them; another thread may read that.
+        """Return a snapshot that later changes do not touch; another thread may read it.
 
-        Nothing is made here that stays: there may be tens of thousands of queues, all in one turn.
+        Allocates nothing that stays in memory: there may be tens of thousands of queues, all in one
+        turn.
         """
         self._is_given, self._own = True, None
         return list(self._parts.values())
 
     def check_invariants(self) -> None:
-        """AssertionError if a lease is in another part than its own, or a part is empty."""
+        """Assert that each lease is in its own part, and that no part is empty."""
         assert all(self._parts.values()), "an empty part"
         assert self._count == sum(map(len, self._parts.values())), self._count
         assert self._is_given or self._own is None

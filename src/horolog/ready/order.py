@@ -1,24 +1,28 @@
-"""Which messages of a queue a consumer group in order may take next: of each message group, one stretch at a time.
+"""Which messages of a queue an orderly consumer group may take next.
 
-A message group is *blocked* while one of its messages is leased: nobody gets a later one.  When all that were leased are
-consumed, or when the lease of the first of them ends, the group may go on where it stands.  Other groups of the same
-queue are not touched by that.  Messages without a message group are one group together.
+A message group is *blocked* while one of its messages is leased: no consumer gets a later message
+of the group.  Once all leased messages are consumed, or the lease of the first of them ends, the
+group may continue from its first member.  Other message groups of the queue are not affected.
+Messages without a message group together form one group.
 
     members  of a message group: its messages that are leased, were leased, or are held; by queue offset
-    held     looked at and wanted by the filter, but not given out: their group is blocked, or the receive was full
-    able     message groups whose first member is not leased, the one with the lowest first
-    frontier new messages were looked at up to here
+    held     scanned and matched by the filter, but not given out: the group is blocked, or the
+             receive was full
+    able     message groups whose first member is not leased, ordered by their first member
+    frontier queue offset up to which new messages were scanned
 
-Example.  The queue has a1 b1 a2 c1 a3 b2, a receive of 2 gets a1 and b1.  The next one finds a2 and holds it, gives
-out c1, holds a3 and b2.  When a1 is acknowledged, a2 and a3 may go, together.  If a1's lease ends instead, a1 a2 a3
-may go, in this order.
+Example.  The queue has a1 b1 a2 c1 a3 b2, a receive of 2 gets a1 and b1.  The next receive finds a2
+and holds it, gives out c1, holds a3 and b2.  When a1 is acknowledged, a2 and a3 may be given out
+together.  If the lease of a1 ends instead, a1 a2 a3 may be given out, in this order.
 
-`next` of the progress stays at the first held message, so what a start or a replay has to know is what it always was:
-offsets below `next` are leased or consumed, some above it are too.  All that is here follows from that and from the
-messages themselves, and is made again, by reading what is leased, when a receive asks for it (`learn`).
+`next` of the progress stays at the first held message, so a start or a replay needs to know no more
+than for other groups: offsets below `next` are leased or consumed, and so are some above.
+Everything here follows from that and from the messages themselves, and is rebuilt, by reading the
+leased messages, when a receive needs it (`learn`).
 
-Of the held ones there are at most `ORDER_HELD_MAX` in a queue, and what comes after them waits: a blocked group with more
-messages than that blocks its queue.  An event costs O(log n); nothing looks twice at what is held.
+At most `ORDER_HELD_MAX` messages of a queue are held, and later messages wait: a blocked group with
+more messages than that blocks its queue.  An event costs O(log n); no held message is scanned
+twice.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from itertools import islice
 from horolog.limits import ORDER_HELD_MAX
 from horolog.ready.deadlines import Deadlines
 
-GroupAt = Callable[[int], int | None]  # queue offset → what stands for its message group
+GroupAt = Callable[[int], int | None]  # queue offset → hash of its message group
 
 
 class QueueOrder:
@@ -54,18 +58,18 @@ class QueueOrder:
     )
 
     def __init__(self, first: int, leased: Iterable[int], ends: Deadlines[int]) -> None:
-        """For a queue of which nothing was looked at from `first` on; `ends` has the offsets whose lease lives."""
+        """Make the order of a queue, unread from `first` on; `ends`: offsets with a live lease."""
         self.frontier = first
         self.held: OrderedDict[int, int] = OrderedDict()  # queue offset → message group; ascending
-        self.again: set[int] = set()  # given out again to whoever had them: no further attempt
-        self.has_news = False  # a group can go on since this was set to False
+        self.again: set[int] = set()  # given again to the same receive: counts as no new attempt
+        self.has_news = False  # a group has become able since this was set to False
         self._ends = ends
         self._members: dict[int, list[int]] = {}
-        self._group_of: dict[int, int] = {}  # of offsets that were leased
-        self._unknown = dict.fromkeys(leased)  # leased, and their messages were not read
-        # Heap of (first member, group); some are out of date
+        self._group_of: dict[int, int] = {}  # leased offset → message group
+        self._unknown = dict.fromkeys(leased)  # leased offsets whose messages were not read yet
+        # Heap of (first member, group); some entries are out of date
         self._able: list[tuple[int, int]] = []
-        self._listed: set[int] = set()  # groups in it
+        self._listed: set[int] = set()  # groups in the heap
         self._attempts: dict[int, dict[int, None]] = {}  # receive → queue offsets that it was given
         self._attempt_of: dict[int, int] = {}
 
@@ -73,7 +77,7 @@ class QueueOrder:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more can be held."""
+        """Whether no further message can be held."""
         return len(self.held) >= ORDER_HELD_MAX
 
     @property
@@ -82,9 +86,10 @@ class QueueOrder:
         return not self._unknown
 
     def learn(self, group_at: GroupAt, most: int) -> int:
-        """Read up to so many leased messages whose groups are not known; gives how many are known now.
+        """Read up to `most` leased messages of unknown groups; return how many were learned.
 
-        One that cannot be told (None) stays unknown, and blocks all groups: it may be of any.
+        A message whose group cannot be found (None) stays unknown, and blocks all groups: it may
+        belong to any.
         """
         learned = 0
         for offset in list(islice(self._unknown, most)):
@@ -99,12 +104,15 @@ class QueueOrder:
         return learned
 
     def settled(self, chosen: Iterable[int] = ()) -> int:
-        """What `next` can be: all below is leased, consumed, chosen, or not wanted by the filter."""
+        """Return the highest possible `next`: all below is given out, consumed, or unwanted."""
         taken = set(chosen)
         return next((offset for offset in self.held if offset not in taken), self.frontier)
 
     def has_for(self, next_offset: int, length: int) -> bool:
-        """Whether a receive could get or learn something of a queue of that length without a lease ending."""
+        """Return whether a receive could get or learn something now, before any lease ends.
+
+        length  of the queue
+        """
         if self._unknown or self.first_able() is not None:
             return True
         if self.settled() > next_offset:
@@ -112,34 +120,37 @@ class QueueOrder:
         return max(self.frontier, next_offset) < length and not self.is_full
 
     def pass_to(self, next_offset: int) -> None:
-        """What is below was consumed without a look: by handles whose grants a crash has lost."""
+        """Move the frontier to `next_offset` at least: offsets below were consumed without a scan.
+
+        That happens by handles whose grants a crash has lost.
+        """
         self.frontier = max(self.frontier, next_offset)
 
     def members(self, group: int) -> list[int]:
-        """The members of a message group."""
+        """Return the members of a message group, by queue offset."""
         return list(self._members.get(group, ()))
 
     # --- choosing ---------------------------------------------------------------------------------
 
     def hold(self, offset: int, group: int) -> bool:
-        """A new message was looked at; whether it is the first of its group."""
+        """Hold a new message, the last one scanned; return whether it is the first of its group."""
         assert offset == self.frontier - 1, (offset, self.frontier)
         self.held[offset] = group
         return self._join(offset, group) == 0
 
     def take_able(self) -> int:
-        """The group of `first_able`; it is not offered again before something happens to it, or `offer`."""
+        """Take the group of `first_able` off the heap, until `offer` or an event of the group."""
         assert self.first_able() is not None, "no group can go on"
         _, group = heappop(self._able)
         self._listed.discard(group)
         return group
 
     def offer(self, group: int) -> None:
-        """It was taken, and got nothing for want of room."""
+        """Put a taken group back: the receive had no room for its message."""
         self._list(group)
 
     def first_able(self) -> int | None:
-        """The lowest message that can be given out, None: all groups are blocked."""
+        """Return the lowest offset that can be given out; None if all groups are blocked."""
         able = self._able
         while able:
             first, group = able[0]
@@ -152,7 +163,7 @@ class QueueOrder:
         return None
 
     def _list(self, group: int) -> bool:
-        """Note a group if it can go on; whether that is new."""
+        """List a group as able if its first member is not leased; return whether it was added."""
         members = self._members.get(group)
         if not members or group in self._listed or members[0] in self._ends:
             return False
@@ -161,7 +172,7 @@ class QueueOrder:
         return True
 
     def _list_all(self) -> None:
-        """All leased ones are known now: no group waits for one that is not."""
+        """List all able groups: no leased message is of an unknown group any more."""
         for group in self._members:
             self._list(group)
 
@@ -176,7 +187,7 @@ class QueueOrder:
     # --- what happens to an offset ----------------------------------------------------------------
 
     def leased(self, offset: int) -> None:
-        """It was given out, or its lease has a new end."""
+        """Record that an offset was leased, or that its lease has a new end."""
         self.again.discard(offset)
         self._forget_attempt(offset)
         if offset in self._group_of:
@@ -188,13 +199,13 @@ class QueueOrder:
             self._group_of[offset] = group
 
     def ended(self, offset: int) -> None:
-        """Its lease is over."""
+        """Record that the lease of an offset is over."""
         group = self._group_of.get(offset)
         if group is not None:
             self._note(group)
 
     def consumed(self, offset: int) -> None:
-        """It is consumed, or gone."""
+        """Record that an offset is consumed or dropped."""
         was_learned = self.is_learned
         self._unknown.pop(offset, None)
         self.again.discard(offset)
@@ -221,13 +232,16 @@ class QueueOrder:
     # --- receives that are repeated ---------------------------------------------------------------
 
     def remember(self, receive: int, offsets: Iterable[int]) -> None:
-        """A receive was given these, which were leased just now; it may come again, if its answer was lost."""
+        """Record which offsets, leased just now, a receive was given.
+
+        The client may repeat the receive if the response was lost.
+        """
         for offset in offsets:
             self._attempts.setdefault(receive, {})[offset] = None
             self._attempt_of[offset] = receive
 
     def given(self, receive: int) -> list[int]:
-        """What a receive was given and nobody has consumed, or been given, since."""
+        """Return the offsets a receive was given that were not consumed or leased since."""
         return list(self._attempts.get(receive, ()))
 
     def _forget_attempt(self, offset: int) -> None:
@@ -241,7 +255,7 @@ class QueueOrder:
     # --- what must hold ---------------------------------------------------------------------------
 
     def check_invariants(self, next_offset: int, leased: Iterable[int]) -> None:
-        """AssertionError if a message is of no group, or a group that could go on is forgotten."""
+        """Assert that each message has a group, and that no able group is missing from the heap."""
         leased = set(leased)
         assert len(self.held) <= ORDER_HELD_MAX
         assert list(self.held) == sorted(self.held), "held out of order"

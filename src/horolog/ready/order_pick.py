@@ -1,11 +1,13 @@
-"""Choosing messages of a queue for a consumer group in order; which may go, `order` knows.
+"""Picks messages of a queue for a consumer group in order; `order` says which may be given out.
 
-Groups that can go on are gone through together, in the order of the queue, each from its first message on, as far as
-the receive has room: its client consumes the messages of a group one after the other.  If the first one was leased
-before, what followed it is taken back from whoever has it, and comes again after it.
+All able groups are processed together, in the order of the queue, each from its first message on,
+as far as the receive has room: the client consumes the messages of a group one after the other.  If
+the first message of a group was leased before, the leases of the messages after it are revoked, and
+they are given out again after it.
 
-Only the first one has had a further attempt: what came behind it was never tried, as far as the broker can know.  So a
-message that fails again and again does not take the ones after it to the dead letters.
+Only that first message counts a further attempt: as far as the broker knows, the ones after it were
+never tried.  So a message that fails again and again does not take later messages with it to the
+dead letters.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from horolog.ready.chosen import Ask, Chosen, Picked
 from horolog.ready.order import QueueOrder
 from horolog.ready.progress import QueueProgress
 
-_CHUNK = 64  # units that are read together
-_REFUSED_MAX = 32  # groups that get nothing for want of room before a look ends
+_CHUNK = 64  # units read at once
+_REFUSED_MAX = 32  # a scan ends after so many groups got nothing for lack of room
 
 
 def pick_in_order(
     progress: QueueProgress, order: QueueOrder, ask: Ask, leases: int, mono_ms: int
 ) -> Chosen:
-    """Choose messages; what was chosen is leased by the caller, in the same step.
+    """Pick messages; the caller leases the picked messages in the same step.
 
-    leases  how many more there may be; what is given out again takes none
+    leases  how many more leases there may be; a message that is given out again needs none
     """
     progress.expire(mono_ms)
     order.pass_to(progress.next)
@@ -48,7 +50,7 @@ def pick_in_order(
 
 
 class _Pick:
-    """One look at a queue."""
+    """One scan of a queue."""
 
     def __init__(
         self, progress: QueueProgress, order: QueueOrder, ask: Ask, leases: int, mono_ms: int
@@ -59,8 +61,8 @@ class _Pick:
         self._ask = ask
         self._mono_ms = mono_ms
         self._leases = leases
-        self._begun: set[int] = set()  # groups that have their turn
-        self._taken: dict[int, bool] = {}  # those of which something is chosen: whether all is
+        self._begun: set[int] = set()  # groups that this scan has begun to pick from
+        self._taken: dict[int, bool] = {}  # group with picked messages → whether all are picked
 
     @property
     def _is_full(self) -> bool:
@@ -68,15 +70,16 @@ class _Pick:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to be looked at now."""
+        """Whether the scan must stop: full, out of leases, too costly, or unreadable files."""
         chosen = self.chosen
         is_costly = chosen.cost >= SCAN_MAX
         return self._is_full or chosen.is_short or is_costly or bool(chosen.unreadable)
 
     def group_at(self, offset: int) -> int | None:
-        """What stands for the message group of a leased message; None if that cannot be told.
+        """Return the hash of a leased message's group; None if it cannot be found.
 
-        That of a hole can't, as long as somebody has its message; then it is of none.
+        The group of a hole is not known while its lease lives; after that the hole counts as
+        without a group.
         """
         record = self._read(offset)
         if record is not None:
@@ -91,7 +94,7 @@ class _Pick:
         return self._ask.read(offset, *units[0].tolist()[:2])
 
     def give_back(self, offset: int) -> None:
-        """The receive that was given it comes again: its lease ends, and it is no further attempt."""
+        """End the lease that a repeated receive had got on an offset: it is no new attempt."""
         if offset in self._progress.ends:
             self._end(offset)
         self._order.again.add(offset)
@@ -103,10 +106,10 @@ class _Pick:
     # --- what was held or leased before -----------------------------------------------------------
 
     def take_able(self) -> None:
-        """Choose of the groups that can go on, in the order of the queue."""
+        """Pick messages of the able groups, in the order of the queue."""
         order, refused = self._order, 0
         going: list[tuple[int, int, int]] = []  # heap of (next member, its place, group)
-        had: list[int] = []  # groups that have had their turn, and begin before it now
+        had: list[int] = []  # groups begun by this scan that have become able again
         while not self._is_full and refused < _REFUSED_MAX and not self.chosen.unreadable:
             able = order.first_able()
             if able is not None and (not going or able < going[0][0]):
@@ -133,7 +136,7 @@ class _Pick:
             order.offer(group)
 
     def _stop(self, group: int, place: int) -> None:
-        """A group gets no further than that place of its members: what is leased from there on is taken back."""
+        """Stop picking a group before member `place`: revoke the leases of its later members."""
         if not place:
             self._begun.discard(group)
             self._order.offer(group)
@@ -145,7 +148,10 @@ class _Pick:
                 self._end(offset)
 
     def _choose(self, offset: int, group: int, record: bytes | None = None) -> bool:
-        """Choose a message, or find that it is none to be chosen; False if there is no room for it."""
+        """Pick a message unless it is lost or unwanted; False if there is no lease for it.
+
+        False too if the files of the queue cannot be read.
+        """
         progress, chosen = self._progress, self.chosen
         lease = progress.leases.get(offset)
         if lease is None and self._leases <= 0:
@@ -182,7 +188,7 @@ class _Pick:
     # --- new ones ---------------------------------------------------------------------------------
 
     def look(self) -> bool:
-        """Look at some new messages; False if there are none that can be looked at."""
+        """Scan some new messages; False if no more can be scanned now."""
         order, progress, ask = self._order, self._progress, self._ask
         first, chosen = order.frontier, self.chosen
         if order.is_full or first >= ask.queue.length:
@@ -225,7 +231,7 @@ class _Pick:
             order.offer(group)
 
     def seal(self) -> Chosen:
-        """What was found."""
+        """Complete the result of the scan and return it."""
         chosen, order, ask = self.chosen, self._order, self._ask
         picked = {each.offset for each in chosen.picked}
         gone = {*chosen.lost, *chosen.unwanted}

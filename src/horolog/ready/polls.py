@@ -1,21 +1,24 @@
-"""Long polls that wait, and what wakes them.
+"""Waiting long polls, and the events that wake them.
 
-Two kinds wait here.  A *receive* of a group waits for a topic: for new messages in any of its queues, and for messages
-of its group whose lease is over.  A *pull* waits for one queue, and has no group.  Either is parked when it was offered
-everything there is, so it need be looked at again only when one of these queues grows, or when a lease of its group
-in one of them ends.  Both are noted as *news* of a place, (topic, group) or (topic, queue); nothing else is looked at
-in a turn, however many polls wait: a message costs nothing for 1 000 groups that wait for 1 000 other queues.
+There are two kinds.  A *receive* of a group waits for a topic: for new messages in any of its
+queues, and for messages of its group whose lease is over.  A *pull* waits for one queue, and has no
+group.  A poll is parked after it was offered everything there is, so it must be checked again only
+when one of its queues grows, or when a lease of its group in one of them ends.  Both are recorded
+as *news* of a place, (topic, group) or (topic, queue); a turn checks only places with news, however
+many polls wait: a message costs nothing for 1 000 groups that wait for 1 000 other queues.
 
-    park          the first poll of a group for a topic: the end of its first lease there is watched
+    park          adds a poll; with the first poll of a group for a topic, the end of its first
+                  lease there is watched
     grown         a queue of a topic has new messages: news for every group that waits for the topic, and for the pulls
                   of that queue
-    ended         a watched lease is over: `note` as news of its group in which queues
-    take_news     which groups are looked at in this turn, so many at most; their news is old from here on
-    take_grown    the same for queues that pulls wait for
-    postpone      news that could not be looked at to its end: looked at further in the next turn, after those that have had none
-    leave         answered, cancelled or timed out: nothing of the poll stays
+    ended         returns the groups with a watched lease that is over; then `note` in which queues
+    take_news     returns the groups to check in this turn, a bounded count, and clears their news
+    take_grown    returns the queues whose pulls to check in this turn
+    postpone      keeps unfinished news for the next turn, after groups that have had no turn yet
+    leave         removes a poll that was answered, cancelled or timed out
 
-A lease is watched only while somebody waits: no turn is woken for nobody.  Times are monotonic milliseconds.
+A lease is watched only while a poll waits for it, so no turn is woken in vain.  Times are monotonic
+milliseconds.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from horolog.protocol.queue_commands import Pull
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.filter import Filter, parse_filter
 
-# (topic, group); of pulls (topic, −1 − queue): the ids of groups are above 0.
+# (topic, group); for pulls (topic, −1 − queue), since the ids of groups are above 0.
 PollPlace: TypeAlias = tuple[int, int]
 
 
@@ -49,17 +52,17 @@ class Waiter:
 
     @property
     def place(self) -> PollPlace:
-        """Where its news comes from."""
+        """The place whose news wakes this poll."""
         return self.topic, self.group or place_of_pulls(self.command.queue_id)
 
 
 def place_of_pulls(queue: int) -> int:
-    """The second part of the place of whoever waits for a queue."""
+    """Return the second part of the place of the pulls that wait for a queue."""
     return -1 - queue
 
 
 def check_may_park(parked: int) -> None:
-    """TOO_MANY_REQUESTS if too many polls wait already."""
+    """Raise TOO_MANY_REQUESTS if too many polls wait already."""
     if parked >= PARKED_POLLS_MAX:
         raise HorologError(
             ErrorCode.TOO_MANY_REQUESTS,
@@ -71,9 +74,9 @@ def check_may_park(parked: int) -> None:
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """Waiters for the same thing, the first come first.
+    """Polls of a place with the same queue and filter, first come first.
 
-    seen  of pulls: queue offset up to which nothing is for them, or they would not wait
+    seen  of pulls: queue offset below which no message matches them, or they would not wait
     """
 
     filter: Filter
@@ -83,7 +86,7 @@ class Bucket:
 
 
 class News(NamedTuple):
-    """Queues that may have something for the waiting polls of a group."""
+    """The queues that may have messages for the waiting polls of a group."""
 
     topic: int
     group: int
@@ -92,7 +95,7 @@ class News(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiting:
-    """The polls of one place."""
+    """The polls of one place, and the queues that have news for them."""
 
     buckets: dict[tuple[int, str, bool], Bucket] = field(default_factory=dict)
     news: set[int] = field(default_factory=set)
@@ -106,23 +109,23 @@ class Polls:
         self._places: dict[PollPlace, _Waiting] = {}
         self._groups: dict[int, dict[int, None]] = {}  # topic → groups that wait for it
         self._clients: dict[str, OrderedDict[object, Waiter]] = {}  # by client id and token
-        self._deadlines: Deadlines[object] = Deadlines()  # of tokens
-        self._ends: Deadlines[PollPlace] = Deadlines()  # of a group → its first lease's
-        self._news: set[PollPlace] = set()  # of groups
+        self._deadlines: Deadlines[object] = Deadlines()  # by token
+        self._ends: Deadlines[PollPlace] = Deadlines()  # place of a group → end of its first lease
+        self._news: set[PollPlace] = set()  # places of groups with news
         # Places of groups whose news waits for another turn, the oldest first
         self._later: dict[PollPlace, None] = {}
-        self._grown: set[PollPlace] = set()  # of pulls
+        self._grown: set[PollPlace] = set()  # places of pulls whose queue has grown
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return the count of waiting polls."""
         return len(self._waiters)
 
     # --- who waits ------------------------------------------------------------------------------
 
     def park(self, waiter: Waiter, first_end: int | None = None, seen: int = 0) -> None:
-        """Let a receive or a pull wait that was offered everything.
+        """Park a receive or a pull that was offered everything there is.
 
-        first_end  of all leases that its group has in that topic
+        first_end  first end of all leases that the group has in the topic; None if it has none
         seen       length of the queue that a pull waits for
         """
         assert waiter.token not in self._waiters, "parked twice"
@@ -147,7 +150,7 @@ class Polls:
         self._deadlines.set(waiter.token, waiter.deadline)
 
     def leave(self, waiter: Waiter) -> None:
-        """A parked poll was answered, or nobody waits for its answer."""
+        """Remove a parked poll: it was answered, or its client no longer waits."""
         del self._waiters[waiter.token]
         self._deadlines.drop(waiter.token)
         of_client = self._clients[waiter.command.client_id]
@@ -167,7 +170,7 @@ class Polls:
             del self._places[place]
             self._nobody_waits(waiter.topic, waiter.group, place)
         if not self._waiters:
-            self._waiters = {}  # gives back the room of the most that ever waited
+            self._waiters = {}  # free the memory of the most polls that ever waited
 
     def _nobody_waits(self, topic: int, group: int, place: PollPlace) -> None:
         self._ends.drop(place)
@@ -181,43 +184,43 @@ class Polls:
                 del self._groups[topic]
 
     def cancel(self, token: object) -> Waiter | None:
-        """The caller of a poll has gone, parked or not; gives the one that waited."""
+        """Remove the poll of a client that has gone; return it, or None if it was not parked."""
         waiter = self._waiters.get(token)
         if waiter is not None:
             self.leave(waiter)
         return waiter
 
     def of_client(self, client_id: str) -> list[Waiter]:
-        """The parked polls of a client, in the order they were parked."""
+        """Return the parked polls of a client, in the order they were parked."""
         return list(self._clients.get(client_id, OrderedDict()).values())
 
     def of_topic(self, topic: int) -> list[Waiter]:
-        """The parked polls for a topic: whoever asks looks at all that are parked."""
+        """Return the parked polls for a topic; scans all parked polls."""
         return [waiter for waiter in self._waiters.values() if waiter.topic == topic]
 
     def of_group(self, name: str) -> list[Waiter]:
-        """The same for a group: its receives, and the pulls of its members."""
+        """Return the parked receives of a group and pulls of its members; scans all polls."""
         return [waiter for waiter in self._waiters.values() if waiter.command.group == name]
 
     def waits(self, group: int, topic: int) -> bool:
-        """Whether somebody of that group waits for that topic."""
+        """Return whether a poll of a group waits for a topic."""
         return (topic, group) in self._places
 
     def groups(self) -> Iterator[tuple[int, int]]:
-        """(group, topic) of all groups that wait."""
+        """Yield (group, topic) of all groups with waiting polls."""
         for topic, groups in self._groups.items():
             for group in groups:
                 yield group, topic
 
     def pulled(self) -> Iterator[tuple[int, int, Bucket]]:
-        """(topic, queue, pulls) of all pulls that wait."""
+        """Yield (topic, queue, bucket of pulls) of all waiting pulls."""
         for (topic, other), waiting in self._places.items():
             if other < 0:
                 for bucket in waiting.buckets.values():
                     yield topic, -1 - other, bucket
 
     def buckets(self, place: PollPlace) -> Iterator[Bucket]:
-        """The waiting polls of a place, by what they wait for; they may leave meanwhile."""
+        """Yield the waiting polls of a place, by queue and filter; polls may leave meanwhile."""
         waiting = self._places.get(place)
         if waiting is not None:
             yield from list(waiting.buckets.values())
@@ -225,7 +228,7 @@ class Polls:
     # --- what wakes them ------------------------------------------------------------------------
 
     def watch(self, group: int, topic: int, first_end: int | None) -> None:
-        """The first lease of a group in a topic ends then, None: it has none; forgotten if nobody waits."""
+        """Watch the first lease end of a group in a topic (None: no lease), if a poll waits."""
         place = (topic, group)
         if first_end is None:
             self._ends.drop(place)
@@ -233,11 +236,11 @@ class Polls:
             self._ends.set(place, first_end)
 
     def watched(self, group: int, topic: int) -> int | None:
-        """When a group that waits is woken because of a lease."""
+        """Return when a waiting group is woken by the end of a lease; None if by none."""
         return self._ends.at((topic, group))
 
     def grown(self, topic: int, queue: int) -> None:
-        """A queue has new messages."""
+        """Record that a queue has new messages: news for the polls that wait for it."""
         for group in self._groups.get(topic, ()):
             self._places[topic, group].news.add(queue)
             self._news.add((topic, group))
@@ -246,16 +249,19 @@ class Polls:
             self._grown.add(place)
 
     def ended(self, mono_ms: int) -> list[tuple[int, int]]:
-        """(group, topic) of those of whom a lease is over; `note` in which queues, and `watch` the next one."""
+        """Return (group, topic) with a watched lease that is over.
+
+        The caller must `note` in which queues, and `watch` the next end.
+        """
         return [(group, topic) for topic, group in self._ends.take(mono_ms)]
 
     def note(self, group: int, topic: int, queues: list[int]) -> None:
-        """Messages of these queues can be given out again."""
+        """Record news: messages of these queues can be given out again."""
         self._places[topic, group].news.update(queues)
         self._news.add((topic, group))
 
     def postpone(self, news: News) -> None:
-        """Look at these queues in the next turn; nothing if nobody waits any more."""
+        """Keep news for the next turn; ignored if no poll of the group waits any more."""
         place = news.topic, news.group
         if place in self._places:
             self._places[place].news.update(news.queues)
@@ -263,18 +269,18 @@ class Polls:
 
     @property
     def has_postponed(self) -> bool:
-        """Whether a turn is wanted at once."""
+        """Whether news is left for a next turn, which should begin at once."""
         return bool(self._later)
 
     def is_noted(self, group: int, topic: int, queue: int) -> bool:
-        """Whether a queue will be looked at in the next turn."""
+        """Return whether a queue has news that a later turn will check."""
         waiting = self._places.get((topic, group))
         return waiting is not None and queue in waiting.news
 
     def take_news(self, most: int) -> list[News]:
-        """Which groups are looked at now, so many at most: those that had to wait, then by topic and group.
+        """Take the news of at most `most` groups: first postponed ones, then by topic and group.
 
-        One message may be news for all groups there are: the others have their turn in the next ones.
+        One message may be news for all groups there are: the other groups follow in the next turns.
         """
         self._later.update(dict.fromkeys(sorted(self._news - self._later.keys())))
         self._news.clear()
@@ -287,13 +293,13 @@ class Polls:
         return found
 
     def take_grown(self) -> list[tuple[int, int]]:
-        """(topic, queue) whose pulls must be looked at now."""
+        """Take the (topic, queue) pairs whose pulls must be checked now."""
         found = [(topic, -1 - other) for topic, other in sorted(self._grown)]
         self._grown.clear()
         return found
 
     def timed_out(self, mono_ms: int) -> list[Waiter]:
-        """Parked polls whose time is over; they have left."""
+        """Remove and return the parked polls whose deadline has come."""
         over = []
         for token in self._deadlines.take(mono_ms):
             waiter = self._waiters[token]
@@ -302,14 +308,14 @@ class Polls:
         return over
 
     def next_at(self) -> int | None:
-        """When something must be done, if nothing else happens: a poll times out, a watched lease ends."""
+        """Return the next moment at which a poll times out or a watched lease ends; None: never."""
         moments = (self._deadlines.first(), self._ends.first())
         return min((at for at in moments if at is not None), default=None)
 
     # --- what must hold -------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """AssertionError if something of a poll is kept that has left, or one waits that nothing will end."""
+        """Assert that no removed poll has left a trace, and that each waiting poll will end."""
         waiters: dict[object, Waiter] = {}
         for place, waiting in self._places.items():
             assert waiting.buckets, f"nobody waits at {place}"

@@ -1,6 +1,6 @@
-"""Receipt handles of pop consumers: RocketMQ's POP_CK, which its clients take apart and rebuild.
+"""Receipt handles of pop consumers: RocketMQ's POP_CK, which clients take apart and rebuild.
 
-Eight words with a space between them.
+A handle has eight words, separated by spaces.
 
 ====  ==============  ======================================================================
 word  RocketMQ's name  here
@@ -10,16 +10,17 @@ word  RocketMQ's name  here
 2     invisible time  milliseconds
 3     revive queue    serial: the lowest 7 bits of the epoch, the lowest 24 of the grant
 4     topic type      0: the topic of the message itself
-5     broker          its name
+5     broker          name of the broker
 6     queue id
 7     queue offset
 ====  ==============  ======================================================================
 
-After a change of invisible time a client keeps offset, broker and queue, and takes only pop time, invisible time
-and revive queue from the answer; so a grant has to be known by these three.  They name one grant among all of
-an offset: its lease says when it was granted, and a serial comes again only after 16 million grants of one epoch.
-What is longer than that, the whole epoch and the whole id of the grant, is taken from the lease; and if the record
-of the grant was lost with its process, from the newest epoch that the serial may mean.
+After a change of invisible time a client keeps offset, broker and queue, and takes only pop time,
+invisible time and revive queue from the response; so these three words must identify a grant.  They
+name one grant among all grants of an offset: the lease states when it was granted, and a serial
+repeats only after 16 million grants of one epoch.  The whole epoch and the whole id of the grant,
+which do not fit, are taken from the lease; if the record of the grant was lost with its process,
+the epoch is the newest one that the serial may mean.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ assert _EPOCH_BITS + _GRANT_BITS == 31, "a client reads it as a Java int"
 
 
 class PopReceipt(NamedTuple):
-    """A decoded handle."""
+    """A decoded pop handle."""
 
     granted_ms: int
     invisible_ms: int
@@ -46,17 +47,17 @@ class PopReceipt(NamedTuple):
 
 
 def is_pop(handle: str) -> bool:
-    """Whether a handle is of this form."""
+    """Return whether a handle has the form of a pop handle."""
     return " " in handle
 
 
 def serial_of(epoch: int, grant: int) -> int:
-    """What stands for a grant in word 3."""
+    """Return the serial of a grant for word 3."""
     return (epoch & _EPOCH_MASK) << _GRANT_BITS | grant & _GRANT_MASK
 
 
 def encode_pop(receipt: Receipt, invisible_ms: int, broker: str) -> str:
-    """The text for the client; `invisible_ms` is how long the lease lasts from its grant on."""
+    """Encode a pop handle; `invisible_ms` is how long the lease lasts from its grant on."""
     granted_ms = receipt.expires_ms - invisible_ms
     serial = serial_of(receipt.epoch, receipt.grant)
     return (
@@ -66,7 +67,7 @@ def encode_pop(receipt: Receipt, invisible_ms: int, broker: str) -> str:
 
 
 def decode_pop(handle: str) -> PopReceipt:
-    """Read a handle; anything that is not one: INVALID_RECEIPT_HANDLE."""
+    """Decode a pop handle; INVALID_RECEIPT_HANDLE if it is malformed."""
     words = handle.split(" ")
     if len(words) != _WORDS:
         raise invalid_receipt(f"{len(words)} words; a pop receipt has {_WORDS}")
@@ -77,10 +78,10 @@ def decode_pop(handle: str) -> PopReceipt:
 
 
 def resolved(pop: PopReceipt, lease: Lease | None, group: int, topic: int, epoch: int) -> Receipt:
-    """The receipt that a handle stands for; INVALID_RECEIPT_HANDLE if the message was given out again.
+    """Resolve a pop handle to a receipt; INVALID_RECEIPT_HANDLE if the message was given out again.
 
-    lease  the newest of its queue offset, if there is one
-    epoch  the present one
+    lease  newest lease of the queue offset; None if there is none
+    epoch  the current epoch
     """
     expires_ms = pop.granted_ms + pop.invisible_ms
     if lease is not None:

@@ -1,15 +1,17 @@
-"""What a consumer group has taken from one queue: ack floor, acks above it, leases, and what is to come.
+"""The progress of a consumer group in one queue: floor, acks above it, leases, next new offset.
 
-    floor    every queue offset below it is consumed
+    floor    every queue offset below is consumed
     acked    consumed offsets above the floor
     leases   offsets given out and not yet consumed, each with its newest grant
-    next     never given out yet, from here on
+    next     queue offset from which on no message was given out yet
 
-An offset between floor and next is in exactly one of `acked` and `leases`.  `acked` is kept as runs, of which there are
-no more than leases: a lease that is extended for ever keeps the floor where it is, and not in memory what was consumed
-after it.  A lease whose time is over stays in `leases`, and its offset in `free`, until it is given out again; it
-cannot be acked any more.  What may happen to an offset, and when, stands in the table of `lease_life`, and every method
-here reads it.  Of a group that consumes in order, `order` knows the message groups, and hears of every such change.
+An offset between floor and next is in exactly one of `acked` and `leases`.  `acked` is kept as
+runs, of which there are no more than leases: a lease that is extended for ever holds back the
+floor, but memory does not grow with the messages consumed after it.  A lease whose time is over
+stays in `leases`, and its offset in `free`, until the message is given out again; its handle cannot
+ack any more.  The table of `lease_life` states which events an offset allows, and every method here
+checks it.  Of a group that consumes in order, `order` keeps the message groups, and is informed of
+every change.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ from horolog.state_table import after
 
 
 class Tally:
-    """Counts of all queues of a shard together.
+    """Counts over all queues of a shard.
 
-    leases   that are live
-    expired  that have come to their end without an ack, since the start
+    leases   leases that exist
+    expired  leases that ended without an ack since the start
     """
 
     __slots__ = ("expired", "leases")
@@ -40,7 +42,7 @@ class Tally:
 
 
 class QueueProgress:
-    """Progress of one group in one queue."""
+    """The progress of one group in one queue."""
 
     __slots__ = ("_taken", "_tally", "acked", "ends", "floor", "free", "leases", "next", "order")
 
@@ -50,14 +52,14 @@ class QueueProgress:
         self.acked = OffsetRuns()
         self.leases = Leases()
         self.ends: Deadlines[int] = Deadlines()  # of leased offsets that are not in `free`
-        self.free: list[int] = []  # heap of offsets whose lease is over, and of these
-        # Offsets that were taken out of the heap, and stay in it until they come to its top
+        self.free: list[int] = []  # heap of offsets whose lease is over, and of those in `_taken`
+        # Offsets removed from the heap lazily: they stay in it until they reach its top
         self._taken: set[int] = set()
         self.order: QueueOrder | None = None  # while the group consumes in order
         self._tally = tally or Tally()
 
     def state(self, offset: int) -> State:
-        """Where an offset is in its life."""
+        """Return the state of an offset (`lease_life`)."""
         if offset < self.floor or offset in self.acked:
             return State.CONSUMED
         if offset not in self.leases:
@@ -65,7 +67,7 @@ class QueueProgress:
         return State.LEASED if offset in self.ends else State.ENDED
 
     def lease(self, offset: int, lease: Lease, event: Event) -> None:
-        """Give out, or change the newest grant of, an offset; of `free`, it was taken before."""
+        """Set the newest grant of an offset; the caller has taken it out of `free` if need be."""
         assert after(TABLE, self.state(offset), event) is State.LEASED
         self._tally.leases += offset not in self.leases
         self.leases[offset] = lease
@@ -74,7 +76,7 @@ class QueueProgress:
             self.order.leased(offset)
 
     def lease_all(self, leases: dict[int, Lease], ends_at: int, event: Event) -> None:
-        """`lease` for many offsets that come to the same end."""
+        """Set the newest grants of many offsets, whose leases end at the same moment."""
         if not leases:
             return
         offsets = list(leases)
@@ -99,7 +101,7 @@ class QueueProgress:
             self._free(offset)
 
     def end(self, offset: int, mono_ms: int) -> None:
-        """The lease of an offset ends now: its handle is good no more."""
+        """End the lease of an offset now: its handle is no longer valid."""
         assert after(TABLE, self.state(offset), Event.END) is State.ENDED
         self.ends.drop(offset)
         self.leases[offset] = self.leases[offset]._replace(ends_at=mono_ms, duration_ms=0)
@@ -114,11 +116,14 @@ class QueueProgress:
             self.order.ended(offset)
 
     def next_end(self) -> int | None:
-        """Monotonic time at which the first lease ends."""
+        """Return the monotonic ms at which the first lease ends; None if none is live."""
         return self.ends.first()
 
     def has_for(self, length: int, mono_ms: int) -> bool:
-        """Whether a receive could get something of a queue of that length: something new, or a lease that is over."""
+        """Return whether a receive could get a message: a new one, or one whose lease is over.
+
+        length  of the queue
+        """
         if self.order is not None:
             has = self.order.has_for(self.next, length)
         else:
@@ -129,27 +134,27 @@ class QueueProgress:
         return end is not None and end <= mono_ms
 
     def first_free(self) -> int | None:
-        """The lowest offset whose lease is over; `take_free` when it is given out or consumed."""
+        """Return the lowest offset whose lease is over; `take_free` removes it."""
         while self.free and self.free[0] in self._taken:
             self._taken.discard(heapq.heappop(self.free))
         return self.free[0] if self.free else None
 
     def take_free(self) -> None:
-        """Take what `first_free` gave."""
+        """Remove the offset that `first_free` returned."""
         heapq.heappop(self.free)
 
     def take_out(self, offset: int) -> None:
-        """The same for any offset whose lease is over."""
+        """Remove any offset whose lease is over from `free`."""
         assert self.state(offset) is State.ENDED, offset
         assert offset not in self._taken, offset
         self._taken.add(offset)
-        if 2 * len(self._taken) > len(self.free):  # so that what has left does not gather
+        if 2 * len(self._taken) > len(self.free):  # bounds the removed offsets in the heap
             self.free = [free for free in self.free if free not in self._taken]
             heapq.heapify(self.free)
             self._taken.clear()
 
     def consume(self, offset: int, event: Event) -> bool:
-        """The offset is consumed; False if it was already."""
+        """Mark an offset as consumed; False if it was already."""
         state = self.state(offset)
         assert after(TABLE, state, event) is State.CONSUMED
         if state is State.CONSUMED:
@@ -164,7 +169,7 @@ class QueueProgress:
         return True
 
     def consume_leased(self, offsets: list[int], event: Event) -> None:
-        """`consume` for offsets that are leased, and different."""
+        """Mark many offsets as consumed, like `consume`; all are leased and different."""
         assert after(TABLE, State.LEASED, event) is State.CONSUMED
         assert self.ends.has_all(offsets), offsets
         self.ends.drop_all(offsets)
@@ -187,10 +192,10 @@ class QueueProgress:
         self.next = max(self.next, self.floor)
 
     def drop_below(self, offset: int) -> None:
-        """Retention: offsets below are gone, leases on them vanish, and the group goes on here."""
+        """Move the floor to `offset` for retention; drop the leases of offsets below."""
         if offset <= self.floor:
             return
-        self.order = None  # it is made again where it is asked for
+        self.order = None  # rebuilt by the next receive in order
         for gone in [leased for leased in self.leases if leased < offset]:
             del self.leases[gone]
             self._tally.leases -= 1
@@ -203,10 +208,10 @@ class QueueProgress:
         self._raise_floor()
 
     def commit(self, offset: int) -> list[int]:
-        """Everything below an offset is consumed, and from there on nothing is known but what was acked above.
+        """Mark every offset below `offset` as consumed; return the offsets of dropped leases.
 
-        An offset below the floor goes back: what lies after it is new again.  Gives the offsets whose leases
-        vanish.
+        Acks above `offset` stay.  An `offset` below the floor rewinds the group: every offset from
+        there on is new again.
         """
         forward = offset > self.floor
         gone = [leased for leased in self.leases if forward is (leased < offset)]
@@ -227,23 +232,23 @@ class QueueProgress:
         return gone
 
     def put_in_order(self, *, in_order: bool) -> None:
-        """The group consumes in order from here on, or does not."""
+        """Make the group consume in order from now on, or in any order."""
         if not in_order:
             self.order = None
         elif self.order is None:
             self.order = QueueOrder(self.next, self.leases, self.ends)
 
     def skip_to(self, offset: int, leased: set[int]) -> None:
-        """Everything from `next` to below `offset` that is not in `leased` is consumed; `next` moves there."""
+        """Move `next` to `offset`, and mark skipped offsets not in `leased` as consumed."""
         if self.floor == self.next < offset and not (self.acked or self.leases or leased):
-            self.floor = self.next = offset  # mostly so, where a tag filter passes over many
+            self.floor = self.next = offset  # the usual case where a tag filter skips many
             return
         if leased.issuperset(range(self.next, offset)):
-            self.next = max(self.next, offset)  # mostly so, where nothing is passed over
+            self.next = max(self.next, offset)  # the usual case where nothing is skipped
             return
         assert after(TABLE, State.NEW, Event.SKIP) is State.CONSUMED
         at = self.next
-        # Most leases lie below `next`: of this stretch or of all of them, whichever is less.
+        # Most leases lie below `next`: walk this stretch or all leases, whichever is shorter.
         held = self.leases
         if offset - at <= len(held):
             kept_offsets = [each for each in range(at, offset) if each in leased or each in held]
@@ -259,7 +264,7 @@ class QueueProgress:
         self.next = max(self.next, offset)
 
     def check_invariants(self) -> None:
-        """AssertionError if an offset is nowhere or in two places, or a lease would never end."""
+        """Assert that each offset is in exactly one place, and that every lease will end."""
         assert 0 <= self.floor <= self.next, (self.floor, self.next)
         self.acked.check_invariants()
         self.leases.check_invariants()

@@ -1,6 +1,6 @@
-"""The side of consumers: groups, their progress in every queue, and the polls that wait.
+"""The entry point of the consumer side: groups, their progress in queues, and waiting polls.
 
-Works on consume queues and progress only; reading messages and writing grants to the log is the broker's part.
+Works on consume queues and progress only; the broker reads messages and writes grants to the log.
 All times are monotonic milliseconds unless a name says wall.
 """
 
@@ -21,22 +21,22 @@ from horolog.ready.polls import News, Polls, Waiter
 from horolog.ready.progress import QueueProgress, Tally
 from horolog.ready.receipt import Receipt, invalid_receipt
 
-_ROOM_PART = 100  # of the most leases: when so much has become free, those who wait are looked at
+_ROOM_PART = 100  # waiting polls are checked once 1/100 of the leases has become free
 
 
 class Ready:
-    """Groups and their progress on this shard."""
+    """The consumer groups of a shard, their progress, and their waiting polls."""
 
     def __init__(self, first_offset: Callable[[int, int], int] = lambda _topic, _queue: 0) -> None:
         self.epoch = 0  # set once recovery knows it
-        self._first_offset = first_offset  # of (topic id, queue id)
+        self._first_offset = first_offset  # returns where a queue begins, by (topic id, queue id)
         self.groups = GroupTable()
         self.progress: dict[tuple[int, int], dict[int, QueueProgress]] = {}
         self._topics_of: dict[int, set[int]] = {}  # group → topics that it has progress in
         self.polls = Polls()
         self._ends: dict[tuple[int, int], Deadlines[int]] = {}  # queue → end of its first lease
         self.leases_max = LEASES_MAX
-        # Whether something was kept back, because there was no room for its lease
+        # Whether a message was kept back because there was no room for its lease
         self.is_short = False
         self._tally = Tally()
         self._grants = 0
@@ -45,12 +45,12 @@ class Ready:
     # --- groups ---------------------------------------------------------------------------------
 
     def drop_group(self, group_id: int) -> None:
-        """A group is deleted, with all its progress; nobody of it waits."""
+        """Remove a deleted group with all its progress; none of its polls may wait."""
         self.groups.drop(group_id)
         self._drop_progress([(group_id, topic) for topic in self.topics_of(group_id)])
 
     def drop_topic(self, topic_id: int) -> None:
-        """A topic is deleted, with the progress of all groups in it; nobody waits for it."""
+        """Remove the progress of all groups in a deleted topic; no poll may wait for the topic."""
         self._drop_progress([place for place in self.progress if place[1] == topic_id])
 
     def _drop_progress(self, places: list[tuple[int, int]]) -> None:
@@ -65,20 +65,20 @@ class Ready:
             self._turn.pop(place, None)
 
     def topics_of(self, group: int) -> list[int]:
-        """Topics that a group has progress in."""
+        """Return the topics that a group has progress in."""
         return list(self._topics_of.get(group, ()))
 
     def find(self, group: int, topic: int, queue: int) -> QueueProgress | None:
-        """Progress of a group in a queue, None if it has taken nothing from it yet."""
+        """Return the progress of a group in a queue; None if it has taken nothing from it yet."""
         return self.progress.get((group, topic), {}).get(queue)
 
     def has_for(
         self, place: tuple[int, int, int], queue: ConsumeQueue, mono_ms: int, in_order: int | None
     ) -> bool:
-        """Whether a receive could get something of a queue; most have nothing, and are looked at no further.
+        """Return whether a receive could get a message of a queue: a cheap test, often False.
 
         place     group, topic and queue
-        in_order  None: the receive is not in order; else what stands for it, if it may come again, or 0
+        in_order  None: the receive is not in order; else its id if the client may repeat it, or 0
         """
         found = self.find(*place)
         if found is None:
@@ -89,7 +89,7 @@ class Ready:
         return found.has_for(queue.length, mono_ms)
 
     def rest(self, group: int, topic: int, queues: list[ConsumeQueue]) -> int:
-        """How many messages of a topic were never leased to a group, by where its queues go on."""
+        """Return how many messages of a topic were never leased to a group, by `next`."""
         known = self.progress.get((group, topic), {})
         return sum(
             queue.length - (known[id].next if id in known else queue.first)
@@ -99,7 +99,7 @@ class Ready:
     def given_first(
         self, group: int, topic: int, queues: Iterable[int], in_order: int | None
     ) -> Iterable[int]:
-        """The queues, those first of which this receive was given something before."""
+        """Return the queues, first those of which the repeated receive was given messages."""
         if not in_order:
             return queues
         known = self.progress.get((group, topic), {})
@@ -111,7 +111,7 @@ class Ready:
         return sorted(queues, key=has_given, reverse=True)
 
     def of(self, group: int, topic: int, queue: int) -> QueueProgress:
-        """Progress of a group in a queue; a new group begins where the queue begins."""
+        """Return or make a group's progress in a queue; a new group begins where the queue does."""
         queues = self.progress.get((group, topic))
         if queues is None:
             queues = self.progress[group, topic] = {}
@@ -122,47 +122,48 @@ class Ready:
         return found
 
     def drop_below(self, topic: int, queue: int, first: int) -> None:
-        """Retention has dropped what lies below: all groups go on at `first`."""
+        """Move all groups to `first` in a queue: retention has dropped the messages below."""
         for (group, of_topic), queues in self.progress.items():
             if of_topic == topic and queue in queues:
                 queues[queue].drop_below(first)
                 self.watch(group, topic, queue)
 
     def commit(self, place: tuple[int, int, int], offset: int) -> list[int]:
-        """A group commits an offset of a queue, (group, topic, queue); gives the offsets whose leases vanish.
+        """Commit an offset of a queue, (group, topic, queue); return offsets of dropped leases.
 
-        A checkpoint may know of more that retention has dropped than the record that follows it in the log.
+        The offset is raised to where the queue begins: in a replay, the checkpoint may know of
+        later drops by retention than the record.
         """
         gone = self.of(*place).commit(max(offset, self._first_offset(*place[1:])))
         self.watch(*place)
         return gone
 
     def restore_lease(self, group: int, topic: int, queue: int, offset: int, lease: Lease) -> None:
-        """A lease as the checkpoint or the log says."""
+        """Restore a lease from the checkpoint or the log."""
         self.of(group, topic, queue).lease(offset, lease, Event.RECORD)
         self.watch(group, topic, queue)
 
     @property
     def leased(self) -> int:
-        """Leases of all groups, those included that are over and not given out again."""
+        """Count of leases of all groups, including leases that are over and not given out again."""
         return self._tally.leases
 
     @property
     def expired(self) -> int:
-        """Leases that have come to their end without an ack, since the start."""
+        """Count of leases that ended without an ack since the start."""
         return self._tally.expired
 
     @property
     def room(self) -> int:
-        """How many more there may be."""
+        """Count of further leases that there may be."""
         return max(0, self.leases_max - self._tally.leases)
 
     def new_grant(self) -> int:
-        """A grant id that was never used: epoch << 32 | serial."""
+        """Return a new grant id: epoch << 32 | serial."""
         return self.new_grants(1)[0]
 
     def new_grants(self, count: int) -> range:
-        """Number so many grants to come."""
+        """Return the ids of `count` new grants."""
         first = (self.epoch << 32 | self._grants) + 1
         self._grants += count
         return range(first, first + count)
@@ -172,12 +173,13 @@ class Ready:
     def queue_order(
         self, group: int, topic: int, queue_id: int, queues: int, only: list[int] | None = None
     ) -> Iterator[int]:
-        """The queues that a receive looks at: all, beginning with the one named, or another one each time.
+        """Yield the queues that a receive scans, from the named one on, else in turn.
 
-        only  those that have news for a poll that waits; None: all
+        queue_id  the queue that the receive names; below 0: none
+        only      the queues with news for a waiting poll; None: all
 
-        A queue that a 5.x consumer names is where it would like to begin: official brokers balance messages,
-        not queues, and the official Node client always names queue 0.
+        A queue that a 5.x consumer names is only where the scan begins: official brokers balance
+        messages, not queues, and the official Node client always names queue 0.
         """
         first = queue_id
         if first < 0:
@@ -190,7 +192,7 @@ class Ready:
             yield (first + i) % queues
 
     def pick(self, progress: QueueProgress, ask: Ask, mono_ms: int) -> Chosen:
-        """Choose messages; nothing is changed but the list of ended leases."""
+        """Pick messages for a receive; changes ended leases, and the order of a group in order."""
         order, room = progress.order, self.room
         if order is None:
             chosen = pick_free(progress, ask, room, mono_ms)
@@ -204,7 +206,10 @@ class Ready:
     def check(
         self, receipt: Receipt, group: int, topic: int, mono_ms: int, wall_ms: int
     ) -> tuple[QueueProgress, Lease | None]:
-        """The lease that a handle stands for, None if it is consumed already; else INVALID_RECEIPT_HANDLE."""
+        """Find the lease of a handle, None if its message is consumed; else INVALID_RECEIPT_HANDLE.
+
+        Returns the progress of the queue too.
+        """
         if receipt.group != group or receipt.topic != topic:
             raise invalid_receipt("of another consumer group or topic")
         if receipt.epoch > self.epoch:
@@ -223,7 +228,7 @@ class Ready:
             return progress, None
         if receipt.epoch == self.epoch:
             raise invalid_receipt("unknown")
-        # The record of this grant was lost with the process that made it: the handle itself is the proof.
+        # The record of this grant was lost with its process: the handle itself is the proof.
         left = min(receipt.expires_ms - wall_ms, INVISIBLE_MAX_MS)
         return progress, Lease(
             receipt.attempt,
@@ -237,15 +242,15 @@ class Ready:
 
     @property
     def parked(self) -> int:
-        """How many polls wait."""
+        """Count of waiting polls."""
         return len(self.polls)
 
     def park(self, waiter: Waiter) -> None:
-        """Let a receive wait that was offered everything there is for it."""
+        """Park a receive that was offered everything there is."""
         self.polls.park(waiter, self._first_end(waiter.group, waiter.topic))
 
     def watch(self, group: int, topic: int, queue: int) -> None:
-        """Leases of a queue have changed: whoever waits is woken when the first one ends."""
+        """Watch the first lease end of a queue after a change, to wake the group's polls then."""
         found = self.of(group, topic, queue)
         end = found.next_end()
         ends = self._ends.get((group, topic))
@@ -269,20 +274,23 @@ class Ready:
         return None if ends is None else ends.first()
 
     def note_ended(self, mono_ms: int) -> None:
-        """Note for the polls that wait in which queues leases are over; `watch` these when they were looked at."""
+        """Record as news in which queues leases are over; `watch` these queues after the scan."""
         for group, topic in self.polls.ended(mono_ms):
             self.polls.note(group, topic, self._ends[group, topic].take(mono_ms))
             self.polls.watch(group, topic, self._first_end(group, topic))
 
     def lacks_room(self, group: int, topic: int, queues: list[ConsumeQueue]) -> bool:
-        """Whether there is something new for a group that cannot be leased."""
+        """Return whether there is a new message for a group, but no room for its lease."""
         return not self.room and any(
             (found.next if (found := self.find(group, topic, id)) else queue.first) < queue.length
             for id, queue in enumerate(queues)
         )
 
     def note_room(self, queues_of: Callable[[int], int]) -> None:
-        """Once there is room again, let all who wait be looked at; `queues_of` a topic id."""
+        """Record all queues as news of all waiting groups once there is room for leases again.
+
+        queues_of  returns the count of queues of a topic id
+        """
         if self.is_short and self.room >= -(-self.leases_max // _ROOM_PART):
             self.is_short = False
             for group, topic in list(self.polls.groups()):
@@ -291,7 +299,7 @@ class Ready:
     # --- what must hold -------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
-        """AssertionError if a lease could end and nobody who waits for it would be woken."""
+        """Assert that the end of a lease wakes every poll that waits for it."""
         self.polls.check_invariants()
         self.groups.check_invariants()
         pairs = {(group, topic) for group in self._topics_of for topic in self.topics_of(group)}

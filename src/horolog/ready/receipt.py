@@ -1,11 +1,12 @@
-"""Receipt handles: what a client gives back to ack a message, or to change its lease.
+"""Receipt handles: the text by which a client acks a message or changes its lease.
 
-Text: base64url without padding of a version byte and the fields below, so that old handles stay readable when
-fields are added.  Clients treat it as opaque.
+A handle is base64url without padding of a version byte, the fields of `Receipt` and a CRC; the
+version keeps old handles readable when fields are added.  Clients treat a handle as opaque.
 
-A handle names one grant.  It stays good until its lease ends or a newer grant of the same queue offset exists;
-one of an older epoch (before a restart) is good under the same rule, and if the restart lost the record of its
-grant (which nobody waited for), until the time that stands in it.
+A handle names one grant.  It is valid until the lease ends or a newer grant of the same queue
+offset exists.  A handle of an older epoch (before a restart) is valid under the same rule; if the
+restart lost the record of its grant (which no reply waits for), it is valid until the expiry time
+in it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from zlib_ng.zlib_ng import crc32
 from horolog.errors import ErrorCode, HorologError, refused
 
 _VERSION = 1
-_FRONT = struct.Struct("<BIII")  # what handles of one place begin with
+_FRONT = struct.Struct("<BIII")  # first fields, the same in all handles of one place
 _OWN = struct.Struct("<IIIQq")
 _FIELDS = struct.Struct(_FRONT.format + _OWN.format[1:])
 _CRC = struct.Struct("<I")
@@ -48,7 +49,7 @@ class Receipt(NamedTuple):
 
 
 def encode_receipt(receipt: Receipt) -> str:
-    """The text for the client."""
+    """Encode a handle for the client."""
     packed = _FIELDS.pack(_VERSION, *receipt)
     return urlsafe_b64encode(packed + _CRC.pack(crc32(packed))).decode()
 
@@ -56,7 +57,10 @@ def encode_receipt(receipt: Receipt) -> str:
 def encode_receipts(
     place: tuple[int, int, int], epoch: int, expires_ms: int, grants: Iterable[tuple[int, int, int]]
 ) -> list[str]:
-    """The texts of grants that were made together in a (group, topic, queue); a grant is (offset, attempt, grant id)."""
+    """Encode the handles of grants that were made together in a (group, topic, queue).
+
+    grants  (offset, attempt, grant) of each
+    """
     front = _FRONT.pack(_VERSION, *place)
     so_far, pack, check = crc32(front), _OWN.pack, _CRC.pack
     pieces: list[bytes] = []
@@ -68,12 +72,12 @@ def encode_receipts(
 
 
 def invalid_receipt(why: str) -> HorologError:
-    """The refusal of a handle."""
+    """Build the error for an invalid handle."""
     return refused("receipt_handle", why, code=ErrorCode.INVALID_RECEIPT_HANDLE)
 
 
 def decode_receipt(text: str) -> Receipt:
-    """Read a handle; anything that is not one: INVALID_RECEIPT_HANDLE."""
+    """Decode a handle; INVALID_RECEIPT_HANDLE if it is malformed."""
     try:
         packed = urlsafe_b64decode(text.encode("ascii"))
     except (Base64Error, ValueError) as error:
@@ -86,7 +90,7 @@ def decode_receipt(text: str) -> Receipt:
 
 
 def decode_receipts(texts: Sequence[str]) -> Iterator[Receipt | HorologError]:
-    """What each handle says, or why it is none."""
+    """Decode many handles; yield a receipt, or an error for a malformed handle."""
     found = _decode_together(texts)
     if found is not None:
         yield from found
@@ -99,7 +103,7 @@ def decode_receipts(texts: Sequence[str]) -> Iterator[Receipt | HorologError]:
 
 
 def _decode_together(texts: Sequence[str]) -> list[Receipt] | None:
-    """All of them, if nothing is wrong with any."""
+    """Decode all handles together; None if any is malformed."""
     if set(map(len, texts)) != {_CHARACTERS}:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What GRANT and ACK records of the log do to the progress of a queue, again: in a replay, and where Spark rebuilds it."""
+"""Applies GRANT and ACK records to the progress of a queue: in a replay, and for Spark."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from horolog.ready.progress import QueueProgress
 def grant_again(
     progress: QueueProgress, record: Grant, epoch: int, lease: Callable[[int, int], Lease]
 ) -> None:
-    """Lease what a GRANT, of a frame of this epoch, has given out and what is not consumed.
+    """Lease the offsets of a GRANT that are not consumed.
 
-    `lease` makes one of attempt and grant number.
+    epoch  epoch of the frame with the record
+    lease  makes a lease from attempt and grant id
     """
     of_epoch = (record.holder.epoch or epoch) << 32
     for offset, attempt, grant in record.granted.tolist():
@@ -25,6 +26,6 @@ def grant_again(
 
 
 def ack_again(progress: QueueProgress, record: AckRecord) -> None:
-    """Consume what an ACK names."""
+    """Mark the offsets of an ACK as consumed."""
     for offset in record.offsets.tolist():
         progress.consume(offset, Event.ACK)
