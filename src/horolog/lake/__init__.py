@@ -1,10 +1,11 @@
-"""The lake: scheduled messages of the far future in a Delta table, and how they come and go.
+"""The lake: scheduled messages of the far future in a Delta table; offloading and promoting them.
 
-    core        its part of the broker's core, behind the protocol of `delay.tier`
-    table       the table itself
-    frozen_run  what is about to go there
-    serve       beside the running broker: reads the table, fetches what is late
-    jobs        for Spark
+    core        the lake in the broker's core, behind the protocol of `delay.tier`
+    table       reads and writes the Delta table
+    frozen_run  a run of the broker that is about to be offloaded
+    serve       runs beside the broker: reads the table, promotes messages that nobody has promoted
+                in time
+    jobs        the parts of Spark jobs
 
-`serve` and `jobs` do not know each other; both may enter `table`.
+`serve` and `jobs` must not import each other; both may import `table`.
 """

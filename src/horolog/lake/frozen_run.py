@@ -1,7 +1,8 @@
-"""Runs that a broker has frozen for an offload: which rows of which files are to go to the lake.
+"""Runs that a broker has frozen for an offload: the files and rows that go to the lake.
 
-The broker names the files, the rows of each from `first` to `stop`, and those of them that were gone when they were
-frozen (recalled, moved, quarantined).  The files do not change; a task opens them by itself.
+The broker names the files, the rows [`first`, `stop`) of each file, and the rows among them that
+were gone when the run was frozen (recalled, moved, quarantined).  The files do not change; each
+task opens them by itself.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.storage.disk import Disk
 
 Rows = npt.NDArray[np.int64]
-_CHECKED_ROWS = 65_536  # at a time: some 30 MiB of records
-_NEIGHBOURS = 128  # rows on either side, one of which tells when a damaged one is due
+_CHECKED_ROWS = 65_536  # rows checked at a time: some 30 MiB of records
+_NEIGHBOURS = 128  # rows read on either side of a damaged one, to bound its due time
 
 
 class FrozenRun:
-    """Rows [first, stop) of one run file, without those that are gone.
+    """Rows [first, stop) of one run file, without the rows that are gone.
 
-    fields  as `POST /v1/offloads/begin` describes it: path, log_id, first, stop, gone; for adopted runs also position
-            and first_row, which make the origins of its messages
+    fields  a run as `POST /v1/offloads/begin` returns it: path, log_id, first, stop, gone; for
+            adopted runs also position and first_row, from which the origins of its messages follow
     """
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
@@ -44,7 +45,7 @@ class FrozenRun:
 
     @cached_property
     def run(self) -> Run:
-        """The open file; DAMAGED if it is missing, with the way out."""
+        """The open file; DAMAGED if it is missing, with advice in the message."""
         place = self.path.parent
         if not self.path.is_file():
             raise HorologError(
@@ -58,7 +59,7 @@ class FrozenRun:
 
     @cached_property
     def waits(self) -> npt.NDArray[np.bool_]:
-        """Whether each row from `first` to `stop` is to go to the lake."""
+        """A mask of the rows [first, stop) that go to the lake."""
         count = self.stop - self.first
         if not self._gone:
             return np.ones(count, bool)
@@ -68,7 +69,7 @@ class FrozenRun:
         return waits
 
     def rows_between(self, from_ms: int, to_ms: int) -> Rows:
-        """Rows due in [from_ms, to_ms) that are to go to the lake, ascending."""
+        """Return the rows due in [from_ms, to_ms) that go to the lake, ascending."""
         low = max(self.first, self.run.row_at(from_ms))
         stop = min(self.stop, self.run.row_at(to_ms))
         if low >= stop:
@@ -77,20 +78,20 @@ class FrozenRun:
         return rows
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
-        """ENTRY rows as they stand in the file; DAMAGED if one does not verify."""
+        """Read ENTRY rows of the file; DAMAGED if one fails its check."""
         entries = self.run.entries(rows)
         self._check(is_readable(entries), rows)
         return entries
 
     def records(self, entries: npt.NDArray[Any], rows: Rows) -> list[memoryview]:
-        """Their records; DAMAGED if one does not verify."""
+        """Read the records of entries, which are of these rows; DAMAGED if one fails its check."""
         records = self.run.records(entries)
         crcs = record_crcs(records, entries["origin"], entries["row"])
         self._check(crcs == entries["crc"], rows)
         return records
 
     def damaged_spans(self) -> list[tuple[int, int]]:
-        """[from, to) due ms, each of a row that does not verify, as far as its sound neighbours tell."""
+        """Return [from, to) due ms for each damaged row, bounded by its intact neighbours."""
         spans = []
         for first in range(self.first, self.stop, _CHECKED_ROWS):
             rows = np.arange(first, min(self.stop, first + _CHECKED_ROWS))
@@ -114,7 +115,7 @@ class FrozenRun:
         return from_ms, (int(after[0]) if len(after) else info.last_ms) + 1
 
     def origins(self, entries: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Position and row of the origin of each message."""
+        """Return the positions and the rows of the messages' origins."""
         if self._adopted is None:
             return entries["origin"], entries["row"]
         positions = np.full(len(entries), self._adopted, np.uint64)

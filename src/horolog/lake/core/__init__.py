@@ -1,10 +1,10 @@
-"""The lake as the core has it.
+"""The lake in the broker's core: offloads, counts of messages in the lake, and recalls of them.
 
-tier            all of it, as `delay.tier` asks for it
-held            what waits there, and what was recalled; `counts` and `gone` are its two tables
-state_file      the file of these two
-stages          what an offload can be, as a table
-decisions       the commands of an offload
-steps           its records in the log
-recalls         messages there that are recalled
+tier            implements the protocol of `delay.tier`
+held            the state: messages waiting in the lake (`counts`), and recalled ones (`gone`)
+state_file      the file of counts and recalled messages
+stages          the stages of an offload, as a state table
+decisions       executes the commands of an offload
+steps           applies the records of an offload
+recalls         recalls and reschedules of messages in the lake
 """

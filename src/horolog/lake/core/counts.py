@@ -1,4 +1,4 @@
-"""How many messages wait in the lake, by offload, hour and topic, with the sums that every recall asks for."""
+"""Counts of the messages in the lake by offload, hour and topic, with sums for recalls."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class LakeCounts:
-    """Counts above 0.  All questions but `items` and `first_of` cost the same whatever is there."""
+    """Counts above 0; only `items`, `by_hour` and `first_of` cost more with more of them."""
 
     def __init__(self, counts: Iterable[tuple[Key, int]] = ()) -> None:
         self.total = 0
         self._counts: dict[Key, int] = {}
         self._by_hour: dict[int, int] = {}
         self._by_both: dict[tuple[int, int], int] = {}  # (hour, topic) → waiting
-        self._first: int | None = None  # hour, if it is known
+        self._first: int | None = None  # first hour with messages; None: not known
         for key, n in counts:
             self.put(key, n)
 
     def __len__(self) -> int:
-        """How many offloads, hours and topics have something."""
+        """Return how many (offload, hour, topic) keys have messages."""
         return len(self._counts)
 
     def items(self) -> Iterator[tuple[Key, int]]:
-        """Every count."""
+        """Yield each key with its count."""
         yield from self._counts.items()
 
     def get(self, key: Key) -> int:
-        """What waits of an offload, hour and topic."""
+        """Return the count of an offload, hour and topic."""
         return self._counts.get(key, 0)
 
     def has(self, hour: int, topic: int) -> bool:
-        """Whether something of an hour and topic waits, of whatever offload."""
+        """Return whether any offload has messages of an hour and topic."""
         return (hour, topic) in self._by_both
 
     def by_hour(self, topic: int | None) -> dict[int, int]:
-        """Hour → what waits."""
+        """Return the counts by hour, of one topic or (None) of all."""
         if topic is None:
             return dict(self._by_hour)
         return {hour: n for (hour, of_topic), n in self._by_both.items() if of_topic == topic}
 
     def in_hour(self, hour: int, topic: int | None) -> int:
-        """What waits of one hour."""
+        """Return the count of an hour, of one topic or (None) of all."""
         if topic is None:
             return self._by_hour.get(hour, 0)
         return self._by_both.get((hour, topic), 0)
 
     def first_hour(self) -> int | None:
-        """The first hour of which something waits; looked for once that hour has ended."""
+        """Return the first hour with messages; searched again only when that hour is empty."""
         if self._first is None:
             self._first = min(self._by_hour, default=None)
         return self._first
 
     def first_of(self, offload_id: int, topic: int) -> int | None:
-        """The first hour of which something of an offload and topic waits."""
+        """Return the first hour with messages of an offload and topic."""
         hours = (key[1] for key in self._counts if key[0] == offload_id and key[2] == topic)
         return min(hours, default=None)
 
     def put(self, key: Key, n: int) -> int:
-        """Set how many wait; gives how many did before."""
+        """Set the count of a key and return the former one."""
         assert n >= 0, (key, n)
         before = self._counts.pop(key, 0)
         if n:
@@ -75,7 +75,7 @@ class LakeCounts:
         return before
 
     def check_invariants(self) -> None:
-        """AssertionError unless the sums are those of the counts."""
+        """Assert that the sums match the counts."""
         assert self.total == sum(self._counts.values()) == sum(self._by_hour.values())
         again = LakeCounts(self._counts.items())
         assert (again._by_hour, again._by_both) == (self._by_hour, self._by_both)

@@ -1,16 +1,20 @@
-"""Offloads: what is due from an hour on leaves the disk for the lake, and comes back in time.
+"""The commands of offloads, which move messages due from some hour on to the lake and back.
 
-    begin     BEGIN record: what is in the far store is frozen (`lake.core.steps`); far buffers become runs
-    freeze    FROZEN record, when that is done; somebody reads the runs and writes Parquet (`pipeline.offload`)
-    commit    the caller has compared count and checksum of what the table has with the runs: COMMIT record, the
-              atomic point.  Its frame says what waits of each hour and topic; the runs are cut
-    promote   an adoption brings an hour of a topic back (`LakeTier.check_promotion`); with its record it is no
-              longer counted in the lake.  Each hour is promoted after all hours before it
+    begin     BEGIN record: the messages in the far store are frozen (`lake.core.steps`); far
+              buffers become runs
+    freeze    FROZEN record, once all of them are in runs; then `pipeline.offload` reads the runs
+              and writes Parquet
+    commit    COMMIT record, the atomic point: the caller has compared count and checksum of the
+              table with the runs.  Its frame has the count of messages by hour and topic; the runs
+              are cut
+    promote   an adoption brings an hour of a topic back (`LakeTier.check_promotion`); with its
+              record that hour is no longer counted in the lake.  Each hour is promoted after all
+              earlier hours
     recalls   of rows that were found in the table: `lake.core.recalls`
 
-Steps are decided one at a time: while a record is appended and not applied, recalls and hand-over wait
-(`broker.waits`), so none of them can meet a message on its way.  Freeze and commit come here when far buffers that
-are frozen have become runs.
+Steps are decided one at a time: while a record is appended and not yet applied, recalls and
+hand-over wait (`broker.waits`), so that none of them meets a message on its way to the lake.
+Freeze and commit are executed once all frozen far buffers have become runs.
 """
 
 from __future__ import annotations
@@ -56,7 +60,10 @@ from horolog.units import instant
 
 
 def decide(lake: Lake, host: TierHost, command: TierStep | TierQuestion, wall_ms: int) -> object:
-    """The result that the command's docstring names; steps are appended, and apply when they are committed."""
+    """Execute a command and return the result that its docstring names.
+
+    Steps are appended to the log, and applied when they are committed.
+    """
     match command:
         case BeginOffload():
             return _begin(lake, host, command, wall_ms)

@@ -1,6 +1,6 @@
-"""Messages in the lake that were recalled: the table still has them, so the broker remembers their origins.
+"""Recalled messages in the lake: the table still has them, so the broker remembers their origins.
 
-They are forgotten when their hour is promoted, or their offload is over; until then they take 32 bytes each.
+An origin takes 32 bytes until the hour of the message is promoted or its offload is over.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _Mask = npt.NDArray[np.bool_]
 
 
 class GoneRows:
-    """GONE rows in the order they came."""
+    """GONE rows in the order in which they were added."""
 
     def __init__(self, rows: _Rows | None = None) -> None:
         self._room = np.empty(0, GONE) if rows is None else rows.copy()  # doubled when it is full
         self._count = len(self._room)
 
     def __len__(self) -> int:
-        """How many."""
+        """Return the count of rows."""
         return self._count
 
     @property
     def all(self) -> _Rows:
-        """All of them; a view until something changes."""
+        """All rows; a view, valid until the next change."""
         return self._room[: self._count]
 
     def add(self, rows: _Rows) -> None:
-        """These are gone, too."""
+        """Append rows of recalled messages."""
         count = self._count + len(rows)
         if count > len(self._room):
             room = np.empty(max(count, 2 * len(self._room)), GONE)
@@ -46,21 +46,21 @@ class GoneRows:
         self._count = count
 
     def knows(self, rows: _Rows) -> _Mask:
-        """Which of these rows are known to be gone."""
+        """Return a mask of the rows that are known to be recalled."""
         if not len(rows) or not self._count:
             return np.zeros(len(rows), bool)
         known = self.all
-        dues = known["due_ms"]  # what is asked for is near together
+        dues = known["due_ms"]  # the rows of one call are due close together
         known = known[(dues >= rows["due_ms"].min()) & (dues <= rows["due_ms"].max())]
         there = set(known[_IDENTITY].tolist())
         return np.array([row in there for row in rows[_IDENTITY].tolist()], bool)
 
     def has(self, position: int, row: int) -> bool:
-        """Whether a message with that origin is gone."""
+        """Return whether the message with an origin is recalled."""
         return bool(((self.all["position"] == position) & (self.all["row"] == row)).any())
 
     def drop(self, rows: _Mask) -> bool:
-        """Forget these; whether there were any."""
+        """Remove the rows of a mask; return whether there were any."""
         if not bool(rows.any()):
             return False
         self._room = self.all[~rows]

@@ -1,17 +1,19 @@
-"""What the shard knows of its messages in the lake: how many wait there, by hour and topic, and which were recalled.
+"""The state of a shard's messages in the lake: counts by hour and topic, and recalled messages.
 
-The messages themselves are Parquet files of a table that the broker does not write.  Every change comes from a
-record of the log, so a replay comes to the same state:
+The messages themselves are in Parquet files of a table that the broker does not write.  Every
+change follows from a record of the log, so a replay leads to the same state:
 
-    begin      far buffers are sealed; what is filed in the far store so far is *frozen*: no merge takes it
-    frozen     all of it lies in runs; from here on what is recalled of it is remembered (`gone`)
-    commit     the table has it: it is cut from the runs, and counted here instead
-    abort      as if nothing had been
+    begin      far buffers are sealed; the messages filed in the far store so far are *frozen*: no
+               merge takes them
+    frozen     all frozen messages are in runs; from here on recalls of them are remembered (`gone`)
+    commit     the table has the messages: they are cut from the runs, and counted here instead
+    abort      the frozen messages stay in their runs, as if the offload had never begun
     recalled   rows of the table are recalled
     promotion  (the adoption of app `promote:<number>:<topic>`) an hour of a topic is in runs again
 
-Offloaded is always all that is due from a whole hour on, so a run is cut at a row and what is left of it goes on
-as it is.  A checkpoint has all of it in its registry and in a file of its own (`state_file`).
+An offload always takes all messages due from a whole hour on, so a run is cut at one row and the
+rest stays as it is.  A checkpoint has this state in its registry and in a file of its own
+(`state_file`).
 """
 
 from __future__ import annotations
@@ -39,41 +41,41 @@ class Offload:
 
     offload_id: int
     app: str
-    from_ms: int  # what is due from here on; a whole hour
+    from_ms: int  # it takes messages due from here on; a whole hour
     stage: Stage = Stage.SEALING
     uri: str = ""  # of the table
-    rows: int = 0  # that went into the table
+    rows: int = 0  # rows that went into the table
     last_hour: int = 0
     position: int = 0  # log position after its commit
-    committed_ms: int = 0  # when that was; 0: not, or by a version that did not note it
+    committed_ms: int = 0  # time of the commit; 0: none, or by a version that did not record it
 
     def row(self) -> dict[str, Any]:
-        """What a checkpoint's registry says of it."""
+        """Build the offload's row for the registry of a checkpoint."""
         fields = asdict(self)
         return {"number": fields.pop("offload_id"), **fields}
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Offload:
-        """The inverse of `row`."""
+        """Build an offload from its row in the registry; the inverse of `row`."""
         fields = {**row, "stage": Stage(row["stage"])}
         return cls(fields.pop("number"), **fields)
 
 
 class Lake:
-    """Offloads of a shard, and what waits in the lake."""
+    """The offloads of a shard, and its messages in the lake."""
 
     def __init__(self) -> None:
         self.offloads: dict[int, Offload] = {}
         self.next = 1
         self.version = 0
         self.changed = False
-        self._last = 0  # version that was ever given: an older checkpoint may name it
+        self._last = 0  # highest version ever used: an older checkpoint may name it
         self._counts = LakeCounts()
         self.gone = GoneRows()
 
     @property
     def open(self) -> Offload | None:
-        """The offload that is under way; there is one at most."""
+        """The offload under way, of which there is one at most; None: no offload is under way."""
         for offload in self.offloads.values():
             if offload.stage is not Stage.LAKE:
                 return offload
@@ -81,16 +83,16 @@ class Lake:
 
     @property
     def waiting(self) -> int:
-        """Messages that wait in the lake."""
+        """Count of messages that wait in the lake."""
         return self._counts.total
 
     @property
     def next_hour(self) -> int | None:
-        """The first hour of which something waits."""
+        """The first hour with messages in the lake; None: there are none."""
         return self._counts.first_hour()
 
     def check_invariants(self) -> None:
-        """At most one offload is open; what waits or is gone is of an offload that the table has."""
+        """Assert that at most one offload is open, and that counts are of committed offloads."""
         stages = {offload_id: offload.stage for offload_id, offload in self.offloads.items()}
         assert sum(stage is not Stage.LAKE for stage in stages.values()) <= 1, stages
         assert all(0 < offload_id < self.next for offload_id in stages), (stages, self.next)
@@ -106,35 +108,35 @@ class Lake:
         assert 0 <= self.version <= self._last, (self.version, self._last)
 
     def by_hour(self, topic: int | None) -> dict[int, int]:
-        """Hour → what waits."""
+        """Return the counts by hour, of one topic or (None) of all."""
         return self._counts.by_hour(topic)
 
     def in_hour(self, hour: int, topic: int | None) -> int:
-        """What waits of one hour."""
+        """Return the count of an hour, of one topic or (None) of all."""
         return self._counts.in_hour(hour, topic)
 
     def by_topic(self) -> dict[int, int]:
-        """Topic → what waits."""
+        """Return the counts by topic."""
         found: dict[int, int] = {}
         for (_, _, topic), n in self._counts.items():
             found[topic] = found.get(topic, 0) + n
         return found
 
     def left(self, to_hour: int) -> list[tuple[int, int, int, int]]:
-        """(offload, hour, topic, waiting) of the hours before one, ascending."""
+        """Return (offload, hour, topic, count) of the hours before `to_hour`, ascending."""
         return sorted((*key, n) for key, n in self._counts.items() if key[1] < to_hour)
 
     def count(self, offload_id: int, hour: int, topic: int) -> int:
-        """What waits of one offload, hour and topic."""
+        """Return the count of an offload, hour and topic."""
         return self._counts.get((offload_id, hour, topic))
 
     def first_hour(self, offload_id: int, topic: int) -> int | None:
-        """The first hour of which something waits."""
+        """Return the first hour with messages of an offload and topic; None: there are none."""
         return self._counts.first_of(offload_id, topic)
 
     def may_hold(self, topic: int, from_ms: int, to_ms: int) -> bool:
-        """Whether something of that topic, due in hours of [from_ms, to_ms), waits in the lake."""
-        if to_ms - from_ms < HOUR_MS:  # one message: asked for at every recall
+        """Return whether messages of a topic wait in the lake in the hours of [from_ms, to_ms)."""
+        if to_ms - from_ms < HOUR_MS:  # one message: every recall asks for it
             hours = {from_ms // HOUR_MS, (to_ms - 1) // HOUR_MS}
             return any(self._counts.has(hour, topic) for hour in hours)
         return any(
@@ -143,14 +145,17 @@ class Lake:
         )
 
     def waits(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which of these GONE rows, all of the table, wait still: their hour is there and they are not gone."""
+        """Return a mask of the GONE rows (all of the table) that still wait.
+
+        Such a row's hour is still counted, and the row is not recalled.
+        """
         hours, at = np.unique(_hours_of(rows), return_inverse=True)
         there = np.array([self.count(*hour) > 0 for hour in hours.tolist()], bool)[at]
         there[there] = ~self.gone.knows(rows[there])
         return there
 
     def gone_of(self, offload_id: int, hour: int | None = None) -> npt.NDArray[Any]:
-        """GONE rows of an offload (and hour)."""
+        """Return the GONE rows of an offload, of one hour or (None) of all."""
         rows: npt.NDArray[Any] = self.gone.all
         rows = rows[rows["number"] == offload_id]
         return rows if hour is None else rows[rows["due_ms"] // HOUR_MS == hour]
@@ -158,16 +163,16 @@ class Lake:
     # --- steps --------------------------------------------------------------------------------------
 
     def stage_of(self, offload_id: int) -> Stage:
-        """How far an offload is; NONE if there is none of that id."""
+        """Return the stage of an offload; NONE if there is no offload of that id."""
         offload = self.offloads.get(offload_id)
         return Stage.NONE if offload is None else offload.stage
 
     def happened(self, offload_id: int, event: Event) -> None:
-        """An event of the table (`lake.core.stages`) that changes nothing but the stage."""
+        """Apply an event of the state table (`lake.core.stages`) that changes only the stage."""
         self.offloads[offload_id].stage = after(TABLE, self.stage_of(offload_id), event)
 
     def begin(self, offload_id: int, app: str, from_ms: int, *, is_whole: bool = True) -> None:
-        """An offload is under way; `is_whole`: all that it freezes is filed."""
+        """Begin an offload; `is_whole`: all messages that it freezes have been filed."""
         assert self.open is None, (offload_id, self.open)
         assert offload_id >= self.next, (offload_id, self.next)
         event = Event.BEGIN if is_whole else Event.BEGIN_UNFILED
@@ -176,7 +181,7 @@ class Lake:
         self.next = offload_id + 1
 
     def abort(self, offload_id: int) -> None:
-        """It is not."""
+        """Remove an aborted offload and the recalls remembered for it."""
         assert after(TABLE, self.stage_of(offload_id), Event.ABORT) is Stage.NONE
         del self.offloads[offload_id]
         self._drop_gone(self.gone.all["number"] == offload_id)
@@ -184,7 +189,12 @@ class Lake:
     def commit(
         self, offload_id: int, fields: dict[str, Any], position: int, counts: npt.NDArray[Any]
     ) -> None:
-        """The table has it, and these (COUNT rows) of it wait; `fields` are the record's, `position` is after that."""
+        """Commit an offload: the table has its messages.
+
+        fields    of the record
+        position  log position after the record
+        counts    COUNT rows: the messages that wait
+        """
         self.happened(offload_id, Event.COMMIT)
         offload = self.offloads[offload_id]
         offload.position, offload.uri, offload.rows = position, fields["uri"], fields["rows"]
@@ -192,7 +202,7 @@ class Lake:
         self.take(offload_id, counts)
 
     def take(self, offload_id: int, counts: npt.NDArray[Any]) -> None:
-        """These (COUNT rows) wait in the lake from here on."""
+        """Count messages (COUNT rows) of an offload as waiting in the lake from here on."""
         offload = self.offloads[offload_id]
         for row in counts.tolist():
             self._counts.put(row[:3], row[3])
@@ -200,13 +210,13 @@ class Lake:
         self.changed = True
 
     def note_gone(self, rows: npt.NDArray[Any]) -> None:
-        """GONE rows that were recalled while they were frozen: they are not counted, but the table has them."""
+        """Remember GONE rows recalled while frozen: in the table, but not counted."""
         if len(rows):
             self.gone.add(rows)
             self.changed = True
 
     def recall(self, rows: npt.NDArray[Any]) -> int:
-        """GONE rows of the table that are recalled: how many of them still waited."""
+        """Recall GONE rows of the table; return how many of them still waited."""
         fresh = rows[~self.gone.knows(rows)]
         done = 0
         hours, counts = np.unique(_hours_of(fresh), return_counts=True)
@@ -218,7 +228,7 @@ class Lake:
         return done
 
     def promoted(self, offload_id: int, hour: int, topic: int) -> int:
-        """What waited of an hour and topic is in runs again; gives how many that were."""
+        """Stop counting an hour of a topic, now in runs again; return how many waited."""
         self.happened(offload_id, Event.PROMOTE)
         n = self._counts.put((offload_id, hour, topic), 0)
         rows = self.gone.all
@@ -228,7 +238,7 @@ class Lake:
         return n
 
     def forget(self, log_start: int) -> None:
-        """Drop offloads of which nothing waits any more and that the log does not speak of."""
+        """Drop offloads without waiting messages whose commit is not in the log any more."""
         offload_ids = {key[0] for key, _ in self._counts.items()}
         for offload_id, offload in list(self.offloads.items()):
             is_needed = offload_id in offload_ids or offload.position > log_start
@@ -242,7 +252,7 @@ class Lake:
     # --- checkpoint ---------------------------------------------------------------------------------
 
     def capture(self) -> bytes | None:
-        """The next state file if one is needed; `version` and `registry` speak of it."""
+        """Encode the next state file if one is needed; `version` and `registry` name it."""
         if not self.changed:
             return None
         self.changed = False
@@ -254,18 +264,18 @@ class Lake:
         return self.encode()
 
     def encode(self) -> bytes:
-        """The state file."""
+        """Encode the state file."""
         counts = np.array([(*key, n) for key, n in sorted(self._counts.items())], COUNT)
         return encode_lake(counts, self.gone.all)
 
     def registry(self) -> dict[str, Any]:
-        """What a checkpoint's registry says."""
+        """Build the lake's part of a checkpoint's registry."""
         offloads = [offload.row() for offload in self.offloads.values()]
         fields = {"next": self.next, "version": self.version, "last": self._last}
         return {**fields, "offloads": offloads}
 
     def restore(self, registry: dict[str, Any], content: bytes | None) -> str:
-        """Take over what a checkpoint names; gives why not ("" if it did)."""
+        """Restore the state that a checkpoint names; return why it failed, "" if it did not."""
         self.next = registry.get("next", 1)
         self.version = registry.get("version", 0)
         self._last = registry.get("last", 0)
@@ -288,7 +298,7 @@ class Lake:
 
 
 def _hours_of(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """(number, hour, topic) of GONE rows."""
+    """Return rows (number, hour, topic) of GONE rows."""
     found = np.empty(len(rows), [(name, "<u8") for name in ("number", "hour", "topic")])
     found["number"], found["topic"] = rows["number"], rows["topic"]
     found["hour"] = rows["due_ms"] // HOUR_MS
@@ -298,7 +308,7 @@ def _hours_of(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def restore_lake(
     lake: Lake, storage: Storage, directory: str, registry: dict[str, Any]
 ) -> list[Damaged]:
-    """Put a fresh one into the state of a checkpoint; gives what cannot be read."""
+    """Restore a new `Lake` to the state of a checkpoint; return what cannot be read."""
     name = state_name(NAME, registry.get("version", 0))
     path = f"{directory}/{name}"
     content = read_file(storage, path) if storage.exists(path) else None

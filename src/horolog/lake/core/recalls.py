@@ -1,8 +1,9 @@
 """Recalls and reschedules of messages that wait in the lake.
 
-Their ids and keys stand in the table, which the core does not read: whoever asks looks there first, and names the rows
-and the offloads whose tables were searched.  What was promoted meanwhile is in runs and found there; what came into the
-lake meanwhile has to be looked for again.
+The ids and keys of such messages are in the table, which the core does not read: the caller
+searches the table first, and names the rows found and the offloads whose tables were searched.
+Messages promoted meanwhile are found in runs; for messages offloaded meanwhile the caller must
+search again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _NONE = np.empty(0, GONE)
 
 
 def claim(lake: Lake, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
-    """GONE rows that wait, of those that a command names."""
+    """Return the GONE rows that a command names and that still wait."""
     if command.elsewhere is None:
         return _NONE
     named = [
@@ -35,7 +36,10 @@ def claim(lake: Lake, topic: int, command: Recall | Reschedule) -> npt.NDArray[A
 def unseen(
     lake: Lake, topic: int, command: Recall | Reschedule | RecallMany
 ) -> HorologError | None:
-    """Why it cannot be decided: what it means may wait in the lake, and nobody has looked there; None: it can."""
+    """Return why a command cannot be decided; None if it can.
+
+    The message may wait in a part of the lake that the caller has not searched.
+    """
     if isinstance(command, RecallMany):
         return _unseen_window(lake, topic, command)
     due_ms, found = command.due_ms, command.elsewhere
@@ -59,7 +63,7 @@ def _unseen_window(lake: Lake, topic: int, command: RecallMany) -> HorologError 
 
 
 def check_room(lake: Lake, count: int, done: int) -> None:
-    """IN_TIER if so many more recalls cannot be remembered."""
+    """Raise IN_TIER if `count` more recalls cannot be remembered; `done` were cancelled before."""
     known = len(lake.gone)
     if known + count > LAKE_GONE_MAX:
         raise refused(

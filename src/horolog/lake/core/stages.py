@@ -1,15 +1,19 @@
-"""The stages of an offload, and what brings it from one to the next.
+"""The stages of an offload: a state table.
 
-    sealing   begun: what is in the far store is frozen, and far buffers have still to become runs
-    frozen    all of it lies in runs, which may be read; what is recalled of it from here on is remembered
+    sealing   begun: the messages in the far store are frozen, and far buffers are being written as
+              runs
+    frozen    all frozen messages are in runs, which may be read; recalls of them are remembered
+              from here on
     lake      the table has the messages: they are cut from the runs, and counted
-    broken    not all that is frozen could be filed (a full disk), or frozen runs were rebuilt: only `abort` is left
-    none      never begun, aborted, or over: nothing of it waits, and the log does not speak of it any more
+    broken    frozen messages could not be filed (a full disk), or frozen runs were rebuilt: only
+              `abort` is possible
+    none      never begun, aborted, or over: none of its messages waits, and the log has no record
+              of it any more
 
-Every event but `over` and `rebuilt` is a record of the log.  It is appended only if the table has it in the stage
-that all records before it have led to (one step is in flight at a time), so a record that the table does not
-have is a mistake of ours, in a replay too.  What a caller asks for at the wrong time is refused before that
-(`lake.core.decisions`), with the same table.
+Every event but `over` and `rebuilt` is a record of the log.  A record is appended only if the table
+allows its event in the stage after all earlier records (one step is in flight at a time), so a
+record that the table does not allow is a bug of ours, in a replay too.  A command at the wrong time
+is refused before that (`lake.core.decisions`), by the same table.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """How far an offload is."""
+    """The stage of an offload."""
 
-    NONE = "none"  # never written anywhere: there is no such offload
+    NONE = "none"  # never stored: there is no such offload
     SEALING = "sealing"
     FROZEN = "frozen"
     LAKE = "lake"
@@ -28,7 +32,7 @@ class Stage(StrEnum):
 
 
 class Event(StrEnum):
-    """What happens to it."""
+    """An event of an offload."""
 
     BEGIN = "begin"
     BEGIN_UNFILED = "begin, and not all is filed"
@@ -37,7 +41,7 @@ class Event(StrEnum):
     ABORT = "abort"
     PROMOTE = "promote"  # an hour of a topic is in runs again
     OVER = "over"
-    MADE_ANEW = "rebuilt"  # a rebuild: the runs that were frozen are not these
+    MADE_ANEW = "rebuilt"  # the runs were rebuilt: they are not the ones that were frozen
 
 
 TABLE: dict[tuple[Stage, Event], Stage] = {

@@ -6,12 +6,13 @@ offset  bytes   field               meaning
 0       4       magic               b"HLLK"
 4       2       version             1
 6       2       incompatible flags  unknown bit: refuse
-8       8       counts              rows of the first table
-16      8       gone                rows of the second one
-24      4       body CRC            CRC-32 of all that follows the header
+8       8       counts              count of rows of the first table
+16      8       gone                count of rows of the second table
+24      4       body CRC            CRC-32 of all bytes after the header
 28      4       header CRC          CRC-32 of bytes 0–27
-32      24 n    counts              {number u64, hour u32, topic u32, count u64}: what waits
-…       32 n    gone                {number u64, position u64, row u32, topic u32, due ms i64}
+32      24 n    counts              {number u64, hour u32, topic u32, count u64}: waiting messages
+…       32 n    gone                {number u64, position u64, row u32, topic u32, due ms i64}:
+        recalled
 ======  ======  ==================  ================================================================
 """
 
@@ -27,7 +28,7 @@ from zlib_ng.zlib_ng import crc32
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.gone import GONE
 
-NAME = "lake"  # of its state files, and of its part of a checkpoint
+NAME = "lake"  # name of the state files, and of the lake's part of a checkpoint
 MAGIC = b"HLLK"
 VERSION = 1
 _HEAD = struct.Struct("<4sHHQQI")
@@ -39,14 +40,17 @@ assert COUNT.itemsize == 24
 
 
 def encode_lake(counts: npt.NDArray[Any], gone: npt.NDArray[Any]) -> bytes:
-    """The file of these COUNT and GONE rows."""
+    """Encode a state file with COUNT and GONE rows."""
     body = counts.tobytes() + gone.tobytes()
     head = _HEAD.pack(MAGIC, VERSION, 0, len(counts), len(gone), crc32(body))
     return head + _CRC.pack(crc32(head)) + body
 
 
 def decode_lake(content: bytes) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """COUNT and GONE rows of a state file; None if it is not intact; VERSION_UNSUPPORTED if a newer horolog wrote it."""
+    """Decode a state file into COUNT and GONE rows; None if it is damaged.
+
+    VERSION_UNSUPPORTED if a newer horolog wrote it.
+    """
     if len(content) < HEADER_BYTES or content[:4] != MAGIC:
         return None
     if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:

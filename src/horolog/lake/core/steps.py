@@ -1,7 +1,8 @@
-"""Steps of an offload, carried out on the delay store when their record is committed, online and in replay alike.
+"""The steps of an offload, applied to the delay store when their record is committed.
 
-What is frozen follows from the log alone: everything that was filed in the far store, or adopted, before the `begin`
-record.  So a replay that rebuilds its runs, under other names, freezes and cuts the same messages.
+They are applied online and in replay alike.  Which messages are frozen follows from the log alone:
+all that were filed in the far store, or adopted, before the `begin` record.  So a replay that
+rebuilds its runs, under other names, freezes and cuts the same messages.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class LakeStep(NamedTuple):
 
 
 def step_of(fields: dict[str, Any], table: bytes) -> LakeStep:
-    """A step as its record says it."""
+    """Decode a step from the content of its record."""
     none = np.empty(0, COUNT), np.empty(0, GONE)
     if fields["step"] == "commit":
         return LakeStep(fields, np.frombuffer(table, COUNT), none[1])
@@ -47,19 +48,19 @@ def step_of(fields: dict[str, Any], table: bytes) -> LakeStep:
 
 
 def frozen_runs(far: FarStore) -> list[FarRun]:
-    """Runs that are frozen."""
+    """Return the frozen runs."""
     return [run for run in far.runs.values() if run.frozen]
 
 
 def is_sealing(far: FarStore) -> bool:
-    """Whether something that is frozen is still being written."""
+    """Return whether a frozen buffer or run is still being written."""
     if any(buffer.frozen for buffer in far.buffers):
         return True
     return any(run.frozen and run.journal is not None for run in far.runs.values())
 
 
 def waiting_counts(far: FarStore, offload: Offload) -> npt.NDArray[Any]:
-    """COUNT rows: what waits of the frozen messages, by hour and topic."""
+    """Count the frozen messages that wait, by hour and topic, as COUNT rows."""
     counts: dict[tuple[int, int], int] = {}
     for run in frozen_runs(far):
         for row in run.counts.by_both(offload.from_ms // HOUR_MS):
@@ -70,7 +71,7 @@ def waiting_counts(far: FarStore, offload: Offload) -> npt.NDArray[Any]:
 
 
 def adopted_rows(far: FarStore, offload: Offload) -> dict[str, int]:
-    """Name of each frozen adopted run → rows of it that a commit takes."""
+    """Return how many rows a commit takes of each frozen adopted run, by its name."""
     found = {}
     for run in frozen_runs(far):
         if isinstance(run, AdoptedRun):
@@ -81,14 +82,17 @@ def adopted_rows(far: FarStore, offload: Offload) -> dict[str, int]:
 
 
 def rows_of(run: FarRun, from_ms: int) -> tuple[int, int]:
-    """The rows [first, stop) of a frozen run that are due at or after `from_ms`."""
+    """Return the rows [first, stop) of a frozen run that are due at or after `from_ms`."""
     return min(run.file.row_at(from_ms), run.states.limit), run.states.limit
 
 
 def frozen_gone(
     run: FarRun, first: int, stop: int, recalled: npt.NDArray[Any]
 ) -> npt.NDArray[np.bool_]:
-    """Whether each of rows [first, stop) was gone when it was frozen, so without what was `recalled` (GONE) since."""
+    """Return a mask of the rows [first, stop) that were gone when the run was frozen.
+
+    recalled  GONE rows: messages recalled since then, which are not in the mask
+    """
     gone = run.states.gone_between(first, stop)
     if len(recalled):
         rows = run.find(recalled["due_ms"], recalled["position"], recalled["row"])
@@ -101,7 +105,7 @@ def frozen_gone(
 
 
 def note_recalled(lake: Lake, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
-    """These messages are recalled or moved: what of them is frozen has to be told to the lake later."""
+    """Remember the frozen ones of recalled or moved messages: the table will have them."""
     offload = lake.open
     if offload is None or offload.stage is not Stage.FROZEN:
         return
@@ -125,7 +129,7 @@ _EVENTS = {
 
 
 def follows(lake: Lake, step: LakeStep) -> bool:
-    """Whether a step follows from those before it; it always does unless some of them were given up."""
+    """Return whether a step fits the earlier ones; false only if salvage gave some up."""
     if step.fields["step"] == "recalled":
         return bool(lake.waits(step.gone).all())
     offload_id, event = step.fields["number"], _EVENTS[step.fields["step"]]
@@ -135,9 +139,9 @@ def follows(lake: Lake, step: LakeStep) -> bool:
 
 
 def apply_step(lake: Lake, store: DelayStore, step: LakeStep, end: int, *, is_whole: bool) -> int:
-    """Carry out a step whose frame ends at `end`; gives how many messages it recalled.
+    """Apply a step whose frame ends at `end`; return how many messages it recalled.
 
-    is_whole  all that lies before it in the log is filed (the disk has not been full)
+    is_whole  all messages before it in the log are filed (the disk has not been full)
     """
     far, fields = store.far, step.fields
     offload_id = fields.get("number", 0)
@@ -150,7 +154,7 @@ def apply_step(lake: Lake, store: DelayStore, step: LakeStep, end: int, *, is_wh
             lake.happened(offload_id, Event.FREEZE)
         case "commit":
             _cut(store, lake.offloads[offload_id].from_ms)
-            # In a replay a file may be gone: all of it was handed over or offloaded since
+            # In a replay a file may be gone: all its messages were handed over or offloaded since
             for missing in far.missing:
                 missing.left -= fields.get("adopted", {}).get(missing.file.name, 0)
             _freeze(far, frozen=False)
@@ -169,7 +173,7 @@ def _freeze(far: FarStore, *, frozen: bool) -> None:
 
 
 def _cut(store: DelayStore, from_ms: int) -> None:
-    """Take all that is frozen and due from there on out of the far store."""
+    """Remove the frozen messages due at or after `from_ms` from the far store."""
     far = store.far
     for run in frozen_runs(far):
         first, stop = rows_of(run, from_ms)
@@ -177,7 +181,7 @@ def _cut(store: DelayStore, from_ms: int) -> None:
             continue
         assert run.states.decided <= first
         if isinstance(run, AdoptedRun) and not first:
-            run.cut(0, 0)  # over, so it goes as finished ones do: its file may still be needed
+            run.cut(0, 0)  # finished; removed like other finished runs, as its file may be needed
             continue
         run.cut(first, from_ms)
         if not first:

@@ -1,4 +1,4 @@
-"""The lake as a shard meets it: `delay.tier.Tier`, on what is known of the lake (`lake.core.held`)."""
+"""The lake as a tier of a shard: implements `delay.tier.Tier` on the state in `lake.core.held`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LakeTier(Lake):
     state_header_bytes = HEADER_BYTES
 
     def holds(self, topic: int, due_ms: int, position: int) -> bool:
-        """Whether a message of that origin, which is not here, waits there."""
+        """Return whether a message that the delay store does not have may wait in the lake."""
         if not self.waiting or not self.may_hold(topic, due_ms, due_ms + 1):
             return False
         return not self.gone.has(position, 0)
@@ -36,15 +36,18 @@ class LakeTier(Lake):
     # --- recalls --------------------------------------------------------------------------------------
 
     def claim(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
-        """GONE rows that wait still, of those that a command names."""
+        """Return the GONE rows that a command names and that still wait."""
         return recalls.claim(self, topic, command)
 
     def unseen(self, topic: int, command: Recall | Reschedule | RecallMany) -> HorologError | None:
-        """Why somebody has to look there first; None: nobody has to."""
+        """Return why the caller must search the table first; None if it need not."""
         return recalls.unseen(self, topic, command)
 
     def recalled(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
-        """The step that recalls, or moves, GONE rows that wait; IN_TIER if no more can be remembered."""
+        """Build the step that recalls (or moves) waiting GONE rows; IN_TIER if there are too many.
+
+        done  messages that the command has cancelled before
+        """
         recalls.check_room(self, len(rows), done)
         fields = {"step": "recalled", "moved": True} if moved else {"step": "recalled"}
         return Step(fields, rows.tobytes())
@@ -57,36 +60,40 @@ class LakeTier(Lake):
         return self.open is not None
 
     def decide(self, host: TierHost, command: TierStep | TierQuestion, wall_ms: int) -> object:
-        """The result that the command's docstring names; a step is appended."""
+        """Execute a command and return the result that its docstring names; append its step."""
         return decisions.decide(self, host, command, wall_ms)
 
     def is_sealing(self, store: DelayStore, offload_id: int) -> bool:
-        """Also of what is frozen already: a start files again what a checkpoint did not name, and has buffers then."""
+        """Return whether frozen messages of an offload are still being written as runs.
+
+        Also in the stage FROZEN: after a start, messages that the checkpoint did not name are in
+        buffers again.
+        """
         stage = self.stage_of(offload_id)
         return stage in (Stage.SEALING, Stage.FROZEN) and steps.is_sealing(store.far)
 
     def is_contended(self, store: DelayStore) -> bool:
-        """A commit cuts the frozen runs: what is being recalled in them must be settled before."""
+        """Return whether recalls in frozen runs are unsettled: a commit, which cuts, must wait."""
         return any(run.states.recalling for run in steps.frozen_runs(store.far))
 
     def apply(self, store: DelayStore, step: Step, end: int, *, is_whole: bool) -> int:
-        """Carry out a step whose frame ends at `end`; gives how many messages it recalled."""
+        """Apply a step whose frame ends at `end`; return how many messages it recalled."""
         return steps.apply_step(self, store, steps.step_of(*step), end, is_whole=is_whole)
 
     def follows(self, step: Step | Promotion) -> bool:
-        """Whether the table of stages has it, and of recalled rows and promotions the count."""
+        """Return whether a step fits the table of stages, or a recall or promotion the counts."""
         if isinstance(step, Promotion):
             return self.count(*step) > 0
         return steps.follows(self, steps.step_of(*step))
 
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
-        """Note those of these messages that are frozen: the lake has to be told of them later."""
+        """Remember the frozen ones of recalled or moved messages: the table will have them."""
         steps.note_recalled(self, store, refs)
 
     # --- what it gives back -----------------------------------------------------------------------------
 
     def check_promotion(self, promotion: Promotion, topic: int, rows: int) -> None:
-        """BAD_REQUEST if an adoption brings not exactly what waits, or an hour before its turn."""
+        """Raise BAD_REQUEST unless an adoption brings back exactly what waits of the next hour."""
         offload_id, hour, of_topic = promotion
         waits = self.count(offload_id, hour, of_topic)
         if of_topic != topic or not waits:
@@ -98,22 +105,22 @@ class LakeTier(Lake):
             raise refused("files", f"{rows} rows, but {waits} wait in the lake for hour {hour}")
 
     def came_back(self, promotion: Promotion) -> None:
-        """An hour of a topic is here again."""
+        """Record that an hour of a topic was promoted."""
         self.promoted(*promotion)
 
     # --- checkpoints ------------------------------------------------------------------------------------
 
     def state_file(self) -> tuple[str, bytes] | None:
-        """Name and content of the next state file, if one is needed."""
+        """Return name and content of the next state file; None if none is needed."""
         content = self.capture()
         return None if content is None else (state_name(self.name, self.version), content)
 
     def checkpoint_failed(self) -> None:
-        """The checkpoint is not there: the next one writes the state again."""
+        """Write the state again with the next checkpoint, as this one has failed."""
         self.changed = True
 
     def restore_from(
         self, storage: Storage, directory: str, registry: dict[str, Any]
     ) -> list[Damaged]:
-        """Take over what a checkpoint names; gives what cannot be read."""
+        """Restore the state that a checkpoint names; return what cannot be read."""
         return restore_lake(self, storage, directory, registry)

@@ -1,8 +1,8 @@
-"""The lake in jobs: `pipeline.offload`, `pipeline.promote`, the rebuild, the audit.
+"""The lake in Spark jobs: `pipeline.offload`, `pipeline.promote`, the rebuild, the audit.
 
-broker    what they ask of a running broker
-rows      frozen runs written as files of the table
+broker    requests to the admin API of a running broker
+rows      writes frozen runs as files of the table
 table     the table as a DataFrame
-load      how much waits there, for a forecast
-rebuild   what offloads have left, from the log alone
+load      counts of the messages in the lake, for a forecast
+rebuild   rebuilds the state of the lake from the log alone
 """

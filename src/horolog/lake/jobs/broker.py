@@ -1,4 +1,4 @@
-"""What jobs of the lake ask of a broker over its admin API."""
+"""The requests of lake jobs to a broker's admin API."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from horolog.limits import ADMIN_LIST_MAX
 from horolog.protocol.tier_commands import TierHour
 
 BEGIN_TIMEOUT_S = 180.0
-REPAIRED_MAX = 1_000  # damaged rows of an offload that the broker is asked to look at
-COMMIT_TIMEOUT_S = 3_600.0  # the broker reads the index of all that is frozen
+REPAIRED_MAX = 1_000  # damaged rows of an offload that the broker is asked to repair
+COMMIT_TIMEOUT_S = 3_600.0  # the broker reads the index of all frozen runs
 
 
 class Frozen(NamedTuple):
-    """A frozen offload: its id, the log it is of, and its runs as the broker told them."""
+    """A frozen offload: its id, its log, and its runs as the broker described them."""
 
     offload_id: int
     log_id: str
@@ -26,12 +26,12 @@ class Frozen(NamedTuple):
     runs: list[dict[str, Any]]
 
     def opened(self) -> list[FrozenRun]:
-        """The runs."""
+        """Return the runs, which open their files at first use."""
         return [FrozenRun(run) for run in self.runs]
 
 
 def begin(admin: AdminClient, app: str, from_ms: int) -> Frozen:
-    """Freeze what is due from there on, or go on with what is frozen."""
+    """Freeze the messages due from `from_ms` on, or continue with a frozen offload of the app."""
     answer = admin.post(
         "/v1/offloads/begin", {"app": app, "from_ms": from_ms}, timeout_s=BEGIN_TIMEOUT_S
     )
@@ -39,10 +39,10 @@ def begin(admin: AdminClient, app: str, from_ms: int) -> Frozen:
 
 
 def repair(admin: AdminClient, frozen: Frozen) -> bool:
-    """Have the broker repair rows of frozen runs that do not verify; whether there were any.
+    """Have the broker repair damaged rows of frozen runs; return whether there were any.
 
-    What is listed is verified, and made again from the log where that has it.  If more than REPAIRED_MAX are damaged,
-    some stay as they are.
+    A broker verifies the messages that it lists, and repairs a damaged one from the log if the log
+    still has it.  If more than REPAIRED_MAX rows are damaged, some stay as they are.
     """
     spans = [span for run in frozen.opened() for span in run.damaged_spans()]
     for from_ms, to_ms in sorted(set(spans))[:REPAIRED_MAX]:
@@ -54,26 +54,29 @@ def repair(admin: AdminClient, frozen: Frozen) -> bool:
 def commit(
     admin: AdminClient, offload_id: int, rows: int, checksum: int, uri: str
 ) -> dict[str, Any]:
-    """The lake has it."""
+    """Tell the broker that the table has the messages of an offload."""
     body = {"number": offload_id, "rows": rows, "checksum": f"{checksum:016x}", "lake": uri}
     return admin.post("/v1/offloads/commit", body, timeout_s=COMMIT_TIMEOUT_S)
 
 
 def hours(admin: AdminClient, to_ms: int) -> tuple[dict[int, str], list[TierHour]]:
-    """Offload → URI of the table, and what waits there in hours that begin before `to_ms`, by offload and hour."""
+    """Return the table's URI of each offload, and the counts of hours that begin before `to_ms`.
+
+    The counts are ordered by offload and hour.
+    """
     answer = admin.get("/v1/offloads", {"to_ms": to_ms})
     tables = {each["number"]: each["lake"] for each in answer["offloads"]}
     return tables, sorted(TierHour(row.pop("number"), **row) for row in answer["hours"])
 
 
 def gone_rows(admin: AdminClient, offload_id: int, hour: int | None = None) -> pa.Table:
-    """(origin_position, origin_row) of what was recalled of an offload (and hour)."""
+    """Return (origin_position, origin_row) of the recalled messages of an offload (and hour)."""
     answer = admin.get(f"/v1/offloads/{offload_id}/recalled", {"hour": hour})
     return gone_table(answer["recalled"])
 
 
 def gone_table(origins: Sequence[Sequence[int]]) -> pa.Table:
-    """Origins as a table."""
+    """Build an Arrow table of origins."""
     return pa.table(
         {
             "origin_position": pa.array([row[0] for row in origins], pa.int64()),

@@ -1,4 +1,7 @@
-"""How much waits in the lake at the end of the log: by hour and topic, for more is not known without the table."""
+"""Counts of the messages in the lake at the end of the log, by hour and topic.
+
+Without the table no more is known of them.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from horolog.storage.meta import SHARD
 
 
 def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, int, int]]:
-    """(topic, second in which its hour begins, messages), to be added to what the files and the log say.
+    """Return (topic, first second of the hour, messages), to be added to files' and log's counts.
 
-    What an offload after the checkpoint has taken still counts among the runs that the checkpoint names; what was
-    promoted since counts as adopted, and so goes off here.
+    Messages that an offload has taken after the checkpoint still count among the runs that the
+    checkpoint names.  Messages promoted since then count as adopted, and so are subtracted here.
     """
     lake = Lake()
     if checkpoint is not None:

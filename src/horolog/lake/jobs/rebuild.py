@@ -1,10 +1,11 @@
-"""What offloads have left, from their steps in the log: the state of the lake, and what waits there and not here.
+"""The rebuild of the lake's state from the log: its offloads, and which messages it has.
 
-Steps are applied in log order by the broker's own `Lake`.  What an offload took needs no list: all that was filed in
-the far store, or adopted, before its `begin` and is due at or after `from_ms`, if it waited when it was committed.
+Steps are applied in log order by the broker's own `Lake`.  The messages that an offload took need
+no list: all that were filed in the far store, or adopted, before its `begin`, are due at or after
+`from_ms`, and waited when it was committed.
 
-An offload that is under way at the end of the log cannot go on, for the runs that it froze are rebuilt.  It becomes
-`broken`: it is to be aborted, which changes nothing, and begun again.
+An offload that is under way at the end of the log cannot continue, because the runs that it froze
+are rebuilt.  It becomes `broken`: it must be aborted, which changes nothing, and begun again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _RECALLED = "number long, topic int, origin long, origin_row long, due_ms long"
 
 
 class Placed(NamedTuple):
-    """A step, and where its record lies in the log."""
+    """A step, and where its record is in the log."""
 
     position: int
     end: int
@@ -43,7 +44,7 @@ class Placed(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """An offload that was committed, with the log positions of its steps."""
+    """A committed offload, with the log positions of its steps."""
 
     offload_id: int
     from_ms: int
@@ -53,19 +54,19 @@ class Cut(NamedTuple):
 
 
 def read_steps(spark: SparkSession, plan: str) -> list[Placed]:
-    """All steps in log order; `plan` as text."""
+    """Read all steps in log order; `plan` is the plan of the log as text."""
     source = spark.read.format("horolog_log_controls").option("plan", plan)
     rows = source.option("kinds", Kind.OFFLOAD.name).load().select("position", "payload")
     found = []
     for position, payload in sorted(rows.collect()):
         content = bytes(payload)
-        end = position + ENVELOPE_BYTES + len(content)  # of its frame, if it is a commit
+        end = position + ENVELOPE_BYTES + len(content)  # end of the frame, for a commit
         found.append(Placed(position, end, step_of(*content_of(Kind.OFFLOAD, content))))
     return found
 
 
 def cuts_of(steps: Sequence[Placed]) -> list[Cut]:
-    """The committed ones, in order; no two overlap."""
+    """Return the committed offloads, in order; no two overlap."""
     begun: dict[int, Placed] = {}
     frozen: dict[int, int] = {}
     cuts = []
@@ -86,12 +87,12 @@ def cuts_of(steps: Sequence[Placed]) -> list[Cut]:
 
 
 def recalled_at(steps: Sequence[Placed]) -> list[int]:
-    """Log positions of the recalls of messages that were in the lake: they change nothing on the disk."""
+    """Return the log positions of recalls of messages in the lake: they change no other file."""
     return [placed.position for placed in steps if placed.step.fields["step"] == "recalled"]
 
 
 def taken_of(steps: Sequence[Placed]) -> dict[str, int]:
-    """Name of each adopted file → rows of it that went to the lake."""
+    """Return how many rows of each adopted file went to the lake, by its name."""
     found: dict[str, int] = {}
     for placed in steps:
         for name, n in placed.step.fields.get("adopted", {}).items():
@@ -100,9 +101,10 @@ def taken_of(steps: Sequence[Placed]) -> dict[str, int]:
 
 
 def lake_of(steps: Sequence[Placed], adoptions: Sequence[Adoption], gone: npt.NDArray[Any]) -> Lake:
-    """The lake at the end of the log.
+    """Build the state of the lake at the end of the log.
 
-    gone  GONE rows: what was recalled of each committed offload while it was frozen (`recalled_frozen`)
+    gone  GONE rows: messages of committed offloads that were recalled while frozen
+          (`recalled_frozen`)
     """
     lake = Lake()
     events: list[tuple[int, Placed | Adoption]] = [(step.position, step) for step in steps]
@@ -135,10 +137,10 @@ def _apply(lake: Lake, placed: Placed, gone: npt.NDArray[Any]) -> None:
 
 
 def untaken(cuts: Sequence[Cut]) -> Task:
-    """Those SCHEDULED rows that no offload has taken."""
+    """Make a task that keeps the SCHEDULED rows that no offload has taken."""
     begun = np.array([cut.begun for cut in cuts], np.int64)
     from_ms = np.array([*(cut.from_ms for cut in cuts), _NEVER_MS], np.int64)
-    lowest_ms = np.minimum.accumulate(from_ms[::-1])[::-1]  # of a cut and of all that came later
+    lowest_ms = np.minimum.accumulate(from_ms[::-1])[::-1]  # of a cut and of all later ones
 
     def left(batches: Batches) -> Batches:
         for batch in batches:
@@ -151,27 +153,29 @@ def untaken(cuts: Sequence[Cut]) -> Task:
 
 
 def _is_far(due_ms: npt.NDArray[Any], append_ms: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which messages were filed in the far store, by the append time of their frame."""
+    """Return a mask of the messages filed in the far store, by the append time of their frame."""
     far: npt.NDArray[np.bool_] = due_ms // HOUR_MS > append_ms // HOUR_MS + NEAR_HOURS
     return far
 
 
 def sent(every: DataFrame) -> DataFrame:
-    """Those rows of the log that schedule a message."""
+    """Return the rows of the log that schedule a message."""
     return every.where("kind in ('SCHEDULED', 'PROMOTED')")
 
 
 def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]) -> Any:
-    """GONE rows of what was recalled or moved between the `frozen` and the `commit` of an offload that took it.
+    """Return GONE rows of messages recalled or moved between `frozen` and `commit`.
+
+    Only messages that the offload in question took.
 
     every   rows of the log
-    others  positions of recalls that are not meant (`recalled_at`)
+    others  positions of recalls to ignore (`recalled_at`)
     """
     recalls = every.where("kind in ('RECALL', 'MOVED', 'EXPIRED')")
     recalls = recalls.mapInArrow(_within(cuts, others), _RECALLED)
     appended = sent(every).selectExpr("position as origin", "append_ms")
     rows = recalls.join(appended, "origin", "left").toArrow()
-    # Adopted rows have none: they are in the far store
+    # Adopted rows have no append time: they are in the far store
     append_ms = rows.column("append_ms").fill_null(0).to_numpy()
     far = _is_far(rows.column("due_ms").to_numpy(), append_ms)
     gone = np.empty(len(rows), GONE)

@@ -1,7 +1,8 @@
-"""Rows of frozen runs as Parquet: what the lake's table holds, planned in units and written file by file.
+"""Writes the rows of frozen runs as Parquet files of the lake's table, planned in units.
 
-A unit is some hours of one day.  Whoever writes it merges what the runs have of these hours, by (due time, origin),
-and holds only the index of it in memory (64 bytes a message); bodies are copied a row group at a time.
+A unit is some hours of one day, and one file.  Its writer merges the rows that the runs have of
+these hours, by (due time, origin), and keeps only their index in memory (64 bytes a message);
+bodies are copied a row group at a time.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from horolog.limits import HOUR_MS, MIB
 from horolog.spark.message_decode import Records
 from horolog.storage.disk import sync_directory
 
-GROUP_ROWS = 50_000  # of a row group: what a promotion reads at least
-GROUP_BYTES = 64 * MIB  # of records in one
-BODIES_BYTES = 256 * MIB  # of bodies in one, unpacked: some kilobytes may be megabytes then
-UNIT_ROWS = 400_000  # planned for a file; one hour is never split
+GROUP_ROWS = 50_000  # most rows of a row group, the least that a promotion reads
+GROUP_BYTES = 64 * MIB  # most bytes of records in a row group
+BODIES_BYTES = 256 * MIB  # most bytes of unpacked bodies in one: kilobytes may become megabytes
+UNIT_ROWS = 400_000  # rows planned for a file; one hour is never split
 
 
 class Unit(NamedTuple):
-    """Hours [first_hour, stop_hour) of one UTC day, and about how many rows they have."""
+    """Hours [first_hour, stop_hour) of one UTC day, and their approximate count of rows."""
 
     day: str
     first_hour: int
@@ -40,7 +41,7 @@ class Unit(NamedTuple):
 
 
 def plan(runs: Sequence[FrozenRun], from_ms: int, unit_rows: int = UNIT_ROWS) -> list[Unit]:
-    """Units that together cover all that is due at or after `from_ms` (a whole hour)."""
+    """Plan the units that together cover all messages due at or after `from_ms` (a whole hour)."""
     counts: dict[int, int] = {}
     for frozen in runs:
         directory = frozen.run.directory
@@ -63,8 +64,8 @@ def write_unit(
 ) -> LakeFile | None:
     """Write the rows of a unit as one Parquet file under `place`/`partition`; None if there are none.
 
-    The name is the attempt's own, so that a task that runs twice spoils nothing; only what is named in the table's
-    log counts.
+    Each attempt uses a file name of its own, so that a task that runs twice does no harm; only
+    files named in the table's log count.
     """
     index = _index(runs, unit)
     if not len(index.run):
@@ -75,7 +76,7 @@ def write_unit(
     path = directory / name
     total = 0
     temporary = path.with_suffix(".tmp")
-    # Whoever reads it compares each page: the broker's copy is gone, and a run gets fresh sums.
+    # Readers verify each page: the broker's copy is gone, and a run gets fresh check sums.
     with pq.ParquetWriter(
         temporary, SCHEMA, compression="zstd", write_page_checksum=True
     ) as writer:
@@ -91,7 +92,7 @@ def write_unit(
 
 
 class _Index(NamedTuple):
-    """Rows of a unit in hand-over order: which run, which of its rows."""
+    """The rows of a unit in hand-over order: the run of each, its row there, due time and size."""
 
     run: npt.NDArray[Any]
     row: npt.NDArray[np.int64]
@@ -133,7 +134,7 @@ def _groups(
 def _group(
     runs: Sequence[FrozenRun], run_indexes: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]
 ) -> tuple[Iterator[pa.RecordBatch], int]:
-    """Rows as a row group, or as several where their bodies are large when they are unpacked; and their checksum."""
+    """Build one row group, or several if the unpacked bodies are large; return the checksum too."""
     records: list[memoryview] = [memoryview(b"")] * len(rows)
     fixed = {name: np.empty(len(rows), dtype) for name, dtype in _FIXED.items()}
     for run_index in np.unique(run_indexes).tolist():
@@ -203,7 +204,7 @@ def _sync_and_rename(temporary: Path, path: Path) -> None:
 
 
 def _make_durably(directory: Path) -> None:
-    """Make a directory, and its parents, so that no power cut takes their names away."""
+    """Make a directory and its parents, and sync their names against a power cut."""
     if not directory.is_dir():
         _make_durably(directory.parent)
         directory.mkdir(exist_ok=True)

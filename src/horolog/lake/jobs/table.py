@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 def pending_view(
     spark: SparkSession, uri: str, admin: AdminClient | None = None, *, now_ms: int | None = None
 ) -> DataFrame:
-    """Pending messages as a DataFrame, before they are due; register it as a view to ask in SQL.
+    """Return the pending messages in the lake as a DataFrame; register it as a view for SQL.
 
-    admin   of their broker: what it counts in the lake at this moment, each message once.  None: all that the table
-            has, also what was recalled or promoted since
-    now_ms  leave out what is due before
+    admin   client of their broker: only the messages that it counts in the lake now, each once.
+            None: all rows of the table, also of messages recalled or promoted since
+    now_ms  leave out messages due before this time
     """
     from pyspark.sql import functions as f
 
@@ -42,7 +42,7 @@ def pending_view(
 
 
 def _waiting(spark: SparkSession, found: DataFrame, uri: str, admin: AdminClient) -> DataFrame:
-    """Rows of the table that wait in the lake: of an hour, topic and offload that the broker counts, and not recalled."""
+    """Keep the waiting rows: of an hour, topic and offload that the broker counts, not recalled."""
     from pyspark.sql import functions as f
 
     tables, hours = lake_broker.hours(admin, TIME_MAX_MS)
@@ -69,6 +69,6 @@ def _gone_of(admin: AdminClient, offload_id: int) -> pa.Table:
 
 
 def _is_elsewhere(lake: str, uri: str) -> bool:
-    """Whether an offload went to another table that is seen from here."""
+    """Return whether an offload went to another table that exists on this machine."""
     there = Path(lake)
     return bool(lake) and there.is_dir() and not there.samefile(uri)

@@ -1,3 +1,6 @@
-"""The lake beside the running broker: `reader` reads its table in threads and asks the core, `offloads` does the file
-work of offloads, `late` fetches what nobody has promoted.
+"""The lake beside the running broker.
+
+reader    searches the table in threads, for recalls and look-ups
+offloads  does the file work of offloads
+late      promotes messages that no job has promoted in time
 """

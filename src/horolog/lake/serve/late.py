@@ -1,10 +1,10 @@
-"""Late promotion: what is still in the lake half an hour before it is due the broker fetches by itself.
+"""Late promotion: the broker promotes hours still in the lake half an hour before they are due.
 
-Usually `horolog pipeline promote` does it an hour and a half earlier.  If nobody has, the same job, which whoever
-starts the broker gives it, runs in a thread of the broker, through its own admin port: the transaction is the same, so
-it does not matter who comes first.  If
-the lake cannot be read that is a problem of the broker (its health is red), and tried again every minute; what is
-overdue by then is handed over as soon as it is there.
+Usually `horolog pipeline promote` does so an hour and a half earlier.  If it has not run, the same
+job, passed in by the code that starts the broker, runs in a thread of the broker, through the
+broker's own admin port: the transaction is the same, so it does not matter which of both comes
+first.  A lake that cannot be read is a problem of the broker (its health is red), and is tried
+again every minute; messages that are overdue by then are handed over as soon as they are promoted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from horolog.server.threads import in_thread
 
 _log = logging.getLogger("horolog.lake")
 _LOOK_S = 60.0
-_TIMEOUT_MS = 5_000  # for the broker's own answers; when it stops nobody waits longer
+_TIMEOUT_MS = 5_000  # for the broker's own responses; a stop of the broker waits no longer
 
 
 class LatePromotion:
-    """Belongs to the event loop's thread but for the promotion itself.
+    """Promotes late hours; belongs to the event loop's thread, the promotion runs in another.
 
-    tier     what waits, as the core counts it
-    promote  the job
+    tier     counts the messages in the lake
+    promote  the promotion job
     url      of the broker's own admin port
     """
 
@@ -45,23 +45,23 @@ class LatePromotion:
 
     @property
     def clock(self) -> Clock:
-        """The broker's."""
+        """The clock of the broker."""
         return self._engine.clock
 
     def due_in_ms(self) -> int | None:
-        """Until the first hour in the lake is late; None: nothing waits there."""
+        """Return the ms until the first hour in the lake is late; None: no message waits there."""
         hour = self._tier.next_hour
         return None if hour is None else hour * HOUR_MS - PROMOTE_LATE_MS - self.clock.wall_ms()
 
     def least_in_ms(self, most: int) -> int:
-        """The same, for a simulated clock that is to be moved by `most` at most."""
+        """Return by how many ms a simulated clock may advance before an hour is late, or `most`."""
         due_in = self.due_in_ms()
         return due_in if due_in is not None and 0 < due_in < most else most
 
     async def look(self, *, again: bool = True) -> None:
-        """Promote what is late; returns when that is done, or has failed and is said.
+        """Promote late hours; return once they are promoted, or the failure has been reported.
 
-        again  also if it has just failed
+        again  try also if the last attempt failed
         """
         late_ms = self.due_in_ms()
         if (late_ms is None or late_ms > 0) and not self._problem:
@@ -74,7 +74,7 @@ class LatePromotion:
             await self._tell(await self._promote() if is_late else "")
 
     async def stop(self) -> None:
-        """No further one begins."""
+        """Begin no further promotion."""
         self._task.cancel()
         await asyncio.wait({self._task})
 
@@ -84,7 +84,7 @@ class LatePromotion:
             await asyncio.sleep(_LOOK_S)
 
     async def _promote(self) -> str:
-        """Why not; "" if it is done."""
+        """Run the job; return why it failed, "" if it did not."""
         try:
             hours, rows = await in_thread("horolog-lake", self._job)
         except ImportError as error:
@@ -105,7 +105,7 @@ class LatePromotion:
         try:
             await self._engine.submit(TellTierProblem(said))
         except HorologError as error:
-            # The broker stops or is busy: try again at the next look
+            # The broker stops or is busy: try again after `_LOOK_S`
             _log.info("not told yet: %s", first_line(error))
             return
         self._problem = why

@@ -1,9 +1,10 @@
-"""Offloads of the running broker: what takes its time is done in threads, what is decided in the core.
+"""Offloads of the running broker: slow work runs in threads, decisions are made in the core.
 
-    begin    freeze, wait until all of it lies in runs, and name the files
-    commit   sum up the frozen rows in a thread, compare with what the lake has, and let the core cut them
+    begin    freeze messages, wait until all of them are in runs, and name the files
+    commit   sum up the frozen rows in a thread, compare with the table, and let the core cut the
+             runs
 
-What the steps mean says `lake.core.decisions`; who reads the files and writes the table is `pipeline.offload`.
+`lake.core.decisions` explains the steps; `pipeline.offload` reads the files and writes the table.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from horolog.server.running import Promote
 from horolog.server.threads import in_pool
 
 _log = logging.getLogger("horolog.offloads")
-_SEALED_S = 120.0  # until far buffers have become runs; a full disk takes as long as it likes
+_SEALED_S = 120.0  # longest wait for far buffers to become runs; a full disk may take longer
 _SUM_ROWS = 262_144
 
 
 class Offloads:
-    """Belongs to the event loop's thread but for the summing up."""
+    """The offloads of a broker; belongs to the event loop's thread, sums run in another."""
 
     def __init__(self, engine: Core, tier: Tier, data_dir: Path) -> None:
         self._engine = engine
@@ -52,26 +53,26 @@ class Offloads:
         self._data_dir = data_dir.absolute()
         self.late: LatePromotion | None = None
         self.messages = LakeMessages(engine)
-        self._freezes: dict[int, asyncio.Future[OffloadView]] = {}  # that are under way
+        self._freezes: dict[int, asyncio.Future[OffloadView]] = {}  # freezes under way
 
     def promote_late(self, promote: Promote, url: str) -> None:
-        """From here on hours that are due soon are fetched; `url` is that of the broker's own admin port."""
+        """Start late promotion; `url` is that of the broker's own admin port."""
         self.late = LatePromotion(self._engine, self._tier, promote, url)
 
     async def close(self) -> None:
-        """Fetch no more."""
+        """Stop late promotion."""
         late, self.late = self.late, None
         if late is not None:
             await late.stop()
 
     async def begin(self, app: str, from_ms: int) -> dict[str, Any]:
-        """Freeze, or go on with what is frozen; returns when the runs may be read."""
+        """Begin or continue an offload; return it as JSON once its runs may be read."""
         view: OffloadView = await self._engine.submit(BeginOffload(app, from_ms))
         _log.info("frozen number=%d app=%s from_ms=%d", view.offload_id, app, view.from_ms)
         return self.shown(await self._when_sealed(view.offload_id))
 
     async def _when_sealed(self, offload_id: int) -> OffloadView:
-        """The offload with its runs, once all that is frozen lies in them."""
+        """Return the offload with its runs, once they have all frozen messages."""
         try:
             await asyncio.wait_for(asyncio.shield(self._freeze(offload_id)), _SEALED_S)
         except TimeoutError:
@@ -84,7 +85,7 @@ class Offloads:
         return view
 
     def _freeze(self, offload_id: int) -> asyncio.Future[OffloadView]:
-        """One for all who ask: it waits in the core, also when nobody waits for it any more."""
+        """Return the freeze of an offload, shared by all callers; it outlives their waiting."""
         freeze = self._freezes.get(offload_id)
         if freeze is None:
 
@@ -97,7 +98,10 @@ class Offloads:
         return freeze
 
     async def commit(self, offload_id: int, rows: int, checksum: str, uri: str) -> dict[str, Any]:
-        """Compare and cut; `already` if that was done before.  BAD_REQUEST if the lake has something else."""
+        """Compare table and runs, and commit; `already` if that was done before.
+
+        BAD_REQUEST if the rows or the checksum differ.
+        """
         view = await self._when_sealed(offload_id)
         if view.stage != "lake":
             has = await in_pool(summed, self._runs_as_json(view.runs, view.log_id))
@@ -113,11 +117,11 @@ class Offloads:
         return {**self.shown(view), "already": True}
 
     async def abort(self, offload_id: int) -> bool:
-        """Thaw; whether there was something to abort."""
+        """Abort an offload; return whether there was one to abort."""
         return bool(await self._engine.submit(AbortOffload(offload_id)))
 
     async def show(self, to_ms: int) -> dict[str, Any]:
-        """All offloads, and what waits in the lake in hours that begin before `to_ms`."""
+        """Return all offloads, and the counts of hours that begin before `to_ms`, as JSON."""
         view: TierView = await self._engine.submit(DescribeTier(to_ms))
         return {
             "waiting": view.waiting,
@@ -126,12 +130,12 @@ class Offloads:
         }
 
     async def gone(self, offload_id: int, hour: int | None) -> list[tuple[int, int]]:
-        """Origins of what was recalled of an offload."""
+        """Return the origins of the recalled messages of an offload (and hour)."""
         found: list[tuple[int, int]] = await self._engine.submit(ListRecalled(offload_id, hour))
         return found
 
     def shown(self, view: OffloadView) -> dict[str, Any]:
-        """An offload as JSON; `runs` as `lake.frozen_run` takes them."""
+        """Build the JSON of an offload; `runs` as `lake.frozen_run` takes them."""
         return {
             "number": view.offload_id,
             "app": view.app,
@@ -161,7 +165,7 @@ class Offloads:
 
 
 def summed(runs: Sequence[dict[str, Any]]) -> tuple[int, str]:
-    """Count and checksum (16 hex digits) of frozen rows: what the lake must have."""
+    """Return count and checksum (16 hex digits) of frozen rows, which the table must match."""
     rows = checksum = 0
     for each in runs:
         frozen = FrozenRun(each)

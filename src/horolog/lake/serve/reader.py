@@ -1,7 +1,7 @@
-"""Messages in the lake: what the table says of them, and what the core decides about what was found there.
+"""Look-ups of messages in the lake: searches tables in threads, and asks the core about the rows.
 
-The core knows neither ids nor keys of what is in the lake, so whoever asks for a message looks into the table first, in
-a thread, and names the rows (`lake.core.recalls`): `server.messages` does so.
+The core knows neither ids nor keys of messages in the lake, so `server.messages` searches the table
+first, in a thread, and names the rows to the core (`lake.core.recalls`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ _OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # a
 
 
 class _Table(NamedTuple):
-    """Where messages of one topic wait, due from `from_ms` on; `gone` are origins of those that were recalled."""
+    """A table with waiting messages of one topic.
+
+    from_ms  due time of the first of them, or before
+    gone     origins of the messages of the offload that were recalled
+    """
 
     uri: str
     offload_id: int
@@ -58,7 +62,7 @@ class _Table(NamedTuple):
 
 
 class LakeMessages:
-    """Belongs to the event loop's thread, but for the reading of tables; `server.messages` asks it."""
+    """Searches the lake for `server.messages`, on the event loop's thread; reads in others."""
 
     name = NAME
 
@@ -66,7 +70,7 @@ class LakeMessages:
         self._engine = engine
 
     async def look_for(self, command: Recall | Reschedule) -> Elsewhere:
-        """Rows of one message, and for a reschedule their records; IN_TIER if a table cannot be read."""
+        """Find the rows (and records) of one message; IN_TIER if a table cannot be read."""
         places = await self._hours(command.topic, command.due_ms, command.due_ms + 1)
         rows = await in_pool(_find, command, places)
         records: list[bytes] = []
@@ -76,18 +80,21 @@ class LakeMessages:
         return Elsewhere(tuple(rows), looked, tuple(records))
 
     async def places(self, command: RecallMany) -> list[TierPlace]:
-        """Where messages of a window may wait."""
+        """Return where messages of the command's window of due times may wait."""
         return await self._hours(command.topic, command.from_ms, command.to_ms)
 
     async def recall_rows(
         self, command: RecallMany, places: Sequence[TierPlace], done: RecalledMany
     ) -> None:
-        """Recall, or count, what waits of a window there, and add it to `done`; IN_TIER as above."""
+        """Recall (dry run: count) the waiting messages of a window, and add them to `done`.
+
+        IN_TIER if a table cannot be read.
+        """
         for place in places:
             await self._recall_there(command, place, done)
 
     async def _hours(self, topic: str, from_ms: int, to_ms: int) -> list[TierPlace]:
-        """Where messages of a topic wait in the hours of [from_ms, to_ms)."""
+        """Return where messages of a topic wait in the hours of [from_ms, to_ms)."""
         view: TierView = await self._engine.submit(DescribeTier(to_ms))
         uris = {offload.offload_id: offload.uri for offload in view.offloads}
         hours: dict[tuple[int, int], list[int]] = {}
@@ -102,9 +109,9 @@ class LakeMessages:
     async def _recall_there(
         self, command: RecallMany, place: TierPlace, done: RecalledMany
     ) -> None:
-        """Recall, or count, what one offload has of it."""
+        """Recall (dry run: count) the messages of one offload that match the command."""
         pieces = _pieces(command, place)
-        with ThreadPoolExecutor(1) as reader:  # one thread: Arrow keeps memory for each that reads
+        with ThreadPoolExecutor(1) as reader:  # Arrow keeps memory for each thread that reads
             while (piece := await in_pool(next, pieces, None, pool=reader)) is not None:
                 rows, sizes = piece
                 step = RecallRows(rows, command.dry_run, done.cancelled)
@@ -115,7 +122,7 @@ class LakeMessages:
                 done.bytes += int(sizes[meant].sum())
 
     async def having_key(self, topic: str, key: str) -> list[tuple[str, int]]:
-        """(message id, due ms) of what waits in the lake with this key; IN_TIER if the table cannot be read."""
+        """Return (message id, due ms) of the waiting messages with a key; IN_TIER as `find`."""
         query = FindMessages(topic, key=key)
         found = set()
         for table in await self._tables(topic):
@@ -124,20 +131,20 @@ class LakeMessages:
         return sorted(found, key=lambda each: each[1])
 
     async def find(self, query: FindMessages) -> list[FoundMessage]:
-        """What waits in the lake, or was recalled there; IN_TIER if the table cannot be read."""
+        """Find messages waiting or recalled in the lake; IN_TIER if a table cannot be read."""
         found: list[FoundMessage] = []
         for table in await self._tables(query.topic):
             found += await in_pool(_views, table, query)
         return found
 
     async def topics_with(self, message_id: str) -> list[str]:
-        """Topics of which a message with that id waits there, or was recalled there; IN_TIER as above."""
+        """Return the topics with a message of that id, waiting or recalled; IN_TIER as `find`."""
         view: TierView = await self._engine.submit(DescribeTier(TIME_MAX_MS))
         topics = sorted({each.topic_name for each in view.hours})
         return [topic for topic in topics if await self.find(FindMessages(topic, message_id))]
 
     async def _tables(self, topic: str) -> list[_Table]:
-        """Where messages of a topic wait."""
+        """Return the tables in which messages of a topic wait."""
         return [
             _Table(uri, offload_id, id_of_topic, min(hours) * HOUR_MS, await self._gone(offload_id))
             for uri, offload_id, id_of_topic, hours in await self._hours(topic, 0, TIME_MAX_MS)
@@ -148,7 +155,7 @@ class LakeMessages:
 
 
 def _find(command: Recall | Reschedule, places: Sequence[TierPlace]) -> list[TierRow]:
-    """Rows of a message in the tables of these offloads."""
+    """Find the rows of a message in the tables of these offloads."""
     due_ms, name = command.due_ms, command.message_id
     key = key_hash(command.topic, name)
     with _readable():
@@ -164,7 +171,7 @@ def _find(command: Recall | Reschedule, places: Sequence[TierPlace]) -> list[Tie
 def _records(
     command: Reschedule, places: Sequence[TierPlace], rows: Sequence[TierRow]
 ) -> list[bytes]:
-    """The record of each of these rows, which stand offload by offload as the places do."""
+    """Read the record of each row; rows are grouped by offload, in the order of the places."""
     with _readable():
         from horolog.lake.table.reading import LakePlace, records_of
 
@@ -182,7 +189,7 @@ def _records(
 def _pieces(
     command: RecallMany, place: TierPlace
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
-    """What an offload has of a window, in pieces that are one step each."""
+    """Yield the rows of an offload in a window, with their sizes, in pieces of one step each."""
     window = command.from_ms, command.to_ms, place.hours, command.tag
     with _readable():
         from horolog.lake.table.reading import rows_between
@@ -225,14 +232,14 @@ def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """IN_TIER when a table cannot be read."""
+    """Turn errors of reading a table into IN_TIER."""
     try:
         yield
     except GeneratorExit:
-        raise  # nobody reads on
+        raise  # the caller stopped reading
     except BaseException as error:
         if isinstance(error, Exception) and not isinstance(error, _OF_TABLES):
-            raise  # our own mistake
+            raise  # a bug of ours
         why = first_line(error)
         raise refused(
             "deliver_at",

@@ -1,12 +1,13 @@
-"""What belongs to the lake: a Delta table of messages that wait, kept by `deltalake` alone (no JVM jars).
+"""The Delta table of waiting messages, written and read with `deltalake` alone (no JVM jars).
 
-    <uri>/_delta_log/…                       what belongs to the table
+    <uri>/_delta_log/…                       the log of the table, which names its files
     <uri>/number=7/day=2027-03-28/part-….parquet
 
-`number` is the broker's id of an offload; files of an offload are added in one Delta transaction with the
-application id `horolog-offload:<log id>` and the number as its version, so a repeat is refused or known.
-A message stays in the table until its partition is removed (`forget`); what a broker still has in the lake, and what
-was recalled of it, the broker knows.
+`number` is the broker's id of an offload.  The files of an offload are added in one Delta
+transaction with the application id `horolog-offload:<log id>` and the offload's id as its version,
+so that a repeat is recognised or refused.  A message stays in the table until its partition is
+removed (`forget`).  Only the broker knows which messages still wait in the lake, and which were
+recalled.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def app_of(log_id: str) -> str:
-    """The application id of a log's offloads in the table's transactions."""
+    """Return the application id of a log's offloads in the transactions of the table."""
     return f"horolog-offload:{log_id}"
 
 
 def open_table(uri: str) -> DeltaTable:
-    """The table; NOT_FOUND if there is none, EXTRA_MISSING without the package."""
+    """Open the table; NOT_FOUND if there is none, EXTRA_MISSING without the package `deltalake`."""
     delta = _delta_table(uri)
     if not delta.is_deltatable(uri):
         raise refused("lake", f"there is no Delta table at {uri}", code=ErrorCode.NOT_FOUND)
@@ -41,7 +42,10 @@ def open_table(uri: str) -> DeltaTable:
 
 
 def _delta_table(uri: str) -> Any:
-    """The class, to open the table there: deltalake itself would open a bucket, and the files beside it would not be found."""
+    """Import and return the class DeltaTable, after a check that `uri` is a local path.
+
+    deltalake itself would open a bucket, but other files of the lake would not be found there.
+    """
     local_place(uri, "lake")
     try:
         from deltalake import DeltaTable
@@ -55,12 +59,12 @@ def _delta_table(uri: str) -> Any:
 
 
 def has_table(uri: str) -> bool:
-    """Whether there is one."""
+    """Return whether there is a Delta table at `uri`."""
     return bool(_delta_table(uri).is_deltatable(uri))
 
 
 def is_committed(uri: str, log_id: str, offload_id: int) -> bool:
-    """Whether the table has that offload already."""
+    """Return whether the table has an offload already."""
     delta = _delta_table(uri)
     if not delta.is_deltatable(uri):
         return False
@@ -69,7 +73,7 @@ def is_committed(uri: str, log_id: str, offload_id: int) -> bool:
 
 
 def commit_files(uri: str, log_id: str, offload_id: int, files: Sequence[LakeFile]) -> bool:
-    """Add the files of an offload in one transaction; False if the table has that number already."""
+    """Add the files of an offload in one transaction; False if the table has them already."""
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction
@@ -110,14 +114,14 @@ def commit_files(uri: str, log_id: str, offload_id: int, files: Sequence[LakeFil
         )
     except (CommitFailedError, DeltaError):
         if is_committed(uri, log_id, offload_id):
-            return False  # somebody else was quicker
+            return False  # another job was quicker
         raise
     _sync_log(Path(uri))
     return True
 
 
 def _sync_log(table: Path) -> None:
-    """Make the table's log durable: the broker is told next, and drops its own copy."""
+    """Make the table's log durable, before the broker commits and drops its own copy."""
     log = table / "_delta_log"
     for entry in log.glob("*.json"):
         with entry.open("rb") as file:
@@ -127,7 +131,7 @@ def _sync_log(table: Path) -> None:
 
 
 def files_of(uri: str, offload_id: int, *days: str) -> list[str]:
-    """The Parquet files that the table has of an offload, or of some days of it."""
+    """Return the URIs of the Parquet files of an offload, or of some days of it."""
     filters: list[tuple[str, str, Any]] = [("number", "=", str(offload_id))]
     if days:
         filters.append(("day", "in", list(days)))
@@ -136,12 +140,12 @@ def files_of(uri: str, offload_id: int, *days: str) -> list[str]:
 
 
 def local_path(file_uri: str) -> str:
-    """The path of a file that the table names by URI."""
+    """Return the path of a file that the table names by URI."""
     return file_uri.removeprefix("file://")
 
 
 def forget(uri: str, before_day: str, offload_id: int | None = None) -> int:
-    """Remove partitions whose day lies before, of one offload or of all; gives how many files went."""
+    """Remove partitions of days before a day, of one offload or of all; return the file count."""
     table = open_table(uri)
     of_one = "" if offload_id is None else f"number = {offload_id} AND "
     gone = table.delete(f"{of_one}day < '{before_day}'")

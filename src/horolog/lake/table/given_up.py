@@ -1,9 +1,10 @@
-"""Notes, beside the table, of offloads that somebody gives up: `<uri>/_given_up/<log id>-<number>`, empty files.
+"""Notes of offloads that are given up: empty files `<uri>/_given_up/<log id>-<number>`.
 
-Whoever gives one up tells the broker, and then takes out of the table what a job has added to it already.  If he is
-stopped in between, or the job adds its files only then, the table has messages that the broker has, too, and another
-offload adds them once more.  So a note stands here before the broker is told, and stays until the table refuses that
-number for good.  Readers of Delta and Parquet pass over names that begin with an underscore.
+To give up an offload, a job aborts it in the broker, and then removes from the table the files that
+were already added.  If the job is killed in between, or another job adds the files only then, the
+table has messages that the broker has, too, and the next offload adds them once more.  So the note
+is written before the broker aborts the offload, and stays until the table refuses that id for
+good.  Readers of Delta and Parquet skip names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _FOLDER = "_given_up"
 
 
 def note(uri: str, log_id: str, offload_id: int) -> None:
-    """Durable when it returns; nothing where there is no directory, for then nobody has written anything."""
+    """Write the note of an offload, durable on return; skip a missing directory: no files."""
     if not Path(uri).is_dir():
         return
     folder = Path(uri, _FOLDER)
@@ -27,13 +28,13 @@ def note(uri: str, log_id: str, offload_id: int) -> None:
 
 
 def noted(uri: str, log_id: str) -> list[int]:
-    """The offloads of a log that have a note, ascending."""
+    """Return the offloads of a log that have a note, ascending."""
     names = [path.name.rpartition("-") for path in Path(uri, _FOLDER).glob(f"{log_id}-*")]
     return sorted(int(offload_id) for _, _, offload_id in names if offload_id.isdigit())
 
 
 def drop(uri: str, log_id: str, offload_id: int) -> None:
-    """Remove a note; durable when it returns."""
+    """Remove the note of an offload, durable on return."""
     _note_of(uri, log_id, offload_id).unlink(missing_ok=True)
     sync_directory(Path(uri, _FOLDER))
 

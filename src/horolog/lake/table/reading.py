@@ -1,4 +1,4 @@
-"""Rows of the lake's table: only the files and row groups that may have them are read."""
+"""Reads rows of the lake's table; only files and row groups that may hold them are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horolog.lake.table.delta import files_of, local_path
 from horolog.lake.table.schema import SCHEMA, day_of
 from horolog.limits import HOUR_MS
 
-# Of files with sums; those of before have none, and are read as they are.
+# Verifies files with page check sums; older files have none, and are read without a check.
 _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 )
@@ -29,7 +29,7 @@ _TAKEN_BACK = tuple(name for name in SCHEMA.names if name != "body")
 
 
 class LakeSum(NamedTuple):
-    """What the table has of one offload."""
+    """Count and checksum of an offload's rows in the table."""
 
     rows: int
     checksum: int
@@ -44,9 +44,10 @@ class LakePlace(NamedTuple):
 
 
 def files_there(uri: str, offload_id: int, *days: str) -> list[str]:
-    """The files of an offload of which messages wait; DAMAGED if the table has none, for then it is not that table.
+    """Return the files of an offload with waiting messages; DAMAGED if the table has none.
 
-    Such is one that another job has made where the table's disk was not mounted.
+    Then it is another table: for instance one that a job has made where the table's disk was not
+    mounted.
     """
     found = files_of(uri, offload_id, *days)
     if not found:
@@ -59,7 +60,7 @@ def files_there(uri: str, offload_id: int, *days: str) -> list[str]:
 
 
 def sum_of(uri: str, offload_id: int) -> LakeSum:
-    """Count and checksum of an offload as its files in the table have it."""
+    """Compute count and checksum of an offload from its files in the table."""
     rows = checksum = 0
     for batch in _scan(files_of(uri, offload_id), _SUMMED, None):
         columns = [batch[name].to_numpy() for name in _SUMMED]
@@ -72,9 +73,9 @@ def sum_of(uri: str, offload_id: int) -> LakeSum:
 def rows_of_hour(
     uri: str, offload_id: int, hour: int, topic: int | None = None
 ) -> Iterator[pa.Table]:
-    """What an offload has of one hour (and topic), file by file, each in hand-over order; without `body`.
+    """Yield the rows of an offload's hour (and topic), file by file, each in hand-over order.
 
-    The record has the body too, as its producer packed it.
+    Without the column `body`: `record` has the body too, as its producer packed it.
     """
     low, high = hour * HOUR_MS, (hour + 1) * HOUR_MS
     chosen = (ds.field("due_ms") >= low) & (ds.field("due_ms") < high)
@@ -87,7 +88,10 @@ def rows_of_hour(
 def find_rows(
     uri: str, offload_id: int, topic: int, message_id: str, key: int, due_ms: int
 ) -> list[tuple[int, int]]:
-    """Origins (position, row) of a message; some 10 ms, for only row groups of that time are read."""
+    """Find the origins (position, row) of a message.
+
+    Takes some 10 ms, because only row groups with that due time are read.
+    """
     chosen = (ds.field("due_ms") == due_ms) & _is_message(topic, message_id, key)
     found: list[tuple[int, int]] = []
     for batch in _scan(files_there(uri, offload_id, day_of(due_ms)), _ORIGIN, chosen):
@@ -98,9 +102,10 @@ def find_rows(
 def rows_between(
     uri: str, offload_id: int, topic: int, from_ms: int, to_ms: int, hours: Sequence[int], tag: str
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
-    """What an offload has of a topic in [from_ms, to_ms), with that tag unless it is "": (GONE rows, bytes of each).
+    """Yield (GONE rows, bytes of each record) of a topic due in [from_ms, to_ms), in pieces.
 
-    hours  that are of interest; other days are not read
+    hours  hours with waiting messages; the files of other days are not read
+    tag    only messages with this tag; "": all
     """
     chosen = (ds.field("due_ms") >= from_ms) & (ds.field("due_ms") < to_ms)
     chosen &= ds.field("topic_number") == topic
@@ -116,7 +121,7 @@ def rows_between(
 
 
 def find_key(uri: str, offload_id: int, topic: int, key: str, from_ms: int) -> list[LakePlace]:
-    """Messages with this key, due from then on; reads the keys of all of them."""
+    """Find messages with a key, due from `from_ms` on; reads the keys of all of them."""
     chosen = (ds.field("topic_number") == topic) & (ds.field("due_ms") >= from_ms)
     found = []
     for batch in _scan(files_there(uri, offload_id), ["keys", *_PLACE], chosen):
@@ -130,14 +135,14 @@ def find_key(uri: str, offload_id: int, topic: int, key: str, from_ms: int) -> l
 def find_id(
     uri: str, offload_id: int, topic: int, message_id: str, key: int, from_ms: int
 ) -> list[LakePlace]:
-    """Messages with this id (and its hash), due from then on; reads the hashes of all of them."""
+    """Find messages with an id (`key`: its hash), due from `from_ms` on; reads all hashes."""
     chosen = (ds.field("due_ms") >= from_ms) & _is_message(topic, message_id, key)
     batches = _scan(files_there(uri, offload_id), _PLACE, chosen)
     return [place for batch in batches for place in _places(batch)]
 
 
 def records_of(uri: str, offload_id: int, places: Sequence[LakePlace]) -> list[bytes]:
-    """The record of each, in their order; NOT_FOUND if the table has lost one."""
+    """Read the records of messages, in the order of `places`; NOT_FOUND if one is missing."""
     found: dict[tuple[int, int], bytes] = {}
     of_day: dict[str, list[LakePlace]] = {}
     for place in places:
@@ -178,11 +183,11 @@ def _scan(
 
 
 def _scan_file(path: str, columns: Sequence[str] | None, chosen: Any) -> Iterator[pa.RecordBatch]:
-    """Batches of one file; DAMAGED that names it if it cannot be read, or a page of it is not what was written."""
+    """Yield the batches of one file; DAMAGED, naming it, if it or a page of it cannot be read."""
     try:
         found = ds.dataset([path], format=_FORMAT)
         if unknown := set(found.schema.names) - set(SCHEMA.names):
-            raise pa.ArrowInvalid(f"it has a column {min(unknown)!r}")  # a name that has rotted
+            raise pa.ArrowInvalid(f"it has a column {min(unknown)!r}")  # a damaged column name
         found = found.replace_schema(SCHEMA)
         wanted = columns and list(columns)
         for batch in found.to_batches(columns=wanted, filter=chosen, batch_size=16_384):

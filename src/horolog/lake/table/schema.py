@@ -1,6 +1,6 @@
-"""What the lake's table looks like: columns, partitions, and a file of it.
+"""The schema of the lake's table: columns, partitions, and the description of a file.
 
-A message stands in the partition of its offload and of the UTC day on which it is due.
+A message is in the partition of its offload and of the UTC day on which it is due.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TABLE_SCHEMA = pa.schema([*SCHEMA, ("number", pa.int64()), ("day", pa.string())]
 
 
 class LakeFile(NamedTuple):
-    """A Parquet file that was written; `path` is relative to the table."""
+    """A written Parquet file of the table; `path` is relative to the table."""
 
     path: str
     day: str
@@ -48,10 +48,10 @@ class LakeFile(NamedTuple):
 
 
 def day_of(due_ms: int) -> str:
-    """The UTC day of a due time, as the partition column says it."""
+    """Return the UTC day of a due time, as in the partition column."""
     return datetime.fromtimestamp(due_ms // DAY_MS * 86_400, UTC).strftime("%Y-%m-%d")
 
 
 def partition_of(offload_id: int, day: str) -> str:
-    """Directory of a partition, relative to the table."""
+    """Return the directory of a partition, relative to the table."""
     return f"number={offload_id}/day={day}"
