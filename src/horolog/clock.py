@@ -1,7 +1,7 @@
-"""Two kinds of time.  The core never reads a clock: these are for the server, which passes the time in.
+"""Clocks of the server.  The core never reads a clock; it gets the time as an argument.
 
-`wall_ms`       UTC epoch milliseconds, rounded down, so that nothing is ever early; may step.
-`monotonic_ms`  for durations; never steps back.
+`wall_ms`       UTC epoch milliseconds, rounded down, so that no message is ever early; may step.
+`monotonic_ms`  milliseconds for durations; never steps back.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the server needs of a clock."""
+    """The interface of a clock for the server."""
 
     simulated: bool
 
     def wall_ms(self) -> int:
-        """UTC epoch milliseconds, rounded down."""
+        """Return the wall time: UTC epoch milliseconds, rounded down."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds of an arbitrary, never stepping origin."""
+        """Return milliseconds since an arbitrary, never stepping origin."""
         ...
 
 
@@ -30,16 +30,16 @@ class SystemClock:
     simulated = False
 
     def wall_ms(self) -> int:
-        """UTC epoch milliseconds, rounded down."""
+        """Return the wall time: UTC epoch milliseconds, rounded down."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since an arbitrary origin."""
+        """Return milliseconds since an arbitrary origin."""
         return time.monotonic_ns() // 1_000_000
 
 
 class SimulatedClock:
-    """A clock that stands still until it is moved: 30 days pass in one call of `advance`."""
+    """A clock that stands still until a call moves it: 30 days pass in one call of `advance`."""
 
     simulated = True
 
@@ -48,20 +48,20 @@ class SimulatedClock:
         self._monotonic_ms = monotonic_ms
 
     def wall_ms(self) -> int:
-        """UTC epoch milliseconds."""
+        """Return the wall time: UTC epoch milliseconds."""
         return self._wall_ms
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since this clock was made."""
+        """Return the monotonic time in milliseconds, by default 0 when the clock was made."""
         return self._monotonic_ms
 
     def advance(self, by_ms: int) -> None:
-        """Let `by_ms` ≥ 0 milliseconds pass on both clocks."""
+        """Let `by_ms` milliseconds pass on both clocks; ValueError if it is negative."""
         if by_ms < 0:
             raise ValueError("a clock advances by 0 ms or more; use step_wall for a backward step")
         self._wall_ms += by_ms
         self._monotonic_ms += by_ms
 
     def step_wall(self, by_ms: int) -> None:
-        """Step the wall clock alone, forwards or backwards, as an operator or NTP would."""
+        """Step only the wall clock, forwards or backwards, as an operator or NTP would."""
         self._wall_ms += by_ms

@@ -1,8 +1,8 @@
-"""Node settings of one broker process: frozen, and checked once.
+"""The settings of one broker process: immutable, and validated once.
 
-These are settings of a *node*: they may differ between starts of the same data directory.  What the directory itself
-is (format version, log id, kind of clock) is written in its `meta` file and refused on mismatch when it is opened.
-Where settings come from says `config_sources`.
+These are settings of a *node*: they may differ between starts of the same data directory.  The
+properties of the directory (format version, log id, kind of clock) are stored in its `meta` file,
+and a mismatch is refused when it is opened.  `config_sources` reads the settings.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import parse_duration_ms
 
 ENVIRONMENT_PREFIX = "HOROLOG_"
-BROKER_PORT = 10_911  # RocketMQ's
-VIP_PORT = BROKER_PORT - 2  # where RocketMQ's clients of before 4.5 send
+BROKER_PORT = 10_911  # the default of RocketMQ
+VIP_PORT = BROKER_PORT - 2  # port to which RocketMQ clients before 4.5 send
 _WITH_LOOPBACK = frozenset({"127.0.0.1", "localhost", "0.0.0.0", "::"})  # noqa: S104 - hosts with 127.0.0.1
 _ADVERTISED = re.compile(r"[A-Za-z0-9._-]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 
 
 class Settings(BaseSettings):
-    """What `horolog serve` runs with.  Make it with `load`, which explains bad values."""
+    """The settings of `horolog serve`.  Make them with `load`, which explains bad values."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="forbid", validate_default=False
@@ -212,7 +212,7 @@ class Settings(BaseSettings):
 
     @property
     def ports_at_odds(self) -> tuple[str, str] | None:
-        """Two settings that want the same port of the same address; the admin port's is always 127.0.0.1."""
+        """Two settings with the same port on the same address; the admin port is on 127.0.0.1."""
         doors = ["grpc_port", *(["namesrv_port", "broker_port"] if self.remoting else [])]
         names = [*doors, *(["admin_port"] if self.host.lower() in _WITH_LOOPBACK else [])]
         first_of: dict[int, str] = {}
@@ -225,14 +225,14 @@ class Settings(BaseSettings):
 
     @property
     def admin_host_names(self) -> tuple[str, ...]:
-        """`admin_hosts`, one by one."""
+        """The names in `admin_hosts`, in lower case."""
         return tuple(_host_names(self.admin_hosts))
 
     @field_validator("*", mode="before")
     @classmethod
     def _text_has_no_nul(cls, given: object) -> object:
         if isinstance(given, str) and "\0" in given:
-            raise ValueError("it has a NUL character")  # no name of a file or a host has one
+            raise ValueError("it has a NUL character")  # invalid in names of files and hosts
         return given
 
     @field_validator("data_dir", "tls_cert", "tls_key", "access", mode="before")
@@ -295,7 +295,7 @@ class Settings(BaseSettings):
 
     @property
     def levels(self) -> Levels:
-        """`message_delay_level` as delays."""
+        """The parsed delays of `message_delay_level`."""
         return parse_levels(self.message_delay_level)
 
     @field_validator("message_delay_level")
@@ -346,7 +346,7 @@ class Settings(BaseSettings):
     @classmethod
     def _name_is_a_word(cls, name: str) -> str:
         try:
-            return check_topic(name)  # handles are blank-separated, so a name is one word
+            return check_topic(name)  # words of a handle are separated by blanks, so one word
         except HorologError as error:
             raise ValueError(error.message.replace("topic", "name", 1)) from None
 
@@ -359,9 +359,9 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only what `load` hands in.
+        """Use only the values that `load` passes in.
 
-        It has merged flags, environment and file, and knows which was which.
+        `load` has merged flags, environment and file, and knows the source of each value.
         """
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)

@@ -1,6 +1,6 @@
-"""Where node settings come from, and complaints that name what the user typed.
+"""Loads node settings; errors name the flag, the variable, or the key and file that the user typed.
 
-A setting comes from, in this order: a flag of `horolog serve`, an environment variable
+Sources of a setting, the first one wins: a flag of `horolog serve`, the environment variable
 `HOROLOG_<NAME>`, the TOML file given with `--config`, the default.
 """
 
@@ -20,7 +20,7 @@ from horolog.errors import ErrorCode, HorologError, refused
 
 
 def flag_of(name: str) -> str:
-    """The flag of a setting: `grpc_port` → `--grpc-port`."""
+    """Return the flag of a setting: `grpc_port` → `--grpc-port`."""
     return "--" + name.replace("_", "-")
 
 
@@ -32,9 +32,9 @@ def load(
 ) -> Settings:
     """Merge flags (None: not given), environment and file into `Settings`.
 
-    A value that is not allowed, a port that two want, an unknown setting, or a file that cannot be read is a HorologError
-    with code CONFIG whose `field` is the flag, the variable, or the key and file the value came
-    from.
+    Raises a HorologError with code CONFIG for a value that is not allowed, a port used twice, an
+    unknown setting, or a file that cannot be read; its `field` is the flag, the variable, or the
+    key and file that the value came from.
     """
     environment = os.environ if environment is None else environment
     merged: dict[str, Any] = {}
@@ -68,7 +68,7 @@ def _read_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        # A byte order mark, which editors on Windows write, is none of TOML's.
+        # Editors on Windows write a byte order mark, which TOML does not allow.
         table = tomllib.loads(path.read_bytes().removeprefix(BOM_UTF8).decode())
     except OSError as error:
         why = error.strerror or str(error)
@@ -80,7 +80,7 @@ def _read_file(path: Path | None) -> dict[str, Any]:
         known = ", ".join(Settings.model_fields)
         raise _config_error("--config", f"{path} has no setting {unknown[0]!r}; there are {known}")
     for name, setting in table.items():
-        # Python takes true for 1: a port, or a bound of one byte.
+        # In Python true is 1: it would be accepted as a port, or as a bound of one byte.
         if isinstance(setting, bool) and Settings.model_fields[name].annotation is int:
             raise _config_error(
                 f"{name} in {path}", f"{str(setting).lower()} is refused: a number is needed"

@@ -1,14 +1,15 @@
 """Every error a caller can meet: a code, a sentence, the field and the limit, and two flags.
 
-A `HorologError` is raised (or returned as a value in a batch) by the core and the front ends alike.  The
-translation of a code to a wire protocol happens in one place per protocol: `protocol/grpc/status.py` for
-RocketMQ 5.x, `admin/` for HTTP, `cli/` for exit codes.
+A `HorologError` is raised (or returned as a value in a batch) by the core and the front ends
+alike.  A code is translated to a wire protocol in one place per protocol: `protocol/grpc/status.py`
+for RocketMQ 5.x, `admin/` for HTTP, `cli/` for exit codes.
 
 `retriable`  the same call may succeed later without being changed.
-`fatal`      the process (or the data directory) cannot go on; the caller must not be answered "try again".
+`fatal`      the process (or the data directory) cannot continue; the reply must not tell the caller
+             to try again.
 
-DAMAGED is not fatal: whoever reads lives with what rotted, and answers all the rest.  Only a start refuses what it
-cannot trust, as it refuses with any other error.
+DAMAGED is not fatal: a running broker skips the damaged part and serves the rest.  Only a start
+refuses a directory that it cannot trust, with this error as with any other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple, Self
 
 
 class ErrorCode(StrEnum):
-    """What went wrong, in the words of the docs; one row each in docs/reference/errors.md."""
+    """The kind of an error; docs/reference/errors.md has a row for each code."""
 
     BAD_REQUEST = "bad_request"
     ILLEGAL_ACCESS_POINT = "illegal_access_point"
@@ -93,18 +94,18 @@ _FATAL = frozenset(
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of any library says, as one line; its kind where it says nothing."""
+    """Return the first line of an error's text; the name of its class if the text is blank."""
     lines = str(error).splitlines()
     return lines[0] if lines and lines[0].strip() else type(error).__name__
 
 
 class HorologError(Exception):
-    """One refusal or failure; its text names the field and the limit when there are any.
+    """One refusal or failure; its text names the field and the limit, if there are any.
 
     code     machine-readable, stable across versions
     message  one sentence for a person
-    field    the input that was wrong ("body", "delivery_timestamp", "--data-dir"), or ""
-    limit    the limit it broke, as text with its unit ("4194304 bytes"), or ""
+    field    the wrong input ("body", "delivery_timestamp", "--data-dir"), or ""
+    limit    the limit that the input broke, as text with its unit ("4194304 bytes"), or ""
     """
 
     def __init__(self, code: ErrorCode, message: str, *, field: str = "", limit: str = "") -> None:
@@ -116,24 +117,28 @@ class HorologError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same call may succeed later unchanged."""
+        """Whether the same call may succeed later, unchanged."""
         return self.code in _RETRIABLE
 
     @property
     def fatal(self) -> bool:
-        """Whether the process or its data directory cannot go on."""
+        """Whether the process or its data directory cannot continue."""
         return self.code in _FATAL
 
     def kept(self) -> Self:
-        """The same one, to be kept as an answer: without the frames that it, and what led to it, were raised in.
+        """Return this error without traceback, cause and context, to be kept as a reply.
 
-        They refer to it in turn, and all that they hold (the commands of a turn) would stay until garbage is looked for.
+        Its stack frames refer to the error in turn, so everything they hold (the commands of a
+        turn) would stay in memory until the garbage collector runs.
         """
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
     def of(self, name: str) -> HorologError:
-        """The same of an input that the caller knows by another name; a sentence that begins with it begins with that."""
+        """Return a copy of this error for an input that the caller knows by another name.
+
+        A message that begins with the old field begins with `name` in the copy.
+        """
         message = self.message
         if message.startswith(f"{self.field}: "):
             message = name + message.removeprefix(self.field)
@@ -146,17 +151,17 @@ class HorologError(Exception):
 def refused(
     field: str, why: str, limit: str = "", code: ErrorCode = ErrorCode.BAD_REQUEST
 ) -> HorologError:
-    """The error of an input that is not taken: its text begins with the name of the field."""
+    """Build the error of a refused input: its text begins with the name of the field."""
     return HorologError(code, f"{field}: {why}", field=field, limit=limit)
 
 
 class Problem(NamedTuple):
-    """Damage that was met and lived with: for health, the log of the process and `horolog verify`.
+    """Damage that the broker tolerates: for health, the log of the process and `horolog verify`.
 
     text      one sentence for an operator
-    part      the file or directory that it is about: when that is gone, so is the problem; "": no such thing
-    key       two problems with the same key are one, the later text counts; "": the text
-    until_ms  wall clock from which on it concerns nobody any more; 0: always
+    part      the damaged file or directory: once it is gone, so is the problem; "": none
+    key       two problems with the same key are one, the later text counts; "": the text is the key
+    until_ms  wall clock ms at which the problem stops to matter; 0: never
     """
 
     text: str
@@ -166,7 +171,7 @@ class Problem(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """Something that was made whole again, so many times."""
+    """A repair, and how many times it was done."""
 
     text: str
     times: int

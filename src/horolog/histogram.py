@@ -1,4 +1,4 @@
-"""Counts of values by size, as plain numbers: what a metric of Prometheus needs, and nothing more."""
+"""A histogram of values with fixed bounds, as Prometheus needs it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 
 class Histogram:
-    """How many values were at most each bound, and how many were larger than all of them.
+    """Counts of values between bounds, and of values above all bounds.
 
-    bounds  ascending; a value that is one of them counts as at most that
+    bounds  ascending upper bounds; a value equal to a bound counts there
     counts  one more than bounds; not cumulated
-    total   of all values
+    total   sum of all values
     """
 
     __slots__ = ("bounds", "counts", "total")
@@ -22,21 +22,22 @@ class Histogram:
         self.total: float = 0
 
     def observe(self, value: float) -> None:
-        """One more value."""
+        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
     def copy(self) -> Histogram:
-        """A copy of what it is now."""
+        """Return a copy."""
         other = Histogram(self.bounds)
         other.counts, other.total = self.counts.copy(), self.total
         return other
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[int], part: float) -> float | None:
-    """The bound that at least `part` of the values do not pass; None without values, infinity above all bounds.
+    """Return the lowest bound that at least `part` (0 to 1) of the values do not exceed.
 
-    What lies within a bucket is not known, so this is an upper bound, never too low.
+    None without values, infinity if it is above all bounds.  The values within a bucket are not
+    known, so the result is an upper bound of the quantile, never too low.
     """
     wanted = part * sum(counts)
     if not wanted:

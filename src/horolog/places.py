@@ -1,7 +1,8 @@
-"""Locations that somebody names: a path on a disk, and no object store that is taken for one.
+"""Checks of locations that users name: a path on a disk is accepted, an object store is refused.
 
-Everything that takes a location of files asks `local_place` before anything runs: `s3a://bucket/pending` is a fine name
-of a local directory, and whoever makes it believes that the data went to the bucket.
+All code that takes a location of files calls `local_place` before it does anything:
+`s3a://bucket/pending` is also a valid name of a local directory, and its user would believe that
+the data went to the bucket.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ SUPPORTED = "a plain path or a file:// URL"
 
 
 def local_place(place: str | os.PathLike[str], what: str) -> str:
-    """The path that a location means; BAD_REQUEST, beginning with `what`, if it is empty or in an unsupported store.
+    """Return the path of a location; BAD_REQUEST if it is empty or in an unsupported store.
 
-    what  the option as its user knows it: `--rejects`, `--out`, `option 'path'`
+    what  the option as its user knows it, with which the error begins: `--rejects`, `--out`,
+          `option 'path'`
     """
     text = os.fspath(place)
     if not text:
@@ -40,7 +42,7 @@ def local_place(place: str | os.PathLike[str], what: str) -> str:
 
 
 def is_irregular(path: Path) -> bool:
-    """Whether something is at that path that is no regular file: a pipe, say, whose end may never come."""
+    """Return whether a path exists and is no regular file: a pipe, say, may never end."""
     return path.exists() and not path.is_file()
 
 

@@ -1,9 +1,10 @@
-"""State tables: (state, event) → the state after it.
+"""State tables: (state, event) → the next state.
 
-A state machine is written down once, as a dict under its theory, and read by the code and by a test that goes through
-every pair.  A pair that is not in the table must not come: then what the table is about stays as it was, and the
-AssertionError names both.  What a client, a disk or a job may legally ask for at the wrong time is asked of the table
-first (`allows`) and refused with an error of its own.
+A state machine is written down once, as a dict below the text that explains it, and used by the
+code and by a test that checks every pair.  A pair that is not in the table is a bug: the
+AssertionError names state and event, and the object stays unchanged.  Requests that a client, a
+disk or a job may make at the wrong time are checked with `allows` first, and refused with an error
+of their own.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ E = TypeVar("E", bound=Enum)
 
 
 class Name(StrEnum):
-    """States and events of a table that is asked for every message: hashed as the text they are.
+    """Base class for states and events of a table that is used for every message: hashed as a str.
 
-    The hash of an Enum is a call of Python, four times as much as the rest of a look into the table.
+    The hash of an Enum is a Python call, which costs four times as much as the rest of a look-up in
+    the table.
     """
 
     __hash__ = str.__hash__
 
 
 def after(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
-    """The state after an event; AssertionError if the table does not have it."""
+    """Return the state after an event; AssertionError if the table does not allow the event."""
     found = table.get((state, event))
     assert found is not None, f"illegal event: {event} in state {state}"
     return found
 
 
 def allows(table: Mapping[tuple[S, E], S], state: S, event: E) -> bool:
-    """Whether the event may come in that state."""
+    """Return whether the table allows an event in a state."""
     return (state, event) in table

@@ -1,10 +1,10 @@
-"""Durations, points in time and hours as people type them, and as horolog prints them.
+"""Parses and formats durations, points in time and hours, for people.
 
 Inside horolog a duration is an int of milliseconds and a point in time is an int of UTC epoch
-milliseconds; text is turned into these at the edge (CLI, admin API, configuration), here and
-nowhere else.  So are numbers with a noun.  A bare number is never guessed to be seconds, and a time without a zone is never
-guessed to be local: both are refused with the words to type instead.  What cannot be told exactly
-is rounded up, so that nothing becomes due early.
+milliseconds; text is converted at the edge (CLI, admin API, configuration), by this module alone,
+which also formats counts with a noun.  A bare number is never guessed to be seconds, and a time
+without a zone is never guessed to be local: both are refused with the words to type instead.
+Fractions of a millisecond are rounded up, so that no message becomes due early.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNIT_MS = {
     "d": DAY_MS,
     "w": 7 * DAY_MS,
 }
-# A century: more is a typing error, and stays far from int64's end
+# A century: more is a typing error; far from the end of int64
 DURATION_MAX_MS = 36_525 * DAY_MS
 # The last millisecond of the year 9999, the end of ISO 8601's range
 TIME_MAX_MS = 253_402_300_799_999
@@ -40,15 +40,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: "1 file", "1,234 files"; `plural` where an s at the end is not enough."""
+    """Format a count with its noun: "1 file", "1,234 files"; `plural` if adding an s is wrong."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
 def parse_duration_ms(text: str, *, field: str = "duration") -> int:
-    """Milliseconds of "90s", "24h", "1500ms", "1h30m" or "0.5s"; units ms, s, m (min), h, d, w.
+    """Parse a duration such as "90s", "24h", "1500ms", "1h30m" or "0.5s" into milliseconds.
 
-    Anything else, also a number without a unit, is BAD_REQUEST that names `field`; so is more than
-    a century.
+    Units are ms, s, m (min), h, d, w.  BAD_REQUEST, naming `field`, for anything else, also a count
+    without a unit, and for more than a century.
     """
     compact = text.strip().lower().replace(" ", "").replace("_", "")
     if not _DURATION.match(compact):
@@ -61,9 +61,10 @@ def parse_duration_ms(text: str, *, field: str = "duration") -> int:
 
 
 def parse_interval_ms(text: str, *, field: str = "every") -> int:
-    """Milliseconds of an interval: a duration as above, or ISO 8601 such as PT15M or P1DT12H.
+    """Parse an interval into milliseconds: a duration, or ISO 8601 such as PT15M or P1DT12H.
 
-    Months and years have no fixed length: BAD_REQUEST, as for anything else.
+    BAD_REQUEST, naming `field`, for anything else, also for months and years, which have no fixed
+    length.
     """
     stripped = text.strip()
     if stripped[:1] not in ("P", "p"):
@@ -79,11 +80,11 @@ def parse_interval_ms(text: str, *, field: str = "every") -> int:
 
 
 def parse_time_ms(text: str, *, field: str = "time") -> int:
-    """UTC epoch milliseconds of an ISO 8601 time with a zone.
+    """Parse an ISO 8601 time with a zone into UTC epoch milliseconds.
 
-    As "2026-03-08T10:00:00Z" or "2026-03-08 12:00+02:00".  Epoch milliseconds as 12 to 15 digits
-    are taken as they are, and so is "0", which is 1970 in any unit.  A time without a zone, or
-    before 1970, is BAD_REQUEST that names `field`.
+    For example "2026-03-08T10:00:00Z" or "2026-03-08 12:00+02:00".  Epoch milliseconds of 12 to 15
+    digits are accepted too, and so is "0", which is 1970 in any unit.  BAD_REQUEST, naming `field`,
+    for a time without a zone, before 1970 or after 9999.
     """
     stripped = text.strip()
     if _EPOCH_MS.match(stripped):
@@ -112,7 +113,7 @@ def _parse_iso_ms(text: str, field: str) -> int:
 
 
 def parse_hour(text: str) -> int:
-    """An hour number (epoch ms // 3 600 000): as such a number, or as any time inside that hour."""
+    """Parse an hour (epoch ms // 3 600 000), typed as that integer or as any time in the hour."""
     stripped = text.strip()
     if _HOUR_NUMBER.match(stripped):
         return int(stripped)
@@ -120,18 +121,18 @@ def parse_hour(text: str) -> int:
 
 
 def format_time_ms(epoch_ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds, e.g. 2026-03-08T10:00:00.000Z; 0 … `TIME_MAX_MS`."""
+    """Format 0 … `TIME_MAX_MS` as ISO 8601 in UTC with milliseconds: 2026-03-08T10:00:00.000Z."""
     moment = _EPOCH + timedelta(milliseconds=epoch_ms)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{epoch_ms % SECOND_MS:03d}Z"
 
 
 def instant(epoch_ms: int) -> str:
-    """A due time, for a sentence."""
+    """Format a due time for a sentence; out of the range of `format_time_ms`, as plain ms."""
     return format_time_ms(epoch_ms) if 0 <= epoch_ms <= TIME_MAX_MS else f"{epoch_ms} ms"
 
 
 def format_duration_ms(duration_ms: int) -> str:
-    """The shortest exact text that `parse_duration_ms` reads back, e.g. 1h30m, 1500ms, 0ms."""
+    """Format a duration as the text that `parse_duration_ms` reads back: 1h30m, 1s500ms, 0ms."""
     rest = duration_ms
     parts = []
     for unit in ("d", "h", "m", "s", "ms"):
