@@ -6,7 +6,7 @@ import signal
 
 
 def main() -> None:
-    """Import the command line and run it; Ctrl-C during the import ends the process without a traceback."""
+    """Import the command line and run it; Ctrl-C during the import ends without a traceback."""
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else Ctrl-C is ignored
     if raises:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -54,7 +54,7 @@ POLL_MARGIN_MS = 500  # a poll is answered this long before the deadline of its 
 
 # --- receive ----------------------------------------------------------------------------------
 RECEIVE_BATCH_MAX = 32  # messages of one receive, as of the official proxy
-LEASES_MAX = 1_000_000  # live leases of a shard: some 400 bytes each, 600 with auto-renew
+LEASES_MAX = 1_000_000  # leases of a shard: some 400 bytes each, 600 with auto-renew
 PARKED_POLLS_MAX = 20_000  # bounds the memory of waiting long polls
 ATTEMPT_ID_MAX = 255  # characters; official ids have 36. The id is kept as long as the poll waits
 CLIENTS_REMEMBERED_MAX = (

@@ -25,9 +25,9 @@ offset  bytes  field                 meaning
 64      4      header CRC            CRC-32 of bytes 0–63
 ======  =====  ====================  ===============================================================
 
-Body: columns, each {name 16 bytes NUL-padded, length u64} and its bytes.  `registry` is JSON (topics, groups,
-counters, where the log begins and how old its segments are, and the name, length and state version of every
-hour); the other columns are arrays of the dtypes below.
+Body: columns, each {name 16 bytes NUL-padded, length u64} and its bytes.  `registry` is JSON
+(topics, groups, counters, where the log begins and how old its segments are, and the name, length
+and state version of every hour); the other columns are arrays of the dtypes below.
 """
 
 from __future__ import annotations
@@ -205,7 +205,10 @@ def newest_checkpoint(storage: Storage, directory: str, log_id: int) -> Checkpoi
 
 
 def decode_checkpoint(content: bytes) -> Checkpoint | None:
-    """Decode a checkpoint file; None if damaged, VERSION_UNSUPPORTED if of a newer horolog."""
+    """Decode a checkpoint file; None if it is damaged.
+
+    VERSION_UNSUPPORTED if a newer horolog wrote it.
+    """
     if len(content) < HEADER_BYTES or content[:4] != MAGIC:
         return None
     if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:

@@ -171,7 +171,10 @@ def content_of(kind: Kind, payload: bytes) -> Any:
 
 
 def control_at(header: FrameHeader, body: bytes, at: int) -> Control:
-    """Read the control record at an offset of a frame's body; VERSION_UNSUPPORTED if new."""
+    """Read the control record at an offset of a frame's body.
+
+    VERSION_UNSUPPORTED if its kind is unknown.
+    """
     if body[at + KIND_AT] not in CONTROL_KINDS:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,

@@ -1,8 +1,8 @@
 """Frames: the unit in which the commit log writes, checks and syncs records.  Truth.
 
-A segment is a sequence of frames; a frame is a header and a body of records (`log.record`).  Little-endian,
-so that numpy reads the columns of a body without swapping (the layout inside a message record stays RocketMQ's
-big-endian).
+A segment is a sequence of frames; a frame is a header and a body of records (`log.record`).
+Little-endian, so that numpy reads the columns of a body without swapping (the layout inside a
+message record stays RocketMQ's big-endian).
 
 ======  =====  ====================  ===============================================================
 offset  bytes  field                 meaning
@@ -28,8 +28,8 @@ A *mark* is a frame without records: it states the durable position when the log
 is left zero.  *Salvaged* padding replaces frames that could not be read and were given up
 (`log.salvage`): it begins where a lost frame began and ends where one ended.
 
-To change this format: new version number, a row in docs/reference/formats.md, a new golden file, and a reader
-for every older version.
+To change this format: new version number, a row in docs/reference/formats.md, a new golden file,
+and a reader for every older version.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ without sync.  A checkpoint names the row count; a start cuts the index to that 
 adds the rest.  If files are missing or damaged the index is rebuilt from the commit log.  While the
 disk is full the part in memory grows; the log itself cannot grow much meanwhile.
 
-Memory: 4 MiB for the heads of the newest chunk, 64 KiB of rows, and some 64 mapped files, which are the kernel's.
+Memory: 4 MiB for the heads of the newest chunk, 64 KiB of rows, and some 64 mapped files, whose
+pages belong to the kernel.
 """
 
 from __future__ import annotations

@@ -15,7 +15,10 @@ import numpy.typing as npt
 
 
 class Columns(NamedTuple):
-    """Rows sorted by key, equal keys by entry; the entry of a row is its value in `rows` plus `offset`."""
+    """Rows sorted by key, equal keys by entry.
+
+    The entry of a row is its value in `rows` plus `offset`.
+    """
 
     keys: npt.NDArray[np.uint64]
     rows: npt.NDArray[np.uint32]

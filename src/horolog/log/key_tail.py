@@ -10,7 +10,7 @@ TAIL_ROWS = 4_096  # rows gathered for one write
 
 
 class KeyTail:
-    """Rows {key u64, log position u64} in log order; more than `TAIL_ROWS` only while a disk is full."""
+    """Rows {key u64, log position u64} in log order; above `TAIL_ROWS` only on a full disk."""
 
     def __init__(self) -> None:
         self._keys = np.empty(TAIL_ROWS, np.uint64)

@@ -1,7 +1,7 @@
 """Units of consume queues: the log position and size of a message, and the code of its tags.
 
-A unit is RocketMQ's, 20 bytes, but little-endian.  In memory its last field is the tags code alone; in a file the code
-takes 33 bits of it, and a check of the whole unit the rest:
+A unit is RocketMQ's, 20 bytes, but little-endian.  In memory its last field is the tags code alone;
+in a file the code takes 33 bits of the field, and a check of the whole unit the rest:
 
 ======  =====  ============  =====================================================================
 offset  bytes  field         meaning
@@ -62,7 +62,10 @@ class UnitsPlace(NamedTuple):
 
     @property
     def salt(self) -> int:
-        """Added to the position in the check of unit `first`; `_OFFSET_FACTOR` more each unit."""
+        """The term added to the position in the check of unit `first`.
+
+        Each later unit adds `_OFFSET_FACTOR` more.
+        """
         return (
             (self.topic << 32 | self.queue) * _QUEUE_FACTOR + self.first * _OFFSET_FACTOR
         ) & _WORD

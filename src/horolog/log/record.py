@@ -1,8 +1,8 @@
 """Records: the entries of a frame.  Truth.
 
-Every record begins with the same envelope of 16 bytes; a record that holds a message goes on with 16 bytes of
-routing and the stored layout, a control record with the fields of its kind (`log.control_records`).  Little-endian
-but for the layout.
+Every record begins with the same envelope of 16 bytes; a record that holds a message continues with
+16 bytes of routing and the stored layout, a control record with the fields of its kind
+(`log.control_records`).  Little-endian but for the layout.
 
 ======  =====  ===========  =========================================================================
 offset  bytes  field        meaning

@@ -57,7 +57,6 @@ class Chosen:
 
     upto        queue offset below which every message was given out, or does not match the filter
     lost        offsets of holes that were given out before, or that a group in order must not skip
-                silently
     holes       offsets of holes among the new messages below `upto`
     size        bytes of the picked messages in the response
     cost        of messages that were scanned and not picked, in units of a consume queue

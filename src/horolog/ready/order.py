@@ -5,7 +5,7 @@ of the group.  Once all leased messages are consumed, or the lease of the first 
 group may continue from its first member.  Other message groups of the queue are not affected.
 Messages without a message group together form one group.
 
-    members  of a message group: its messages that are leased, were leased, or are held; by queue offset
+    members  of a message group: messages that are leased, were leased, or are held, by queue offset
     held     scanned and matched by the filter, but not given out: the group is blocked, or the
              receive was full
     able     message groups whose first member is not leased, ordered by their first member

@@ -9,8 +9,8 @@ many polls wait: a message costs nothing for 1 000 groups that wait for 1 000 ot
 
     park          adds a poll; with the first poll of a group for a topic, the end of its first
                   lease there is watched
-    grown         a queue of a topic has new messages: news for every group that waits for the topic, and for the pulls
-                  of that queue
+    grown         a queue of a topic has new messages: news for every group that waits for the
+                  topic, and for the pulls of that queue
     ended         returns the groups with a watched lease that is over; then `note` in which queues
     take_news     returns the groups to check in this turn, a bounded count, and clears their news
     take_grown    returns the queues whose pulls to check in this turn

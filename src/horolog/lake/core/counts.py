@@ -10,7 +10,10 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class LakeCounts:
-    """Counts above 0; only `items`, `by_hour` and `first_of` cost more with more of them."""
+    """Counts of waiting messages, all above 0.
+
+    Only `items`, `by_hour` and `first_of` cost more with more counts.
+    """
 
     def __init__(self, counts: Iterable[tuple[Key, int]] = ()) -> None:
         self.total = 0

@@ -87,7 +87,7 @@ def cuts_of(steps: Sequence[Placed]) -> list[Cut]:
 
 
 def recalled_at(steps: Sequence[Placed]) -> list[int]:
-    """Return the log positions of recalls of messages in the lake: they change no other file."""
+    """Return the log positions of recalls of messages in the lake: they change no file on disk."""
     return [placed.position for placed in steps if placed.step.fields["step"] == "recalled"]
 
 

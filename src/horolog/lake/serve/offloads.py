@@ -85,13 +85,13 @@ class Offloads:
         return view
 
     def _freeze(self, offload_id: int) -> asyncio.Future[OffloadView]:
-        """Return the freeze of an offload, shared by all callers; it outlives their waiting."""
+        """Return the freeze of an offload, shared by all callers; it continues without them."""
         freeze = self._freezes.get(offload_id)
         if freeze is None:
 
             def over(done: asyncio.Future[OffloadView]) -> None:
                 del self._freezes[offload_id]
-                done.exception()  # perhaps nobody else takes it
+                done.exception()  # retrieve it, in case no caller waits any more
 
             freeze = self._freezes[offload_id] = self._engine.submit(FreezeOffload(offload_id))
             freeze.add_done_callback(over)

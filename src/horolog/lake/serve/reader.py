@@ -44,7 +44,7 @@ from horolog.units import TIME_MAX_MS
 if TYPE_CHECKING:
     from horolog.lake.table.reading import LakePlace
 
-_OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # and panics
+_OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # panics too
 
 
 class _Table(NamedTuple):

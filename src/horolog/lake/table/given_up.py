@@ -17,7 +17,10 @@ _FOLDER = "_given_up"
 
 
 def note(uri: str, log_id: str, offload_id: int) -> None:
-    """Write the note of an offload, durable on return; skip a missing directory: no files."""
+    """Write the note of an offload, durable on return.
+
+    Does nothing if `uri` is no directory: then no job has written any file.
+    """
     if not Path(uri).is_dir():
         return
     folder = Path(uri, _FOLDER)
