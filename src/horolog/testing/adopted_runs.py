@@ -1,4 +1,4 @@
-"""Runs for adoption, written without Spark: what a test stages, and the manifest row of it."""
+"""Runs for adoption, written without Spark; a test stages them and commits their manifest rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from horolog.storage.api import Storage
 
 
 def made_record(message: NewMessage, topic: int, queue: int = 0) -> bytes:
-    """The SCHEDULED record of an encoded message."""
+    """Build the SCHEDULED record of an encoded message."""
     record = bytearray(message.record)
     head = np.zeros(1, HEAD)
     head["size"], head["kind"] = len(record), Kind.SCHEDULED
@@ -44,9 +44,9 @@ def write_adopted(
     adopted: bool = True,
     changed: Mapping[str, Any] | None = None,
 ) -> FileRow:
-    """Write `<name>.run` with these messages sorted by due time; gives its row of a manifest.
+    """Write `<name>.run` with these messages, sorted by due time, and return its manifest row.
 
-    changed  columns of the index to set to something else, before the sums are made
+    changed  columns of the index to overwrite, before the checksums are computed
     """
     ordered = sorted(messages, key=lambda message: message.due_ms)
     records = [made_record(message, topic, i % queues) for i, message in enumerate(ordered)]
@@ -73,7 +73,7 @@ def write_entries(
     adopted: bool = True,
     changed: Mapping[str, Any] | None = None,
 ) -> FileRow:
-    """Write `<name>.run` with these records, in order of due time; CRCs and sums are made here."""
+    """Write `<name>.run` with these records in due order; CRCs and sums are computed here."""
     entries["crc"] = record_crcs(records, entries["origin"], entries["row"])
     for column, value in (changed or {}).items():
         entries[column] = value
@@ -92,7 +92,7 @@ def write_entries(
 
 
 def footer_crc(storage: Storage, directory: str, name: str) -> int:
-    """CRC of the last 128 bytes of a run."""
+    """Return the CRC of the last 128 bytes of a run."""
     file = storage.open(run_path(directory, name))
     try:
         return crc32(file.read(file.size() - FOOTER_BYTES, FOOTER_BYTES))

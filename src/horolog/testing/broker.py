@@ -1,13 +1,14 @@
-"""A real broker in a process of its own, for the tests of applications (and for ours).
+"""A real broker in a process of its own, for the tests of applications (and for horolog's own).
 
     with BrokerProcess() as broker:
         broker.create_topic("orders")
         ...                                  # the application schedules a message for in 30 minutes
-        broker.advance("30m")                # … and it is there
+        broker.advance("30m")                # … and the message is there
 
-It runs the `horolog` of this Python installation on free ports, in a temporary directory, on the
-simulated clock; `kill` and `restart` show what an application does when its broker crashes.  With
-pytest the fixture `horolog_broker` (`horolog.testing.plugin`) gives a started one.
+`BrokerProcess` runs the `horolog` of this Python installation on free ports, in a temporary
+directory, on the simulated clock; `kill` and `restart` show what an application does when its
+broker crashes. In pytest, the fixture `horolog_broker` (`horolog.testing.plugin`) provides a
+started broker.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _PORT_IN_USE = "cannot be opened (in use)"
 
 
 class BrokerStartError(Exception):
-    """The broker ended, or said nothing in time, before it was ready; the text holds its stderr."""
+    """The broker ended, or printed nothing in time, before it was ready; the text has its stderr."""
 
     def __init__(self, message: str, exit_code: int | None, stderr: str) -> None:
         super().__init__(f"{message}\n{stderr[-_STDERR_SHOWN:]}".rstrip())
@@ -47,7 +48,7 @@ class BrokerStartError(Exception):
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:
-    """SIGKILL to the process and whatever it started; the group may be gone already."""
+    """Send SIGKILL to the process and all processes it started; the group may be gone already."""
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -59,14 +60,14 @@ def _remove(directory: str) -> None:
 
 
 class BrokerProcess:
-    """One `horolog serve`.  Make it, `start()` it (or enter it), and `close()` it (or leave it).
+    """One `horolog serve`.  Create it, `start()` it (or enter it), and `close()` it (or leave it).
 
     data_dir               kept; None: a temporary directory that `close` removes
     clock                  "simulated" (time moves only by `advance`) or "system"
     flush                  as `horolog serve --flush`
-    grpc_port, admin_port  0: free ones, which a restart keeps, so that clients find the broker again
+    grpc_port, admin_port  0: free ports, kept by a restart, so that clients find the broker again
     arguments              further flags of `horolog serve`
-    command                what is run instead of this installation's `horolog`
+    command                command to run instead of this installation's `horolog`
     environment            added to the process's environment
     """
 
@@ -108,10 +109,10 @@ class BrokerProcess:
     # --- life -----------------------------------------------------------------------------------
 
     def start(self, timeout_s: float = READY_TIMEOUT_S) -> BrokerProcess:
-        """Start and wait for the ready line.
+        """Start the broker and wait for its ready line.
 
-        `BrokerStartError` when it ends or is silent for `timeout_s`.  Where another program's connection
-        has got a port that this one had before, it waits as long for it.
+        Raise `BrokerStartError` if the process ends or prints nothing for `timeout_s`. If another
+        program's connection has taken a port that this broker had before, retry for as long.
         """
         assert not self.running, "this broker runs already"
         until = time.monotonic() + timeout_s
@@ -132,7 +133,7 @@ class BrokerProcess:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             text=True,
-            start_new_session=True,  # a group of its own, so that all of it can be ended
+            start_new_session=True,  # a process group of its own, which can be killed as a whole
             env=self._environment,
         )
         self._process = process
@@ -148,7 +149,7 @@ class BrokerProcess:
             self._give_up(line, timeout_s)
         self.ready = dict(word.split("=", 1) for word in words[2:] if "=" in word)
         for port in self._ports:
-            self._ports[port] = int(self.ready.get(port, 0))  # 0: its door is not open
+            self._ports[port] = int(self.ready.get(port, 0))  # 0: the port is not open
         return self
 
     def _command_line(self) -> list[str]:
@@ -184,12 +185,12 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """Id of the process, which is also the id of its process group."""
+        """The id of the process, which is also the id of its process group."""
         assert self._process is not None, "start the broker first"
         return self._process.pid
 
     def kill(self) -> None:
-        """End it with SIGKILL, as a crash would.
+        """End the process with SIGKILL, as a crash would.
 
         Everything that was acknowledged is in the data directory.
         """
@@ -197,7 +198,7 @@ class BrokerProcess:
         _end_group(self._process)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """SIGTERM and wait; gives the exit code, which is 0 when the broker ended well."""
+        """Send SIGTERM, wait, and return the exit code, which is 0 if the broker ended in order."""
         assert self._process is not None, "start the broker first"
         if self._process.poll() is None:
             self._process.terminate()
@@ -208,9 +209,9 @@ class BrokerProcess:
         return self._process.returncode
 
     def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Wait until it ends by itself; gives the exit code.
+        """Wait until the process ends by itself, and return the exit code.
 
-        subprocess.TimeoutExpired if it does not.
+        Raise subprocess.TimeoutExpired if the process does not end.
         """
         assert self._process is not None, "start the broker first"
         return self._process.wait(timeout_s)
@@ -218,16 +219,16 @@ class BrokerProcess:
     def restart(self, timeout_s: float = READY_TIMEOUT_S) -> BrokerProcess:
         """Start again on the same directory and ports, after `kill` or `stop`.
 
-        A broker that runs is stopped first.
+        A running broker is stopped first.
         """
         if self.running:
             self.stop()
         return self.start(timeout_s)
 
     def close(self) -> None:
-        """End the process group if it lives, and remove a temporary directory.
+        """End the process group if it is alive, and remove a temporary directory.
 
-        Twice is allowed.
+        Calling it twice is allowed.
         """
         if self._end is not None:
             self._end()
@@ -236,7 +237,7 @@ class BrokerProcess:
             _remove(self._temporary)
 
     def __enter__(self) -> BrokerProcess:
-        """Start unless it runs."""
+        """Start the broker unless it is running."""
         try:
             return self if self.running else self.start()
         except BaseException:
@@ -249,11 +250,11 @@ class BrokerProcess:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close."""
+        """Close the broker."""
         self.close()
 
     def stderr(self) -> str:
-        """What the process has logged since its last start."""
+        """Return what the process has logged since its last start."""
         if self._stderr is None or self._stderr.closed:
             return ""
         self._stderr.seek(0)
@@ -277,7 +278,7 @@ class BrokerProcess:
 
     @property
     def broker_address(self) -> str:
-        """host:port of the broker for RocketMQ 4.x clients, which the name server tells them."""
+        """host:port of the broker for RocketMQ 4.x clients, which they get from the name server."""
         return f"127.0.0.1:{self._ports['broker-port']}"
 
     @property
@@ -291,13 +292,13 @@ class BrokerProcess:
         return AdminClient(self.admin_url)
 
     def now_ms(self) -> int:
-        """The broker's time, UTC epoch milliseconds."""
+        """Return the broker's time, UTC epoch milliseconds."""
         return int(self.admin.get("/v1/clock")["wall_ms"])
 
     def advance(self, by: str | int) -> int:
-        """Let time pass: "30d", "90s", or milliseconds.  Gives the new time in epoch ms.
+        """Let time pass: "30d", "90s", or milliseconds.  Return the new time in epoch ms.
 
-        When it returns, everything that became due is handed over and durable.
+        When this returns, every message that became due is handed over and durable.
         """
         by_ms = parse_duration_ms(by, field="advance") if isinstance(by, str) else by
         return int(self.admin.advance(by_ms)["wall_ms"])
@@ -307,12 +308,12 @@ class BrokerProcess:
         self.admin.post(path_of("topics"), {"name": name, "type": type, "queues": queues})
 
     def pending(self, topic: str = "") -> int:
-        """How many scheduled messages wait, of one topic or of all."""
+        """Return how many scheduled messages are pending, of one topic or of all."""
         return int(self.admin.get(path_of("pending"), {"topic": topic})["total"])
 
 
 def _read_lines(process: subprocess.Popen[str], lines: queue.SimpleQueue[str]) -> None:
-    """Read stdout to its end, so that the process never blocks on it; then say "" for the end."""
+    """Read stdout to its end, so that the process never blocks on it; then put "" for the end."""
     assert process.stdout is not None
     with process.stdout as stdout:
         for line in stdout:
@@ -321,6 +322,6 @@ def _read_lines(process: subprocess.Popen[str], lines: queue.SimpleQueue[str]) -
 
 
 def installed_command() -> list[str]:
-    """The `horolog` beside this Python, or `python -m horolog` where there is no script."""
+    """Return the `horolog` beside this Python, or `python -m horolog` if there is no script."""
     script = Path(sys.executable).with_name("horolog")
     return [str(script)] if script.exists() else [sys.executable, "-m", "horolog"]

@@ -1,14 +1,13 @@
-"""A disk in memory that breaks by seed: loses un-synced bytes, tears writes, flips bits, fails, runs full.
+"""A disk in memory with seeded faults: lost un-synced bytes, torn writes, flipped bits, I/O errors.
 
-`FaultyDisk` keeps the contract of `storage.api` as long as nothing is asked of it, and passes the same tests as
-the real disk.  What is durable and what a running process sees are kept apart:
+Without faults, `FaultyDisk` keeps the contract of `storage.api`, and passes the real disk's tests.
 
-* a file is its durable content and the list of changes since the last sync (`inode`);
-* a directory is its durable names and the names that are seen now.
+* A file is its durable content and the list of changes since the last sync (`inode`).
+* A directory is its durable names and the names that are seen now.
 
-`crash(power_cut=True)` keeps, drops or tears each un-synced change by chance, and lets each un-synced name change have
-happened or not.  `crash(power_cut=False)` is a `kill -9`: everything written
-stays.  Files opened before a crash raise.  All chance comes from the seed.
+`crash(power_cut=True)` keeps, drops or tears each un-synced change, and keeps or undoes each
+un-synced change of a name. `crash(power_cut=False)` is a `kill -9`: everything written stays. Files
+opened before a crash raise. All randomness comes from the seed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from horolog.storage.api import Unreadable
 from horolog.storage.disk import Disk
 from horolog.testing.inode import Inode
 
-_STALL_MAX_S = 120  # so that a test that forgets one ends
+_STALL_MAX_S = 120  # so that a test that forgets to end a stall still ends
 
 
 class Killed(Exception):
@@ -45,12 +44,12 @@ class FaultyFile:
             raise AssertionError(f"{self._path} was opened before a crash")
 
     def size(self) -> int:
-        """Current length."""
+        """Return the current length."""
         self._check()
         return self._inode.size
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset`; fewer only at the end of the file."""
+        """Return up to `length` bytes from `offset`; fewer only at the end of the file."""
         self._check()
         length = max(0, min(length, self._inode.size - offset))
         for first, stop in self._disk.unreadable.get(self._path, ()):
@@ -60,11 +59,11 @@ class FaultyFile:
         return found + bytes(length - len(found))
 
     def view(self) -> memoryview:
-        """A copy of the whole file as it is now."""
+        """Return a copy of the whole file as it is now."""
         return memoryview(self.read(0, self._inode.size))
 
     def write(self, offset: int, content: bytes | bytearray | memoryview) -> None:
-        """Put all of `content` at `offset`; when the disk runs full, only a part."""
+        """Write all of `content` at `offset`, or only a part if the disk runs full."""
         self._check()
         self._disk.effect("write", self._path)
         piece = bytes(content)
@@ -91,13 +90,13 @@ class FaultyFile:
             self._inode.resize(size)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend to `size` bytes."""
+        """Cut or extend the file to `size` bytes."""
         self._check()
         self._disk.effect("truncate", self._path)
         self._inode.resize(size)
 
     def begin_write_back(self, offset: int, length: int) -> None:
-        """Change nothing: what is not synced is in doubt in any case."""
+        """Change nothing: un-synced bytes are in doubt in any case."""
         self._check()
 
     def sync(self) -> None:
@@ -111,15 +110,15 @@ class FaultyFile:
         self._inode.sync()
 
     def close(self) -> None:
-        """Nothing to do: un-synced bytes stay un-synced."""
+        """Do nothing: un-synced bytes stay un-synced."""
 
 
 class FaultyDisk:
-    """A directory tree in memory (`storage.api.Storage`) with faults by seed.
+    """A directory tree in memory (`storage.api.Storage`) with seeded faults.
 
-    on_effect       called before each change with its name and path; may raise `Killed` or a HorologError
-    capacity_bytes  writes beyond it are cut short with DISK_FULL
-    unreadable     by path: bytes [from, to) of which every read fails with an I/O error
+    on_effect       called before each change with its name and path; may raise Killed or HorologError
+    capacity_bytes  writes beyond this size are cut short with DISK_FULL
+    unreadable      by path: bytes [from, to) of which every read fails with an I/O error
     """
 
     def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
@@ -137,7 +136,7 @@ class FaultyDisk:
     # --- faults ---------------------------------------------------------------------------------
 
     def effect(self, operation: str, path: str) -> None:
-        """A change is about to happen: the hook, then a fault that was asked for."""
+        """Run the hook for a change that is about to happen, then the requested fault, if any."""
         if self.on_effect is not None:
             self.on_effect(f"{operation} {path}")
         if self._stall is not None and f"{operation} {path}".startswith(self._stall[0]):
@@ -151,12 +150,12 @@ class FaultyDisk:
                 )
 
     def fail_next(self, operation: str, after: int = 0) -> None:
-        """Let the next (or after `after` more) "write" or "sync" fail with an I/O error."""
+        """Make the next "write" or "sync" (or one `after` that many more) fail with an I/O error."""
         self._fail[operation] = after
 
     @contextmanager
     def stalled(self, change: str) -> Iterator[None]:
-        """Let changes that begin so ("sync shard-00/log") hang in their threads until it is left."""
+        """Make changes that begin with `change` ("sync shard-00/log") hang while the block runs."""
         assert self._stall is None, "one stall at a time"
         self._stall = (change, gate := threading.Event())
         try:
@@ -170,9 +169,10 @@ class FaultyDisk:
         self._fail.clear()
 
     def flip(self, path: str, offset: int, *bits: int) -> Callable[[], bool]:
-        """Flip bits of a byte at rest; gives what flips them back, if the file and its byte are still there.
+        """Flip bits of a byte on the disk; return a function that flips them back.
 
-        What was written and is not synced lies in memory, and comes from there when the power is cut.
+        That function returns False if the byte has changed. Un-synced bytes come from memory at a
+        power cut.
         """
         inode = self._names[path]
         for bit in bits:
@@ -189,14 +189,14 @@ class FaultyDisk:
         return heal
 
     def room_for(self, inode: Inode, offset: int, length: int) -> int:
-        """How many of `length` bytes from `offset` may be written; holes take space too."""
+        """Return how many of `length` bytes from `offset` may be written; holes take space too."""
         if self.capacity_bytes is None:
             return length
         allowed = self.capacity_bytes - (self.used_bytes() - inode.size)
         return max(0, min(length, allowed - offset))
 
     def crash(self, *, power_cut: bool) -> None:
-        """End the process (everything written stays), or cut the power (un-synced changes may be lost)."""
+        """End the process (everything written stays), or cut the power (un-synced changes may go)."""
         self.life += 1
         self._fail.clear()
         if power_cut:
@@ -210,25 +210,25 @@ class FaultyDisk:
 
     def _lose_names(self) -> None:
         names: dict[str, Inode] = {}
-        for path in sorted({*self._names, *self._durable_names}):  # the same for every hash seed
+        for path in sorted({*self._names, *self._durable_names}):  # whatever the hash seed
             now, before = self._names.get(path), self._durable_names.get(path)
             chosen = now if now is before or self._random.random() < 0.5 else before
             if chosen is not None:
                 names[path] = chosen
         self._whole_renames(names)
         self._names = names
-        for path in names:  # one whose removal was lost is back in its directory
+        for path in names:  # a file whose removal was lost is back in its directory
             self.make_dir(path.rpartition("/")[0])
 
     def _whole_renames(self, names: dict[str, Inode]) -> None:
-        """A rename is one change: a file that was durable is left with its old name or its new one."""
+        """Make each rename one change: a durable file ends with its old name or its new one."""
         old = {id(inode): path for path, inode in sorted(self._durable_names.items())}
         moved = [
             (old[id(inode)], path, inode)
             for path, inode in sorted(self._names.items())
             if old.get(id(inode), path) != path
         ]
-        for _ in moved:  # undoing one rename may bring back what another one moved
+        for _ in moved:  # undoing one rename may bring back a file that another rename moved
             for source, target, inode in moved:
                 at_source, at_target = names.get(source) is inode, names.get(target) is inode
                 if at_source and at_target:
@@ -241,7 +241,7 @@ class FaultyDisk:
     # --- storage.api ----------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
-        """Open for reading and writing."""
+        """Open a file for reading and writing."""
         if path in self._dirs:
             raise HorologError(ErrorCode.DISK_FAILED, f"open {path}: Is a directory", field=path)
         inode = self._names.get(path)
@@ -254,15 +254,15 @@ class FaultyDisk:
         return FaultyFile(self, path, inode)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory of that name exists."""
+        """Return whether a file or directory of that name exists."""
         return path in self._names or path in self._dirs
 
     def is_file(self, path: str) -> bool:
-        """Whether it is a file, or a link to one."""
+        """Return whether the path is a file, or a link to one."""
         return path in self._names
 
     def list(self, path: str) -> list[str]:
-        """Sorted names in a directory."""
+        """Return the sorted names in a directory."""
         prefix = f"{path}/" if path else ""
         found = {
             name[len(prefix) :].partition("/")[0]
@@ -278,15 +278,15 @@ class FaultyDisk:
             self._dirs.add("/".join(parts[: i + 1]))
 
     def rename(self, source: str, target: str) -> None:
-        """Give `source` the name `target`."""
+        """Rename `source` to `target`."""
         if source not in self._names:
             raise FileNotFoundError(source)
         self.effect("rename", source)
         self._names[target] = self._names.pop(source)
-        self.unreadable.pop(target, None)  # what has its name now lies elsewhere
+        self.unreadable.pop(target, None)  # the file of that name is now elsewhere on the disk
 
     def remove(self, path: str) -> None:
-        """Remove a file, or the directory in its place."""
+        """Remove a file, or a directory of that name."""
         if path in self._dirs:
             self.remove_dir(path)
         if path in self._names:
@@ -294,7 +294,7 @@ class FaultyDisk:
             del self._names[path]
 
     def remove_dir(self, path: str) -> None:
-        """Remove a directory with everything in it, or the file in its place."""
+        """Remove a directory with everything in it, or a file of that name."""
         if path in self._names:
             self.remove(path)
         inside = [name for name in self._names if name.startswith(f"{path}/")]
@@ -315,24 +315,24 @@ class FaultyDisk:
                     self._durable_names.pop(name, None)
 
     def names(self) -> tuple[str, ...]:
-        """Paths of all files, sorted."""
+        """Return the paths of all files, sorted."""
         return tuple(sorted(self._names))
 
     def used_bytes(self) -> int:
-        """Space taken by all files."""
+        """Return the space taken by all files."""
         return sum(inode.size for inode in self._names.values())
 
     def free_bytes(self) -> int:
-        """Space left."""
+        """Return the space left."""
         if self.capacity_bytes is None:
             return 1 << 40
         return max(0, self.capacity_bytes - self.used_bytes())
 
 
 class PlainDisk(Disk):
-    """The real disk with the faces of a FaultyDisk that need no faults: for running one test on both.
+    """The real disk with the interface of a FaultyDisk, for running one test on both.
 
-    A crash here is a `kill -9`: everything written stays, and files opened before are left behind.
+    A crash here is a `kill -9`: everything written stays, and open files are simply dropped.
     """
 
     def __init__(self, root: Path) -> None:
@@ -341,14 +341,14 @@ class PlainDisk(Disk):
         self.capacity_bytes: int | None = None
 
     def crash(self, *, power_cut: bool) -> None:
-        """Nothing happens to the files."""
+        """Do nothing: the files stay as they are."""
 
     def fail_next(self, operation: str, after: int = 0) -> None:
-        """Not possible here."""
+        """Do nothing: the real disk has no faults on demand."""
 
     def clear_faults(self) -> None:
-        """There are none."""
+        """Do nothing: there are no faults."""
 
     def used_bytes(self) -> int:
-        """Not limited here."""
+        """Return 0: the space is not limited here."""
         return 0

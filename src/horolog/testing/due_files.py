@@ -1,6 +1,7 @@
-"""Run files of numbered messages, for tests and measurements of what reads them.
+"""Run files of numbered messages, for tests and measurements of the code that reads runs.
 
-The body of each message begins with its number in 16 digits, and so do its id's last 16.
+The body of each message begins with its number in 16 digits, and the last 16 digits of its id are
+the same number.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def write_run(
     topic: str = "t",
     body_bytes: int = 16,
 ) -> RunInfo:
-    """`<name>.run` with messages `first`, `first` + 1 … due at these times, which ascend; appears when it is whole."""
+    """Write `<name>.run` with messages `first`, `first` + 1 … due at these ascending times.
+
+    The file appears under its name only when it is complete.
+    """
     hidden = directory / f".{name}"
     hidden.mkdir()
     writer = RunWriter(Disk(hidden), "", name, log_id=LOG_ID, rows=len(due_ms))
@@ -60,7 +64,7 @@ def write_run(
 def numbered(
     due_ms: npt.NDArray[np.int64], *, first: int, topic: str, body_bytes: int, row: int
 ) -> tuple[npt.NDArray[Any], list[memoryview]]:
-    """ENTRY rows and records; `row` is that of the first one."""
+    """Return ENTRY rows and records of numbered messages; `row` is the row of the first one."""
     body = _NUMBER.encode() + bytes(max(0, body_bytes - 16))
     blank = encode(topic=topic, body=body, message_id=_ID, due_ms=10**12).record
     raw = np.tile(np.frombuffer(blank, np.uint8), (len(due_ms), 1))

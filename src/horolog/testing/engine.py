@@ -1,4 +1,4 @@
-"""An engine that answers as a test has told it to, and remembers what it was asked."""
+"""An engine whose answers a test scripts, and which records the commands it was given."""
 
 from __future__ import annotations
 
@@ -60,27 +60,31 @@ LAYOUT = encode(
     keys=["k1", "k2"],
     user_properties={"colour": "red"},
 ).record[RECORD_HEAD_BYTES:]
-PARKED = object()  # an answer that never comes
+PARKED = object()  # the answer of a command that is never answered
 
 
 class ScriptedBackups:
-    """Takes any directory; a backup runs until a test sets `now`."""
+    """Backups that accept any directory; a backup runs until a test sets `now`."""
 
     def __init__(self) -> None:
         self.now = BackupView()
 
     async def begin(self, directory: str, *, full: bool = False) -> BackupView:
-        """Remember it."""
+        """Record that a backup has begun."""
         self.now = BackupView(BackupState.RUNNING, directory, number=2 if full else 1)
         return self.now
 
     def view(self) -> BackupView:
-        """The view that was set."""
+        """Return the view that was set."""
         return self.now
 
 
 class ScriptedEngine:
-    """Put results, HorologErrors, or PARKED into `answers`; read `asked`."""
+    """An engine with scripted answers.
+
+    Put results, HorologErrors, or PARKED into `answers`; read the commands it was given from
+    `asked`.
+    """
 
     def __init__(self, *, simulated: bool = True) -> None:
         self.clock: Clock = SimulatedClock(NOW_MS) if simulated else SystemClock()
@@ -134,7 +138,7 @@ class ScriptedEngine:
         }
 
     def submit(self, command: Any) -> asyncio.Future[Any]:
-        """Answer as told."""
+        """Record a command, and answer it as scripted."""
         self.asked.append(command)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         result = self.answers[type(command)]
@@ -145,15 +149,15 @@ class ScriptedEngine:
         return future
 
     async def advance(self, by_ms: int) -> None:
-        """Move the clock."""
+        """Advance the simulated clock."""
         assert isinstance(self.clock, SimulatedClock)
         self.clock.advance(by_ms)
 
     async def stop(self) -> None:
-        """Remember it."""
+        """Record that the engine was stopped, for the test to check."""
         self.stopped = True
 
     def fail(self) -> None:
-        """As when the disk of the log has failed."""
+        """Fail as an engine does when the disk of the log has failed."""
         self.failed.set_exception(HorologError(ErrorCode.DISK_FAILED, "log: write failed"))
         self.failed.exception()

@@ -1,6 +1,7 @@
-"""The bytes of a file on a disk that breaks: what is durable, what a process sees, and what a power cut leaves.
+"""The bytes of a file on a faulty disk: durable, as a process sees them, and after a power cut.
 
-A file is its durable content and the list of changes since the last sync, applied in order to what is seen.
+A file is its durable content and the list of changes since the last sync, which applied in order
+give the content that a process sees.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-SECTOR = 512  # a torn write leaves whole ones
+SECTOR = 512  # bytes; a torn write leaves whole sectors
 
 
 @dataclass
@@ -21,7 +22,7 @@ class _Change:
 
 @dataclass
 class Inode:
-    """One file.  `doubtful`: a sync failed, and what was un-synced then may be lost for good."""
+    """One file.  `doubtful`: a sync failed, and the changes un-synced then may be lost for good."""
 
     durable: bytearray = field(default_factory=bytearray)
     durable_size: int = 0
@@ -31,32 +32,32 @@ class Inode:
     doubtful: bool = False
 
     def put(self, offset: int, piece: bytes) -> None:
-        """Write bytes."""
+        """Write bytes at an offset."""
         self.changes.append(_Change(offset, piece))
         _put(self.seen, offset, piece)
         self.size = max(self.size, offset + len(piece))
 
     def resize(self, size: int) -> None:
-        """Cut or extend."""
+        """Cut or extend the file."""
         self.changes.append(_Change(size, None))
         self.size = size
         del self.seen[size:]
 
     def sync(self) -> None:
-        """What is seen is durable, unless a sync has failed before."""
+        """Make the seen content durable, unless a sync has failed before."""
         if self.changes and not self.doubtful:
             self.durable = bytearray(self.seen)
             self.durable_size = self.size
             self.changes = []
 
     def flip(self, offset: int, bit: int) -> None:
-        """Flip one bit at rest."""
+        """Flip one bit of the stored content."""
         for content in (self.seen, self.durable):
             if offset < len(content):
                 content[offset] ^= 1 << bit
 
     def cut_power(self, random: Random) -> None:
-        """Keep, drop or tear each un-synced change."""
+        """Keep, drop or tear each un-synced change at random."""
         content, size = bytearray(self.durable), self.durable_size
         for change in self.changes:
             fate = random.random()

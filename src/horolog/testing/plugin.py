@@ -1,6 +1,6 @@
 """pytest plugin: the fixture `horolog_broker`, a real broker with a clock that a test moves.
 
-Installed with horolog; nothing to import:
+The plugin is installed with horolog; there is nothing to import:
 
     def test_unpaid_order_is_cancelled(horolog_broker):
         horolog_broker.create_topic("orders")
@@ -9,8 +9,8 @@ Installed with horolog; nothing to import:
         horolog_broker.advance("30m")
         ...
 
-Another clock or flush policy: override the fixture `horolog_broker_options` in a module or
-conftest.
+To choose another clock or flush policy, override the fixture `horolog_broker_options` in a module
+or conftest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def horolog_broker_options() -> dict[str, Any]:
     """Arguments for `BrokerProcess`, e.g. {"clock": "system"}.
 
-    Override it where others are needed.
+    Override this fixture to pass others.
     """
     return {}
 
@@ -37,7 +37,7 @@ def horolog_broker_options() -> dict[str, Any]:
 def horolog_broker(horolog_broker_options: dict[str, Any]) -> Iterator[BrokerProcess]:
     """A started `horolog.testing.broker.BrokerProcess` in a temporary directory.
 
-    It ends with the test.
+    The broker ends with the test.
     """
     # Imported here, because pytest loads this plugin wherever horolog is installed
     from horolog.testing.broker import BrokerProcess

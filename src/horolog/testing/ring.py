@@ -2,11 +2,12 @@
 
     python -m horolog.testing.ring --kills 200 --seed 7
 
-Senders, a recaller and consumers talk gRPC to a real `horolog serve`; the moment of each kill follows from the
-seed and from how many answers have come.  A send whose answer is lost is sent again with the same ids.  At the end
-a new consumer group reads everything from offset 0, and what was acknowledged, recalled, seen and consumed is
-compared with it (P1, P2, P3, P8).  Messages due in days and years gather in far buffers that are small here, become
-runs and are merged; at the end exactly those that were acknowledged and not cancelled are pending (P2, P8, P10).
+Senders, a recaller and consumers use a real `horolog serve` over gRPC; the moment of each kill
+follows from the seed and from how many answers have come. A send whose answer is lost is sent again
+with the same ids. At the end a new consumer group reads everything from offset 0, and the messages
+that were acknowledged, recalled, seen and consumed are compared with it (P1, P2, P3, P8). Messages
+due in days and years gather in small far buffers, become runs and are merged; at the end exactly
+those that were acknowledged and not cancelled are pending (P2, P8, P10).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _OPTIONS = [
 ]
 _DRAIN_S = 60.0
 _READY_S = 120.0  # a start that is slow on a busy machine breaks no promise
-_READ_S = 600.0  # to read everything at the end; the leases of what was read last longer
+_READ_S = 600.0  # to read everything at the end; leases last longer
 _FAR_BUFFER_BYTES = 65_536
 _CHECKPOINT_EVERY = 20  # kills
 _LOOK_S = 0.5
@@ -44,7 +45,7 @@ _PAGE = 1_000
 
 
 class Budget(NamedTuple):
-    """How long a ring may kill: so many seconds, and at least so many kills."""
+    """How long a ring may kill: for this many seconds, and for at least this many kills."""
 
     seconds: float
     kills_min: int
@@ -54,9 +55,9 @@ UNLIMITED = Budget(math.inf, 0)
 
 
 class Ring:
-    """One broker that is killed, and what its clients know compared with it."""
+    """One broker that is killed, and the comparison with what its clients know."""
 
-    _clients: RingClients  # of this run
+    _clients: RingClients  # the clients of this run
 
     def __init__(self, broker: BrokerProcess, seed: int) -> None:
         self._broker = broker
@@ -65,7 +66,7 @@ class Ring:
     async def run(self, kills: int, budget: Budget = UNLIMITED) -> str:
         """Kill and restart under load, `kills` times or until the budget is used; then compare.
 
-        Gives a line of figures.
+        Return a line of figures.
         """
         ends = time.monotonic() + budget.seconds
         done = 0
@@ -96,7 +97,7 @@ class Ring:
         )
 
     async def _next_checkpoint(self) -> None:
-        """Let it live long enough for a checkpoint, so that some starts begin from one."""
+        """Wait until the broker has made a checkpoint, so that some starts begin from one."""
         deadline = time.monotonic() + _DRAIN_S
         path = "/v1/broker"
         before = (await asyncio.to_thread(self._broker.admin.get, path))["checkpoint_position"]
@@ -119,7 +120,7 @@ class Ring:
         await asyncio.to_thread(self._broker.restart, _READY_S)
 
     async def _drain(self) -> dict[str, Place]:
-        """Everything in the topic, read by a new group from offset 0, once all is due."""
+        """Read everything in the topic with a new group from offset 0, once all messages are due."""
         deadline = time.monotonic() + _DRAIN_S
         while await asyncio.to_thread(self._broker.pending, TOPIC):
             check(time.monotonic() < deadline, "P2", "messages stay pending although they are due")
@@ -153,7 +154,7 @@ class Ring:
                 check(message_id in delivered, "P2", f"{message_id} was acknowledged and is lost")
 
     def _compare_far(self) -> int:
-        """Gives how many wait."""
+        """Compare the pending far messages with what was acknowledged; return how many are pending."""
         known = self._clients
         found: dict[str, int] = {}
         from_ms = known.far_from_ms
@@ -183,7 +184,7 @@ class Ring:
 def run_ring(
     kills: int, seed: int, directory: Path, flush: str = "sync", budget: Budget = UNLIMITED
 ) -> str:
-    """Run a whole ring on a new data directory; gives its figures, raises RingBroken."""
+    """Run a whole ring on a new data directory; return its figures, or raise RingBroken."""
     with BrokerProcess(
         directory,
         clock="system",
@@ -200,7 +201,7 @@ def run_ring(
 
 
 def main() -> int:
-    """Command line."""
+    """Run the ring from the command line."""
     parser = argparse.ArgumentParser(prog="python -m horolog.testing.ring")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,7 @@
-"""The clients of the process ring: they send, recall and consume while the broker is killed, and note what they know."""
+"""The clients of the process ring: they send, recall and consume while the broker is killed.
+
+They note what they know, for the comparison at the end.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ FAR_TOPIC = "ring-far"
 _HEADERS = [("x-mq-client-id", "ring"), ("x-mq-language", "PYTHON")]
 _CALL_S = 5.0
 _PAUSE_S = 0.01  # between recalls
-_AGAIN_S = 60.0  # how long a send is repeated: less than the dedup window
+_AGAIN_S = 60.0  # for how long a send is repeated: less than the dedup window
 _DAY_MS = 86_400_000
 Place = tuple[int, int]  # queue, offset
 
@@ -31,19 +34,19 @@ class RingBroken(AssertionError):
 
 
 def check(holds: bool, promise: str, why: str) -> None:
-    """RingBroken unless it holds."""
+    """Raise RingBroken unless a promise holds."""
     if not holds:
         raise RingBroken(f"{promise}: {why}")
 
 
 class RingClients:
-    """All clients, and what they know.  `channel` is that of a broker that is killed and comes back.
+    """All clients of a ring, and what they know; `channel` leads to a broker that dies and comes back.
 
-    due       every id ever sent → due ms, 0: at once; `far` are those of the far topic
+    due       due ms of every id ever sent, 0: at once; `far` are the ids of the far topic
     stored    acknowledged id → recall handle
     recalls   id → CANCELLED, ALREADY_DELIVERED, NOT_FOUND, or "" (no answer)
-    places    where messages were seen, and `consumed` those that were acknowledged
-    answers   how many have come; `progress` is set with each
+    places    where messages were seen; `consumed`: places whose message was acknowledged
+    answers   how many answers have come; `progress` is set with each
     """
 
     def __init__(self, random: Random, channel: grpc.aio.Channel) -> None:
@@ -62,11 +65,11 @@ class RingClients:
         self._n = 0
 
     def work(self) -> list[Coroutine[Any, Any, None]]:
-        """What each of them does until `closing` is set."""
+        """Return the coroutines of all clients, which run until `closing` is set."""
         return [self._send(), self._send(), self._recall(), self._consume(), self._consume()]
 
     async def _call(self, name: str, request: Any) -> Any:
-        """A unary call's answer; None if it was lost."""
+        """Make a unary call, and return its answer, or None if the answer was lost."""
         answer = getattr(pb, f"{name}Response")
         method = self.channel.unary_unary(
             f"/{SERVICE}/{name}",
@@ -82,7 +85,7 @@ class RingClients:
         return found
 
     async def receive(self, group: str, lease_s: int = 30) -> list[Any]:
-        """What a consumer of a group is given just now."""
+        """Receive as a consumer of a group, and return the messages it was given."""
         request = pb.ReceiveMessageRequest(
             group=pb.Resource(name=group),
             message_queue=pb.MessageQueue(topic=pb.Resource(name=TOPIC), id=-1),
@@ -115,7 +118,7 @@ class RingClients:
             self.far.add(message_id)
         if far or self._random.random() < 0.8:
             at = time.time_ns() // 1_000_000 + self._random.randrange(200, 2_500)
-            if far:  # every due time only once, so that the list can be read page by page
+            if far:  # each due time only once, so that pending messages can be listed page by page
                 at = self.far_from_ms + self._random.randrange(3_000) * _DAY_MS + self._n
             self.due[message_id] = at
             system.delivery_timestamp.CopyFrom(
@@ -178,7 +181,10 @@ class RingClients:
                     self.consumed.add(place)
 
     def see(self, message: pb.Message) -> Place:
-        """Note where a message is that a consumer has; RingBroken if it came early, or stood elsewhere before."""
+        """Note where a consumer has found a message, and return the place.
+
+        Raise RingBroken if the message came early, or was at another place before.
+        """
         system = message.system_properties
         place = (system.queue_id, system.queue_offset)
         stored = system.store_timestamp

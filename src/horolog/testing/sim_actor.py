@@ -1,4 +1,4 @@
-"""Whoever acts in some turns of a simulation, by chances of its own."""
+"""The base class of clients that act in some turns of a simulation, by random numbers of their own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from random import Random
 
 
 class Actor:
-    """Acts in a share of all turns.
+    """A client that acts in a share of all turns.
 
-    seed    of its chances, which change nothing in what others do in the story of a seed
-    shares  one of which it has
+    seed    of its own random numbers, so that it does not change what other clients do
+    shares  the shares of turns from which it draws one
     """
 
     def __init__(self, seed: int, shares: Sequence[float]) -> None:
@@ -18,5 +18,5 @@ class Actor:
         self._share = self._random.choice(shares)
 
     def wants_turn(self) -> bool:
-        """Whether it acts in this turn."""
+        """Return whether the client acts in this turn."""
         return self._random.random() < self._share

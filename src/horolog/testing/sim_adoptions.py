@@ -2,7 +2,7 @@
 
 transaction = Transaction("load", 1, "t", token, log_id, messages…)
 transaction.stage(disk, …)       # what Spark does
-command = transaction.prepare()  # what the broker does in a thread; then Adopt is a command like any
+command = transaction.prepare()  # what the broker does in a thread; the Adopt is then submitted
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from horolog.testing.adopted_runs import write_adopted
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
 
-_INLINE_BYTES_MAX = 16_384  # as half of a simulated segment, in which one frame must fit
+_INLINE_BYTES_MAX = 16_384  # half of a simulated segment, in which one frame must fit
 _FAR_MS = (25 * HOUR_MS, 26 * HOUR_MS, 3 * DAY_MS, 40 * DAY_MS)
 
 
@@ -57,11 +57,11 @@ class Transaction:
 
     @property
     def is_small(self) -> bool:
-        """Whether its messages fit one frame of a simulated segment."""
+        """Whether its messages fit into one frame of a simulated segment."""
         return sum(claim.bytes for claim in self.claims) <= _INLINE_BYTES_MAX
 
     def prepare(self, now_ms: int, *, inline: bool = False) -> Adopt:
-        """Check the files, then read or move them; gives the command that commits them."""
+        """Check the files, then read or move them; return the command that commits them."""
         begun, number = staging.find(self.place, self.begun.token), self._topic
         checked = staging.check(self.place, begun, self.claims, number, self._queues, now_ms)
         command = Adopt(begun.app, begun.version, begun.topic, topic_id=number)
@@ -72,17 +72,17 @@ class Transaction:
         return replace(command, files=checked.files, soon_bytes=checked.soon_bytes)
 
     def end(self) -> None:
-        """It is committed."""
+        """Remove the staging directory of a committed transaction."""
         staging.end(self.place, self.begun.token)
 
     def undo(self) -> None:
-        """It is aborted, or another attempt was committed."""
+        """Remove the files of an attempt that was aborted, or that another attempt has replaced."""
         staging.undo(self.place, self.begun)
 
 
 @dataclass(eq=False)
 class Load:
-    """Rows that somebody wants to have scheduled once: every attempt at them has the same version."""
+    """Rows to be scheduled once: every attempt to commit them has the same version."""
 
     version: int
     topic: str
@@ -93,7 +93,7 @@ class Load:
 
     @property
     def messages(self) -> list[NewMessage]:
-        """All of them, in the order of rows of their adoption."""
+        """All messages, in the order of the rows of their adoption."""
         return [message for part in self.parts for message in sorted(part, key=_due)]
 
 
@@ -102,13 +102,14 @@ def _due(message: NewMessage) -> int:
 
 
 class Loads:
-    """The loads of one simulation: begun, staged and committed, and tried again until they are committed.
+    """The loads of one simulation: begun, staged, and tried again until they are committed.
 
-    Nothing is said of their messages before; then all of them must come, once, and if they are never committed none.
+    The history claims nothing of a load's messages before its commit. After it all of them must
+    come, once; messages of a load that is never committed must not come.
     """
 
     def __init__(self, seed: int, broker: SimBroker, place: ShardFiles, history: History) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
+        self._random = Random(seed)  # of its own: it does not change the story of a seed
         self._broker = broker
         self._place = place
         self._history = history
@@ -117,11 +118,11 @@ class Loads:
         self._tokens = 0
 
     def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
+        """Return whether the loads act in this turn."""
         return self._random.random() < 0.06
 
     def next(self, topics: Sequence[str], now_ms: int) -> Answer | None:
-        """A commit to be asked for, of a new load or of one that is open; None if it came to nothing."""
+        """Return a commit to ask for, of a new load or of an open one; None if the attempt failed."""
         waiting = [load for load in self._open if not load.in_flight]
         if waiting and self._random.random() < 0.6:
             load = self._random.choice(waiting)
@@ -132,7 +133,7 @@ class Loads:
         except HorologError as error:
             if error.code is ErrorCode.DISK_FAILED:
                 raise
-            load.transaction = None  # no space, or what was staged was lost with the power
+            load.transaction = None  # no space, or the staged files were lost with the power
             return None
 
     def _new(self, topic: str, now_ms: int) -> Load:
@@ -186,7 +187,7 @@ class Loads:
         return answer
 
     def answered(self, answer: Answer) -> list[NewMessage]:
-        """A commit was answered; gives the messages that are scheduled from here on."""
+        """Note the answer to a commit; return the messages that are scheduled from here on."""
         load: Load = answer.notes["load"]
         load.in_flight = False
         if not isinstance(answer.result, Adopted):
@@ -195,7 +196,7 @@ class Loads:
         return load.messages
 
     def _known(self, load: Load, result: Adopted | None) -> None:
-        """It is committed; `result` is None if that is all that is known."""
+        """Note that a load is committed; `result` is None if nothing more is known."""
         self._open.remove(load)
         for number, message in enumerate(load.messages):
             row = self._history.messages[message.message_id]
@@ -203,15 +204,15 @@ class Loads:
             if result is not None and not result.already:
                 row["origin"] = result.position + number * 1e-6
         if load.transaction is not None:
-            load.transaction.end()  # last: it can be killed, and all of the above is promised
+            load.transaction.end()  # last: it can be killed, and then the notes above are already made
 
     def lost(self) -> None:
-        """The broker has died, and nobody will answer."""
+        """Note that the broker has died, so that no commit in flight is answered."""
         for load in self._open:
             load.in_flight = False
 
     def finish(self) -> None:
-        """After the last start: what is not committed now never was."""
+        """Settle each load after the last start: one that is not committed by now never was."""
         for load in list(self._open):
             if load.version <= self._broker.shard.adoptions.get(_app(load), -1):
                 self._known(load, None)
@@ -221,4 +222,4 @@ class Loads:
 
 
 def _app(load: Load) -> str:
-    return f"load-{load.version}"  # versions of one app would have to be committed in their order
+    return f"load-{load.version}"  # versions of one app would have to be committed in order

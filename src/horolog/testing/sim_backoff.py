@@ -1,10 +1,11 @@
-"""Groups with a back-off of their own, in a simulation: when a message comes again, and which attempt that is.
+"""Groups with a retry back-off of their own, in a simulation: when does a message come again.
 
-One group has a list of pauses, the other an exponential policy; both allow a few attempts.  Their consumers fail ("again
-as the group says"), let leases end, and seldom acknowledge.  Of each message of each group this knows what the broker
-may know (`Known`), and after a kill without the record of a lease also what it may have forgotten.  A lease must follow
-from one of these: one attempt more, and not before its time.  A receive with room to spare that does not give what is
-known to be over comes too late.  At the end everything is a dead letter once, or was acknowledged.
+One group has a list of pauses, the other an exponential policy; both allow a few attempts. Their
+consumers fail ("again as the group says"), let leases end, and seldom acknowledge. For each message
+of each group, `Known` says what the broker may know, and after a kill without the record of a lease
+also what it may have forgotten. A lease must follow from one of these states: one attempt more, and
+not before its time. A receive with room to spare is late if it leaves out a message whose pause is
+known to be over. At the end each message is a dead letter once, or was acknowledged.
 """
 
 from __future__ import annotations
@@ -47,18 +48,18 @@ _BACKOFF: dict[str, Backoff] = {
     BY_POWER: Exponential(INITIAL_MS, LONGEST_MS, MULTIPLIER),
 }
 _ROOM = 32
-_NEVER = 1 << 62  # log position of a record that may be lost
+_NEVER = 1 << 62  # log position of a record that a kill may lose
 
 
 def pause_ms(group: str, failures: int) -> int:
-    """The pause that the guide says, not as the broker reckons."""
+    """Return the pause that the guide documents, computed independently of the broker."""
     if group == BY_LIST:
         return (*LIST_MS[2:], LIST_MS[-1])[min(failures - 1, 3)]
     return int(min(INITIAL_MS * MULTIPLIER ** (failures - 1), LONGEST_MS))
 
 
 class Known(NamedTuple):
-    """What a broker may know of a message: how often it was leased, and its last lease; `log_end` of its record."""
+    """What a broker may know of a message: lease count, last lease, and the `log_end` of its record."""
 
     attempt: int = 0
     granted_ms: int = 0  # wall
@@ -77,25 +78,25 @@ class _Place(NamedTuple):
 class _Row:
     """A message of a group.
 
-    known    in the order of the log: after a kill it ends with any of these, as the log does
-    current  those that may hold now
+    known    states in the order of the log: after a kill the log, and the broker, may end with any
+    current  states that may hold now
     """
 
     message_id: str
     known: list[Known] = field(default_factory=lambda: [Known()])
     current: list[Known] = field(default_factory=lambda: [Known()])
     handle: str = ""
-    is_acked: bool = False  # asked for
+    is_acked: bool = False  # an ack was asked for
 
     def learn(self, state: Known) -> None:
-        """Nothing else can hold now."""
+        """Note that only this state can hold now."""
         if state not in self.known:
             self.known.append(state)
         self.current = [state]
 
 
 class BackOffs(Actor):
-    """The consumers of one simulation."""
+    """The consumers with a back-off in one simulation."""
 
     def __init__(
         self, seed: int, broker: SimBroker, clock: SimulatedClock, *, may_rot: bool
@@ -103,23 +104,23 @@ class BackOffs(Actor):
         super().__init__(seed, [0, 0.1, 0.3, 0.5])
         self._broker = broker
         self._clock = clock
-        self._may_rot = may_rot  # any record may be lost: then only dead letters are counted
+        self._may_rot = may_rot  # rot may lose any record: then only dead letters are counted
         self._made: set[str] = set()  # topic and groups that exist for certain
         self._rows: dict[_Place, _Row] = {}
         self._sent = 0
         self.certain: set[str] = set()  # message ids that are stored
-        self._acked: set[_Place] = set()  # as answered
-        self._is_tight = False  # dead letters may have had no space: then there is one lease more
-        self.steps_back = False  # the clock has: old handles seem young
+        self._acked: set[_Place] = set()  # whose ack was confirmed
+        self._is_tight = False  # no space for dead letters: then there may be one lease more
+        self.steps_back = False  # the clock has stepped back: old handles seem young
 
     def squeezed(self) -> None:
-        """The disk has little space."""
+        """Note that the disk has little space."""
         self._is_tight = True
 
-    # --- what they ask for ------------------------------------------------------------------------
+    # --- commands ---------------------------------------------------------------------------------
 
     def turn(self, topics: Sequence[str], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
-        """Commands to be asked for in one step, and what they do."""
+        """Return the commands of one step, and a description of them."""
         del topics
         if missing := {TOPIC, *_BACKOFF} - self._made:
             return [Answer(_make(name)) for name in sorted(missing)], f"make {sorted(missing)}"
@@ -152,17 +153,17 @@ class BackOffs(Actor):
         made = [encode(topic=TOPIC, body=name.encode(), message_id=name) for name in ids]
         return Answer(SendMessages(TOPIC, made), notes={"ids": ids})
 
-    # --- what they are told -----------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def owns(self, answer: Answer) -> bool:
-        """Whether that is an answer to one of these."""
+        """Return whether an answer is to a command of these consumers."""
         command = answer.command
         if isinstance(command, CreateTopic | PutGroup):
             return command.name in (TOPIC, *_BACKOFF)
         return getattr(command, "topic", "") == TOPIC
 
     def noted(self, answer: Answer) -> None:
-        """An answer has been released; those to receives at once."""
+        """Note an answer that has been released; answers to receives come at once."""
         command, result = answer.command, answer.result
         if isinstance(command, ChangeInvisible):
             self._changed(answer)
@@ -184,7 +185,7 @@ class BackOffs(Actor):
     def _changed(self, answer: Answer) -> None:
         row, failed = self._rows[answer.notes["place"]], answer.notes["failed"]
         if isinstance(answer.result, Changed):
-            if failed in row.current:  # else it was leased again before this was told
+            if failed in row.current:  # else it was leased again before this answer
                 row.handle = answer.result.receipt_handle
                 row.current = [failed]
             committed = failed._replace(log_end=0)
@@ -232,7 +233,7 @@ class BackOffs(Actor):
     # --- lives of the broker ----------------------------------------------------------------------
 
     def lost(self, answers: Sequence[Answer]) -> None:
-        """The broker has died; these answers were under way, and some of them had been given."""
+        """Note that the broker has died with these answers in flight; some of them had been given."""
         for answer in answers:
             if self.owns(answer) and answer.done:
                 self.noted(answer)
@@ -244,7 +245,7 @@ class BackOffs(Actor):
             row.current = list(row.known)
 
     def opened(self) -> None:
-        """A life begins: what is left of a lease goes by the wall clock."""
+        """Note that a life begins: the rest of each lease goes by the wall clock."""
         now_ms, wall_ms = self._clock.monotonic_ms(), self._clock.wall_ms()
 
         def again(state: Known) -> Known:
@@ -258,13 +259,13 @@ class BackOffs(Actor):
     # --- the end ----------------------------------------------------------------------------------
 
     def finish(self, crash: Callable[[], None], *, lost_allowed: bool) -> None:
-        """All attempts are used up; then each message is a dead letter once, or was acknowledged.
+        """Use up all attempts; then each message is a dead letter once, or was acknowledged.
 
-        crash  the broker is killed and starts: what is a dead letter already stays one
+        crash  kills and starts the broker: a message that is a dead letter stays one
         """
         if {TOPIC, *_BACKOFF} - self._made:
             return
-        self._is_tight = False  # since the last start there is room
+        self._is_tight = False  # there has been room since the last start
         for _ in range(ATTEMPTS + 2):
             self._broker.settle()  # a checkpoint that is due is older than the dead letters
             for group in _BACKOFF:
@@ -275,9 +276,10 @@ class BackOffs(Actor):
             self._check_letters(group, lost_allowed=lost_allowed)
 
     def _rest_ms(self) -> int:
-        """Until the last lease is over, and not a moment more: one that lasts longer is late then."""
+        """Return the time until the last lease is over: a lease that lasts longer is then late."""
         if self._may_rot:
-            return LEASE_MS + max(LONGEST_MS, *LIST_MS)  # what is known here may be lost
+            # The broker may have lost what is known here
+            return LEASE_MS + max(LONGEST_MS, *LIST_MS)
         ends = (state.ends_at for row in self._rows.values() for state in row.current)
         return max(0, max(ends, default=0) - self._clock.monotonic_ms())
 
@@ -316,7 +318,7 @@ def _make(name: str) -> CreateTopic | PutGroup:
 
 
 def receive_of(group: str) -> Receive:
-    """A receive of one of the groups, which gives messages up."""
+    """Return a receive of one of the groups, which gives messages up after the last attempt."""
     return Receive(group, TOPIC, -1, "*", _ROOM, LEASE_MS, False, 0, group, gives_up=True)
 
 

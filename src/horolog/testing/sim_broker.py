@@ -1,7 +1,8 @@
-"""A whole shard under simulation: core, log writer and recovery on a faulty disk, without threads or real time.
+"""A whole shard under simulation: core, log writer and recovery on a faulty disk, without threads.
 
-`SimBroker` plays the part of `server.loop`: it performs effects in the stated order, but decides by chance when
-a write or a sync happens, so several turns may be under way when the power goes.
+`SimBroker` plays the part of `server.loop`: it performs effects in the stated order, but decides at
+random when a write or a sync happens, so several turns may be in flight when the power fails. No
+real time passes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ DIRECTORY = "shard-00"
 
 @dataclass(eq=False)
 class Answer:
-    """What became of one command; `result` is set when the reply was released."""
+    """The outcome of one command; `result` is set when the reply was released."""
 
     command: Command
     _: KW_ONLY
@@ -45,7 +46,7 @@ class Answer:
 
 
 class SimBroker:
-    """One life of the process after the other on the same disk."""
+    """A broker on one disk, as one life of the process after another."""
 
     def __init__(
         self, random: Random, disk: Storage, clock: SimulatedClock, flush: str, segment_bytes: int
@@ -54,38 +55,40 @@ class SimBroker:
         self._disk = disk
         self._clock = clock
         self._flush = flush
-        self.meta = ShardMeta(0x5EED5EED5EED5EED, 0, segment_bytes)  # what the directory is
+        # Identity of the data directory
+        self.meta = ShardMeta(0x5EED5EED5EED5EED, 0, segment_bytes)
         self.settings = ShardSettings(
             turn_bytes=8_192,
             reserve_bytes=4_096,
             far=FarSettings(buffer_bytes=16_384, runs_max=3, part_runs_max=2),
             calendar=Zones(),
-        )  # of the next life
+        )  # of the next life of the process
         self.watch = HandOverWatch()
         self.place = ShardFiles(disk, DIRECTORY, self.meta.log_id)
         self.lives = 0
         self.reports: list[str] = []
-        self.problems: list[str] = []  # problems, as the log of the process would have them
-        self.checks_due: list[CheckDue] = []  # of transactions, since they were taken
-        self.given_up: list[str] = []  # transactions, likewise
+        self.problems: list[str] = []  # problems, as the log of the process would name them
+        # Checks of transactions, since the caller last took them
+        self.checks_due: list[CheckDue] = []
+        self.given_up: list[str] = []  # transactions that were given up
         self._opened: Opened | None = None
-        self.checks = Random(segment_bytes)  # of its own, so that it changes nothing in a story
-        self.rows_share = 0.1  # of steps after which every message is looked at
+        self.checks = Random(segment_bytes)  # of its own: it does not change a story
+        self.rows_share = 0.1  # share of the steps after which every message is checked
 
     @property
     def clock(self) -> SimulatedClock:
-        """What it is told."""
+        """The clock of this broker."""
         return self._clock
 
     def twin(self, disk: Storage) -> SimBroker:
-        """Another one that can be opened on a copy of the disk; its clock begins where this one is."""
+        """Return a broker to open on a copy of the disk; its clock begins at this one's time."""
         clock = SimulatedClock(self._clock.wall_ms())
         made = SimBroker(Random(0), disk, clock, "sync", self.meta.segment_bytes)
         made.settings = self.settings
         return made
 
     def open(self) -> None:
-        """Recover; raises what recovery raises, or whatever the disk's hook does."""
+        """Recover; raise what recovery raises, or whatever the disk's hook raises."""
         self._opened = None
         opened = open_shard(
             self._disk,
@@ -105,7 +108,7 @@ class SimBroker:
         self._job: CheckpointJob | None = None
         self._far_job: FarJob | None = None
         self._next_in: int | None = 0
-        self._checked: tuple[int, ...] = ()  # what the last step had heard that was looked at
+        self._checked: tuple[int, ...] = ()  # times and positions at the last step that was checked
         self._jobs_done = 0
         # The first frame of this life
         self.watch.new_life(opened.broker.shard.log.last_frame, self._head_at)
@@ -121,19 +124,19 @@ class SimBroker:
 
     @property
     def core(self) -> Broker:
-        """The core of this life."""
+        """The core of the present life."""
         assert self._opened is not None
         return self._opened.broker
 
     @property
     def writer(self) -> SegmentWriter:
-        """What writes the log of this life."""
+        """The log writer of the present life."""
         assert self._opened is not None
         return self._opened.writer
 
     @property
     def shard(self) -> Shard:
-        """The state of this life."""
+        """The state of the present life."""
         return self.core.shard
 
     @property
@@ -157,7 +160,7 @@ class SimBroker:
         return self._next_in
 
     def step(self, answers: list[Answer]) -> None:
-        """One turn with these commands, then perhaps some of the disk's work."""
+        """Run one turn with these commands, then perhaps some of the disk's work."""
         core = self.core
         wall = self._clock.wall_ms()
         now = Now(wall, self._clock.monotonic_ms())
@@ -194,20 +197,20 @@ class SimBroker:
             self._make_runs()
 
     def _check_after(self, is_busy: bool, heard: tuple[int, ...]) -> None:
-        """What must hold after a step; after some of those in which nothing came, went out or was heard."""
+        """Check the invariants after a step, but only sometimes after one without any effect."""
         rows = self.checks.random() < self.rows_share
         if rows or is_busy or heard != self._checked:
             self.check_invariants(rows=rows)
             self._checked = heard
 
     def check_invariants(self, *, rows: bool) -> None:
-        """What must hold between two steps; with `rows` of every message too."""
+        """Check what must hold between two steps; with `rows` also for every message."""
         self.core.check_invariants()
         if rows:
             relations.check_rows(self.shard)
 
     def work_disk(self) -> None:
-        """Write what is there and, by the flush policy, sync it; then the commit position moves."""
+        """Write the gathered bytes, sync them by the flush policy, then move the commit position."""
         writer, disk = self.writer, self.core.disk
         writes, self._unwritten = self._unwritten, []
         writer.keep_free = disk.keep_free
@@ -225,7 +228,7 @@ class SimBroker:
     def _finish_checkpoint(self) -> None:
         assert self._job is not None
         job, self._job = self._job, None
-        self._next_in = 0  # the end of a job is told by a turn
+        self._next_in = 0  # the end of a job brings a turn
         self._jobs_done += 1
         try:
             job.carry_out(self._disk)
@@ -255,7 +258,7 @@ class SimBroker:
         self.core.checkpoints.want()
 
     def settle(self, turns: int = 200) -> None:
-        """Turns without commands until nothing is under way and nothing is due."""
+        """Run turns without commands until nothing is in flight and nothing is due."""
         for _ in range(turns):
             self.step([])
             self.work_disk()
@@ -281,12 +284,12 @@ class SimBroker:
     def _release(reply: Reply) -> None:
         answer = reply.token
         assert isinstance(answer, Answer)
-        result = reply.result  # nobody here can look elsewhere
+        result = reply.result  # a simulation reads no tier
         answer.result = result.refusal if isinstance(result, LookElsewhere) else result
         answer.done = True
 
     def ask(self, command: Command) -> Any:
-        """A command and its result, with everything settled in between; refusals are raised."""
+        """Submit a command, settle everything, and return its result; raise a refusal."""
         answer = Answer(command)
         self.step([answer])
         self.settle()

@@ -1,6 +1,7 @@
-"""The checker of the promises that knows what clients did and saw (`sim_watch` reads the log); neither asks the core.
+"""The checker of the promises that knows what clients did and saw; it does not ask the core.
 
-A broken promise raises `PromiseBroken`, which names it.
+`sim_watch`, which reads the log, does not either. A broken promise raises `PromiseBroken`, which
+names it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class PromiseBroken(AssertionError):
 
 
 def broken(promise: str, why: str) -> PromiseBroken:
-    """The error that a promise did not hold."""
+    """Build the error for a promise that did not hold."""
     return PromiseBroken(f"{promise}: {why}")
 
 
@@ -38,19 +39,19 @@ def _is_meant(command: RecallMany, row: dict[str, Any], dues: set[int]) -> bool:
 
 
 class History:
-    """What clients did and saw, by message id (every message has its own; a retry sends the same one again).
+    """What clients did and saw, by message id (each message has its own; a retry has the same id).
 
     A row of `messages`:
 
-    due_ms, origin  of the newest copy that is known; moves that nobody was told of are in `dues` too
+    due_ms, origin  of the newest copy that is known; moves whose answer was lost are in `dues` too
     dues            all due times that a copy may have
-    left            due times from which it was moved, as answered
-    moving          reschedules that are under way, or whose answer was lost
-    moves           reschedules that were asked for
-    recall          (due time, status, whether it had been seen when the recall was sent), as answered
-    attempts        how often it was sent; `refused`: how many of these were refused
+    left            due times from which the message was moved, as answered
+    moving          count of reschedules that are in flight, or whose answer was lost
+    moves           count of reschedules that were asked for
+    recall          (due time, status, whether seen before the recall was sent), as answered
+    attempts        how often the message was sent; `refused`: how many of these were refused
     first           origin that its sends were answered with
-    recall_unknown  it may have been recalled: the answer was lost, or a bulk recall may have meant it
+    recall_unknown  it may have been recalled: the answer was lost, or a bulk recall may cover it
     """
 
     def __init__(self) -> None:
@@ -59,15 +60,15 @@ class History:
         self.seen: dict[tuple[str, int, int], str] = {}
         self.places: dict[str, tuple[str, int, int]] = {}
         self.acked: set[tuple[str, str, int, int]] = set()
-        # What bit rot may have taken: it may be missing, or not be found
+        # Ids of messages that bit rot may have damaged: they may be missing, or not be found
         self.excused: set[str] = set()
-        # Rot may have taken ways to find a message: NOT_FOUND says nothing any more
+        # Rot may have damaged the key index: NOT_FOUND proves nothing any more
         self.lost_keys = False
 
     def sent(
         self, message_id: str, topic: str, due_ms: int, wall_ms: int, tag: str | None = None
     ) -> None:
-        """A send is under way; nobody knows yet what becomes of it."""
+        """Note a send that is in flight."""
         self.messages[message_id] = {
             "topic": topic,
             "tag": tag or "",
@@ -88,7 +89,7 @@ class History:
         }
 
     def sent_again(self, message_id: str, wall_ms: int) -> None:
-        """A retry is under way."""
+        """Note a retry of a send that is in flight."""
         row = self.messages[message_id]
         row["attempts"] += 1
         if not row["stored"]:
@@ -96,7 +97,7 @@ class History:
             row["wall_ms"] = max(row["wall_ms"], wall_ms)
 
     def send_answered(self, message_ids: list[str], result: Sent | Exception) -> None:
-        """The answer to a send has been released."""
+        """Note the answer to a send."""
         for i, message_id in enumerate(message_ids):
             row = self.messages[message_id]
             if isinstance(result, Exception) or i in result.refused:
@@ -112,7 +113,7 @@ class History:
                 row["stored"], row["origin"] = True, result.origins[i]
 
     def recall_answered(self, message_id: str, result: Recalled, asked_seen: bool) -> None:
-        """The answer to a recall; `asked_seen`: the message had been seen before the recall was sent."""
+        """Note the answer to a recall; `asked_seen`: the message was seen before the recall was sent."""
         row = self.messages.get(message_id)
         if row is None:
             if result.status is not RecallStatus.NOT_FOUND:
@@ -125,7 +126,7 @@ class History:
     # --- reschedules and bulk recalls -----------------------------------------------------------
 
     def reschedule_asked(self, message_id: str, new_due_ms: int | None) -> None:
-        """A reschedule is under way; None: to be handed over now, by the clock of whoever decides it."""
+        """Note a reschedule that is in flight; None: hand over now, by the clock of the broker."""
         row = self.messages[message_id]
         row["moving"] += 1
         row["moves"] += 1
@@ -140,7 +141,7 @@ class History:
         result: Rescheduled | Exception,
         asked_seen: bool,
     ) -> None:
-        """The answer to a reschedule."""
+        """Note the answer to a reschedule."""
         row = self.messages[command.message_id]
         row["moving"] -= 1
         if isinstance(result, Exception):
@@ -153,7 +154,7 @@ class History:
             if asked_seen:
                 raise broken("P8", f"{command.message_id} was seen, then RESCHEDULED")
             row["left"].add(command.due_ms)
-            row["left"].discard(result.due_ms)  # handed over in the very ms in which it was due
+            row["left"].discard(result.due_ms)  # handed over in the same ms in which it was due
             row["due_ms"] = result.due_ms
             row["origin"] = None if result.queue_offset >= 0 else result.origin
         else:
@@ -161,7 +162,7 @@ class History:
             row["recall"].append((command.due_ms, status, asked_seen))
 
     def certain(self, command: RecallMany) -> dict[str, int]:
-        """Messages that wait without any doubt and that a bulk recall means, with their numbers of moves."""
+        """Return the certainly pending messages that a bulk recall covers, with their `moves`."""
         return {
             message_id: row["moves"]
             for message_id, row in self.messages.items()
@@ -173,7 +174,7 @@ class History:
         }
 
     def bulk_lost(self, command: RecallMany) -> None:
-        """Nobody knows what became of a bulk recall."""
+        """Note that the outcome of a bulk recall is unknown."""
         if not command.dry_run:
             for row in self.messages.values():
                 if _is_meant(command, row, row["dues"]):
@@ -182,7 +183,7 @@ class History:
     def bulk_answered(
         self, command: RecallMany, result: RecalledMany | Exception, before: dict[str, int]
     ) -> None:
-        """The answer to a bulk recall; `before`: what was certain when it was asked for."""
+        """Note the answer to a bulk recall; `before`: what was certain when it was asked for."""
         self.bulk_lost(command)
         if isinstance(result, Exception):
             return
@@ -199,7 +200,7 @@ class History:
     def received(
         self, group: str, place: tuple[str, int, int], message_id: str, store_ms: int, due_ms: int
     ) -> None:
-        """A consumer was given a message at (topic, queue, offset); due as its properties say."""
+        """Note that a consumer got a message at (topic, queue, offset), due as its properties say."""
         row = self.messages.get(message_id)
         if row is None:
             raise broken("P2", f"{message_id} at {place} was never sent")
@@ -228,7 +229,7 @@ class History:
                 raise broken("P8", f"{message_id} was NOT_FOUND and is delivered later")
 
     def intact(self, message_id: str, body: bytes) -> None:
-        """Bodies of simulated messages are zeros: anything else was never sent."""
+        """Check a body: bodies of simulated messages are zeros, so any other was never sent."""
         if body.strip(b"\0"):
             raise broken("P2", f"{message_id} came with a body that nobody sent")
 
@@ -238,9 +239,9 @@ class History:
         lost_allowed: bool,
         dropped: Callable[[str, str], bool] = lambda _topic, _message_id: False,
     ) -> None:
-        """Everything still kept was consumed by a new group at the end; compare with all that was said.
+        """Compare everything that a new group consumed at the end with all answers.
 
-        dropped  whether retention has dropped what was made visible of that topic and message id
+        dropped  returns whether retention has dropped the visible message of a topic and message id
         """
         ids = set(delivered.values())
         for place, message_id in self.seen.items():
@@ -269,9 +270,9 @@ class History:
             message_id = delivered[(topic, queue, offset)]
             row = self.messages[message_id]
             if not row["origin"] or row["moving"] or row["due_ms"] <= row["wall_ms"]:
-                continue  # its place in the log is not known, or it was due at once
+                continue  # its log position is not known, or it was due at once
             if message_id in self.excused:
-                continue  # it may have been repaired later
+                continue  # it may have been handed over late, after a repair
             key = (topic, queue, row["due_ms"])
             before = newest.get(key)
             if before is not None and row["origin"] < before[0]:

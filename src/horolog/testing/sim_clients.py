@@ -1,7 +1,7 @@
 """Clients of ordinary topics, in a simulation: they send, recall, reschedule, receive and acknowledge.
 
-They draw from the random numbers of the simulation itself, so what they do is part of the story of its seed.  What
-they were told goes into the history, which is checked.
+They draw from the random numbers of the simulation itself, so their actions are part of the story
+of its seed. The answers that they get go into the history, which is checked.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ FAR_MS = (25 * HOUR_MS, 26 * HOUR_MS, 3 * DAY_MS, 40 * DAY_MS, 400 * DAY_MS)
 
 
 class Clients:
-    """Whoever uses the topics of one simulation.
+    """The clients of the ordinary topics of one simulation.
 
-    recallable  topic, message id and due time of what was scheduled, by whomever
-    touched     messages that somebody has tried to recall or move
+    recallable  topic, message id and due time of scheduled messages, of every client
+    touched     ids of messages that some client has tried to recall or move
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Clients:
         self._n = 0
 
     def stepped(self) -> None:
-        """The clock has, forwards: a start after that takes what was sent before for older than it is."""
+        """Note a forward step of the clock: a later start takes earlier sends for older than they are."""
         self._again.clear()
 
     def send(self) -> Answer:
-        """Some messages, most of them scheduled; or some that were sent before, once more."""
+        """Send some messages, most of them scheduled, or repeat an earlier send."""
         if self._random.random() < 0.15 and (again := self._send_again()):
             return again
         topic = self._random.choice(TOPICS)
@@ -104,7 +104,7 @@ class Clients:
             self._history.sent(message_id, topic, due, now, tag.get(properties.TAGS))
             if due:
                 self.recallable.append((topic, message_id, due))
-        if self._random.random() < 0.05:  # the same one twice in a request
+        if self._random.random() < 0.05:  # one message twice in a request
             messages.append(messages[0])
             ids.append(ids[0])
             self._history.sent_again(ids[0], now)
@@ -115,7 +115,10 @@ class Clients:
         return answer
 
     def _send_again(self) -> Answer | None:
-        """A retry, as long as the window surely lasts; not of what somebody was told is not there."""
+        """Repeat an earlier send while the dedup window surely lasts; None if there is none.
+
+        Messages that may have been answered NOT_FOUND are left out.
+        """
         since = self._clock.monotonic_ms() - DEDUP_MS + 5_000
         self._again = [each for each in self._again if each[0] > since][-20:]
         if not self._again:
@@ -127,7 +130,7 @@ class Clients:
             for message in candidates
             if sends[message.message_id]["stored"] or message.message_id not in self.touched
             if not (self._history.lost_keys or message.message_id in self._history.excused)
-            if message.due_ms >= 0  # a level would be due later, if the first one was lost
+            if message.due_ms >= 0  # with a level it would be due later, if the first send was lost
         ]
         ids = [message.message_id for message in messages]
         for message_id in ids:
@@ -140,7 +143,7 @@ class Clients:
         return answer
 
     def recall(self) -> Answer:
-        """One of the latest, or one that nobody has sent."""
+        """Recall one of the latest messages, or one that no client has sent."""
         topic, message_id, due = "orders", "nobody", START_MS
         if self.recallable and self._random.random() < 0.95:
             topic, message_id, due = self._random.choice(self.recallable[-60:])
@@ -151,7 +154,7 @@ class Clients:
         return answer
 
     def reschedule(self) -> Answer:
-        """One of the latest, which there must be: to another time, or to now."""
+        """Move one of the latest messages to another time, or to now; there must be one."""
         topic, message_id, due = self._random.choice(self.recallable[-60:])
         now = self._clock.wall_ms()
         new = now + self._random.choice([-1_000, 0, 1, 3_000, 20_000, 4_000_000, *FAR_MS])
@@ -169,7 +172,7 @@ class Clients:
         return answer
 
     def recall_many(self) -> Answer:
-        """What is due in a window, or how much that is."""
+        """Recall all messages that are due in a window, or count them."""
         now = self._clock.wall_ms()
         from_ms = now + self._random.choice([-10_000, 0, 2_000, HOUR_MS, 2 * DAY_MS, 30 * DAY_MS])
         to_ms = from_ms + self._random.choice([1_000, 10_000, HOUR_MS, 5 * DAY_MS, 400 * DAY_MS])
@@ -182,7 +185,7 @@ class Clients:
         return answer
 
     def receive(self) -> Answer:
-        """Receive as a group that takes everything, or as one with a tag."""
+        """Receive as the group that takes everything, or as the one with a tag filter."""
         tags = self._random.choice(["*", "*", "*", "TagA"])
         group = "all" if tags == "*" else "some"
         command = Receive(
@@ -199,7 +202,7 @@ class Clients:
         return Answer(command)
 
     def ack(self) -> Answer | None:
-        """What was received, or another time for it; None if there is nothing."""
+        """Acknowledge a received message, or change its invisible time; None if there is none."""
         if not self._handles:
             return None
         group, handle, place = self._handles.pop(self._random.randrange(len(self._handles)))
@@ -212,7 +215,7 @@ class Clients:
         return answer
 
     def noted(self, answer: Answer) -> None:
-        """An answer to one of these has been released."""
+        """Note the answer to a command of these clients."""
         command, result = answer.command, answer.result
         if isinstance(command, SendMessages):
             self._history.send_answered(answer.notes["ids"], result)

@@ -1,8 +1,9 @@
-"""5.x consumers that fail, in a simulation: they give messages up, or let the broker do so after a few leases.
+"""5.x consumers that fail, in a simulation: they give messages up, or the broker does after some leases.
 
-Their group acknowledges nothing, so at the end each of its messages is either still to be had or a dead letter: one
-dead letter for each that was given up, and none for any other.  Somebody re-drives dead letters, to a topic of their
-own: at the end each letter is a message there once if the broker says that it was re-driven, and else not.
+Their group acknowledges nothing, so at the end each of its messages is either still available or a
+dead letter: one dead letter for each message that was given up, and none for any other. Dead
+letters are re-driven to a topic of their own: at the end each letter is a message there once if the
+broker says that it was re-driven, and else not.
 """
 
 from __future__ import annotations
@@ -35,33 +36,33 @@ from horolog.testing.sim_checks import PromiseBroken
 
 GROUP = "giving-up"
 RETRY_MAX = 1
-AGAIN = "once-more"  # where dead letters are re-driven to
+AGAIN = "once-more"  # topic to which dead letters are re-driven
 _DEAD = retry.dead_letter_topic(GROUP)
 
 
 class _Id(NamedTuple):
-    """A message: two topics, or two sends after the window, may have one id."""
+    """Identity of a message: two topics, or two sends after the window, may have one message id."""
 
     message_id: str
     origin_id: str
 
 
 class GivingUp(Actor):
-    """The consumers of one simulation, and what they have given up."""
+    """The consumers of one simulation, and the messages they have given up."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
         super().__init__(seed, [0, 0.05, 0.15, 0.3])
         self._broker = broker
         self._held: list[tuple[str, str, _Id]] = []  # topic, handle
         self._asked: dict[str, _Id] = {}  # by handle
-        self.certain: set[_Id] = set()  # as answered
+        self.certain: set[_Id] = set()  # given up, as answered
         self.redriven: Counter[str] = Counter()  # message ids, as answered
-        self.latest_ms = 0  # the last due time that was asked for
+        self.latest_ms = 0  # latest due time of a re-drive that was asked for
 
     def turn(
         self, topics: tuple[str, ...], wall_ms: int, _mono_ms: int
     ) -> tuple[list[Answer], str]:
-        """Commands to be asked for in one step, and what they do."""
+        """Return the commands of one step, and a description of them."""
         if _DEAD in self._broker.shard.topics.by_name and self._random.random() < 0.2:
             return self._redrive(wall_ms)
         if not self._held or self._random.random() < 0.5:
@@ -76,7 +77,7 @@ class GivingUp(Actor):
         return [Answer(forward) for _ in range(times)], f"{GROUP}: {message.message_id}"
 
     def _redrive(self, wall_ms: int) -> tuple[list[Answer], str]:
-        """Some dead letters, once or twice over, at once or spread over some time."""
+        """Re-drive some dead letters, once or twice, at once or spread over some time."""
         due_ms = self._random.choice([0, 0, wall_ms, wall_ms + 5_000, wall_ms + 30 * HOUR_MS])
         command = Redrive(
             GROUP,
@@ -92,16 +93,16 @@ class GivingUp(Actor):
         return [topic, *(Answer(command) for _ in range(times))], f"{GROUP}: {command}"
 
     def owns(self, answer: Answer) -> bool:
-        """Whether that is an answer to one of these."""
+        """Return whether an answer is to a command of these consumers."""
         command = answer.command
         name = getattr(command, "name", "") if isinstance(command, PutGroup | CreateTopic) else ""
         return name in (GROUP, AGAIN) or getattr(command, "group", "") == GROUP
 
     def noted(self, answer: Answer) -> None:
-        """An answer has been released."""
+        """Note an answer that has been released."""
         command, result = answer.command, answer.result
         if isinstance(command, ForwardToDeadLetters) and isinstance(result, Sent):
-            if result.origins and not result.refused:  # nothing: retention was faster
+            if result.origins and not result.refused:  # empty if retention was faster
                 self.certain.add(self._asked[command.receipt_handle])
         elif isinstance(command, Redrive) and isinstance(result, Redriven):
             self.redriven.update(each.message_id for each in result.letters)
@@ -112,7 +113,7 @@ class GivingUp(Actor):
             ]
 
     def finish(self, *, lost_allowed: bool) -> None:
-        """Everything is handed over: compare."""
+        """Compare, when every message is handed over."""
         there: Counter[_Id] = Counter()
         dropped = 0
         if _DEAD in self._broker.shard.topics.by_name:
@@ -129,7 +130,7 @@ class GivingUp(Actor):
         self._check_redriven(dropped, lost_allowed=lost_allowed)
 
     def _check_redriven(self, dropped: int, *, lost_allowed: bool) -> None:
-        """Two letters may have one message id (`_Id`), so ids are counted."""
+        """Compare by counts of message ids, because two letters may have one message id (`_Id`)."""
         there: Counter[str] = Counter()
         if AGAIN not in self._broker.shard.topics.by_name:
             return

@@ -16,7 +16,7 @@ _Place = tuple[str, int, int]
 
 
 def drain(sim: Simulation) -> None:
-    """Crash, bring everything back, let all time pass, consume it as a new group, and compare."""
+    """Crash, restart, let all time pass, consume everything as a new group, and compare."""
     sim.disk.clear_faults()
     sim.disk.capacity_bytes = None
     _crash(sim)
@@ -80,14 +80,14 @@ def _consume(sim: Simulation) -> dict[_Place, str]:
 
 
 def _dropped(sim: Simulation, topic: str, message_id: str) -> bool:
-    """Whether retention has dropped the place where a message was made visible."""
+    """Return whether retention has dropped the place where a message was made visible."""
     start = sim.broker.shard.log.start
     position = sim.broker.watch.positions.get(key_hash(topic, message_id))
     return position is not None and position < start
 
 
 def _check_kept(sim: Simulation, delivered: dict[_Place, str]) -> None:
-    """From the min offset of each queue on everything is there; a hole only for what rot has taken."""
+    """Check that each queue is complete from its min offset on, except for rotten messages."""
     for name in sim.topics:
         topic = sim.broker.ask(DescribeTopic(name))
         for queue, (first, end) in enumerate(
@@ -103,12 +103,12 @@ def _check_kept(sim: Simulation, delivered: dict[_Place, str]) -> None:
 
 
 def _missing(sim: Simulation, delivered: dict[_Place, str]) -> set[str]:
-    """What rot may have taken and what was not delivered."""
+    """Return the ids of messages that may have rotted and were not delivered."""
     return sim.history.excused - set(delivered.values())
 
 
 def _check_reported(sim: Simulation, delivered: dict[_Place, str]) -> None:
-    """If something that was acknowledged is missing the broker has said that something is wrong."""
+    """Check that the broker has reported a problem if an acknowledged message is missing."""
     rows = sim.history.messages
     lost = {
         name

@@ -1,8 +1,8 @@
-"""The lake in a simulation: what `pipeline.offload` and `pipeline.promote` do around the core, with a table in memory.
+"""The lake in a simulation: what `pipeline.offload` and `pipeline.promote` do around the core.
 
-Offloads are begun, frozen, read, committed and aborted, hours are promoted early or late, and messages in the lake
-are recalled, each step in a turn of its own, so that everything else happens in between.  The table outlives the
-process, as a real one does; it is written before the commit.
+Offloads are begun, frozen, read, committed and aborted, hours are promoted early or late, and
+messages in the lake are recalled, each step in a turn of its own. The table is in memory, outlives
+the process, as a real one does, and is written before the commit.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from horolog.testing.sim_checks import History, PromiseBroken
 from horolog.testing.sim_clients import TOPICS
 
 _APP = "sim"
-_TURNS = 40  # that a step is waited for
+_TURNS = 40  # for which a step is waited for
 _TO_MS = 1 << 52
-_STEP_ROWS = 64  # of a bulk recall: segments are small here
+_STEP_ROWS = 64  # rows of a step of a bulk recall: simulated segments are small
 _AHEAD_MS = (3 * HOUR_MS, 30 * HOUR_MS, 5 * DAY_MS, 500 * DAY_MS)
 
 
@@ -68,18 +68,18 @@ class LakeMessage(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """Its id."""
+        """The message id."""
         decoded = properties.decode(layout.topic_and_properties(self.record[HEAD_BYTES:])[1])
         return decoded[properties.UNIQ_KEY]
 
     @property
     def origin(self) -> tuple[int, int]:
-        """What it is called by."""
+        """The origin, which identifies the message."""
         return self.position, self.row
 
 
 def frozen_messages(place: ShardFiles, view: OffloadView) -> list[LakeMessage]:
-    """What a job would write of the frozen runs, sorted; every row is verified."""
+    """Return what a job would write of the frozen runs, sorted; every row is verified."""
     return sorted(message for run in view.runs for message in _messages_of(place, run))
 
 
@@ -108,22 +108,22 @@ def _messages_of(place: ShardFiles, frozen: FrozenView) -> list[LakeMessage]:
 
 
 class LakeJobs:
-    """Whoever runs the jobs of one simulation."""
+    """The client that runs the offload and promotion jobs of one simulation."""
 
     def __init__(self, seed: int, broker: SimBroker, history: History) -> None:
         self._random = Random(seed)
-        self.share = self._random.choice([0, 0.1, 0.4])  # of all turns
+        self.share = self._random.choice([0, 0.1, 0.4])  # share of the turns
         self._broker = broker
         self._history = history
-        self._tables: dict[int, list[LakeMessage]] = {}  # of each offload
+        self._tables: dict[int, list[LakeMessage]] = {}  # rows of each offload
         self._transactions = 0
 
     def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
+        """Return whether the jobs act in this turn."""
         return self._random.random() < self.share
 
     def turn(self, now_ms: int) -> tuple[Answer | None, str]:
-        """One step; gives a command to be asked for, if it came to one, and what was done."""
+        """Run one step; return a command to ask for, if any, and a description of the step."""
         view = self._ask(DescribeTier(now_ms + self._random.choice(_AHEAD_MS)))
         if not isinstance(view, TierView):
             return None, "no answer"
@@ -134,7 +134,7 @@ class LakeJobs:
         return None, self._offload(view, now_ms)
 
     def _ask(self, command: Command) -> Any:
-        """The result, or the refusal; None: none came in time, and what became of it is not known."""
+        """Return the result or the refusal; None, an unknown outcome, if no answer came in time."""
         answer = Answer(command)
         self._broker.step([answer])
         for _ in range(_TURNS):
@@ -156,7 +156,7 @@ class LakeJobs:
             return f"freeze {offload_id}: {self._ask(FreezeOffload(offload_id))}"
         if mine.stage == Stage.BROKEN.value or chance < 0.1:
             return f"abort {offload_id}: {self._ask(AbortOffload(offload_id))}"
-        sealed = self._ask(FreezeOffload(offload_id))  # as every job asks that goes on
+        sealed = self._ask(FreezeOffload(offload_id))  # as every job asks that resumes
         if not isinstance(sealed, OffloadView):
             return f"{offload_id} is frozen: {sealed}"
         if offload_id not in self._tables or chance < 0.3:
@@ -187,17 +187,14 @@ class LakeJobs:
     # --- and back ---------------------------------------------------------------------------------
 
     def _first(self, hours: Sequence[TierHour]) -> TierHour:
-        """The first hour of one offload and topic: each is promoted after all before it."""
+        """Return the first hour of one offload and topic, because hours are promoted in order."""
         one = self._random.choice(hours)
         return min(
             hour for hour in hours if (hour.offload_id, hour.topic) == (one.offload_id, one.topic)
         )
 
     def _note_origin(self, topic: str, message_id: str, origin: float | None) -> None:
-        """Where a message is from here on; others than those of the history are looked at by who has sent them.
-
-        A copy of it that was re-driven to another topic is another message.
-        """
+        """Note the origin of a message of the history from here on; re-driven copies are left out."""
         sent = self._history.messages.get(message_id)
         if sent is not None and sent["topic"] == topic:
             sent["origin"] = origin
@@ -209,8 +206,8 @@ class LakeJobs:
             return f"{text}: {gone}"
         rows = self._waiting(hour, set(gone))
         if len(rows) != hour.waiting:
-            return f"{text}: {len(rows)} rows, {hour.waiting} wait"  # recalled meanwhile, or see `finish`
-        for row in rows:  # from here on nobody knows which origin it has
+            return f"{text}: {len(rows)} rows, {hour.waiting} wait"  # some were recalled meanwhile; see also `finish`
+        for row in rows:  # from here on the origin is unknown
             self._note_origin(hour.topic_name, row.message_id, None)
         try:
             done = self._adopt(hour, rows, now_ms)
@@ -301,18 +298,18 @@ class LakeJobs:
         return answer, f"{type(command).__name__} {message_id} of {topic}, {len(rows)} rows there"
 
     def _is_first(self, row: LakeMessage) -> bool:
-        """Whether it is the message that was sent: a re-driven copy of it may wait though the first was seen."""
+        """Return whether a row is the message that was sent, not a re-driven copy that may wait."""
         sent = self._history.messages.get(row.message_id)
         topic = self._broker.shard.topics.by_id.get(row.topic)
         return sent is not None and topic is not None and sent["topic"] == topic.name
 
     def _recall_window(self, view: TierView, now_ms: int) -> tuple[Answer | None, str]:
-        """Recall as `lake.serve.reader` does: what is in the lake, row by row, then what is here."""
+        """Recall as `lake.serve.reader` does: in the lake, row by row, then in the shard."""
         start = now_ms + self._random.choice([0, *_AHEAD_MS])
         dry_run = self._random.random() < 0.3
         one = self._random.choice(sorted(self._tables))
         topics = self._broker.shard.topics
-        # Others keep account of their topics themselves, and would miss what is recalled there.
+        # Other clients check their topics themselves, and would miss messages that are recalled there.
         ours = {topics.by_name[name].id for name in TOPICS if name in topics.by_name}
         there_are = [row.topic for row in self._tables[one] if row.topic in ours]
         topic = topics.by_id[self._random.choice(there_are or [1])]
@@ -345,7 +342,7 @@ class LakeJobs:
         return answer, f"recall many, {len(certain)} at least, dry run {dry_run}"
 
     def finish(self, now_ms: int) -> None:
-        """After the last start: give up what is open, and bring everything back; all of it must be there."""
+        """After the last start, abort open offloads and promote everything; all of it must be there."""
         self._broker.settle(2_000)
         while (view := self._broker.ask(DescribeTier(_TO_MS))).hours:
             hour = view.hours[0]

@@ -1,7 +1,8 @@
-"""Messages that may be too late, in a simulation: of a topic with a late policy, or with one of their own.
+"""Messages that may be too late, in a simulation: by a late policy of their topic, or of their own.
 
-While the broker is down, or its clock steps ahead, they become late.  Whatever happens, each is handed over once, or a
-dead letter once, or dropped, and what is handed over was not later than allowed by the time that stands in it.
+They become late while the broker is down, or when its clock steps ahead. Whatever happens, each
+message is handed over once, or becomes a dead letter once, or is dropped. A message that is handed
+over was not later than its policy allows, by the store time in it.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ TOPIC = "perishable"
 
 
 class Perishables(Actor):
-    """Whoever sends them in one simulation."""
+    """The client that sends messages with a late policy in one simulation."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
         super().__init__(seed, [0, 0.05, 0.15])
         self._broker = broker
         self._policy = policy_of(self._random.choice(["drop", "dead-letter"]), 5_000)
-        self._after_ms: dict[str, int | None] = {}  # by message id; None: however late
-        self.certain: dict[str, int] = {}  # and its origin, as answered
+        self._after_ms: dict[str, int | None] = {}  # allowed lateness by message id; None: any
+        self.certain: dict[str, int] = {}  # message id → origin, as answered
         self._asked: dict[int, list[str]] = {}  # message ids, by command
-        self.latest_ms = 0  # the last due time
-        self.steps_back = False  # the clock has: store times are ahead of it
+        self.latest_ms = 0  # latest due time
+        self.steps_back = False  # the clock has stepped back: store times are ahead of it
 
     def turn(self, topics: tuple[str, ...], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
-        """Commands to be asked for in one step, and what they do."""
+        """Return the commands of one step, and a description of them."""
         del topics, mono_ms
         settings = TopicSettings(late=self._policy.action, late_after_ms=self._policy.after_ms)
         made = [self._message(wall_ms) for _ in range(self._random.randint(1, 5))]
@@ -70,20 +71,20 @@ class Perishables(Actor):
         )
 
     def owns(self, answer: Answer) -> bool:
-        """Whether that is an answer to one of these."""
+        """Return whether an answer is to a command of this client."""
         command = answer.command
         name = command.name if isinstance(command, CreateTopic) else ""
         return TOPIC in (name, getattr(command, "topic", ""))
 
     def noted(self, answer: Answer) -> None:
-        """An answer has been released."""
+        """Note an answer that has been released."""
         command, result = answer.command, answer.result
         if isinstance(command, SendMessages) and isinstance(result, Sent) and not result.refused:
             names = self._asked.pop(id(command))
             self.certain.update(zip(names, result.origins, strict=True))
 
     def finish(self, *, lost_allowed: bool) -> None:
-        """Everything is handed over: compare."""
+        """Compare, when every message is handed over."""
         there: Counter[str] = Counter()
         letters: Counter[str] = Counter()
         dropped = self._gather(TOPIC, there) + self._gather(late_topic(TOPIC), letters)
@@ -106,7 +107,7 @@ class Perishables(Actor):
             raise PromiseBroken(f"P2: {lost} were neither handed over nor too late")
 
     def _gather(self, topic: str, there: Counter[str]) -> int:
-        """What a new group finds; gives how many messages retention has dropped."""
+        """Consume a topic as a new group; return how many messages retention has dropped."""
         if topic not in self._broker.shard.topics.by_name:
             return 0
         command = Receive("final", topic, -1, "*", 32, 600_000, False, 0, "final")

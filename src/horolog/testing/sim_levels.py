@@ -1,4 +1,4 @@
-"""Sends by delay level for the simulator: due from when they are stored, counted by lane."""
+"""Sends by delay level in a simulation: due from when they are stored, counted by lane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARE = 0.15  # of all messages
 
 
 class Level(NamedTuple):
-    """A level that was drawn, and when a message that is stored now is due by it."""
+    """A drawn level, and the due time that it gives to a message that is stored now."""
 
     number: int
     delay_ms: int
@@ -25,13 +25,13 @@ class Level(NamedTuple):
 
 
 class Levels:
-    """Draws levels, with chance of its own, and looks at the counts in the end."""
+    """Draws levels by random numbers of its own, and checks the lane counts at the end."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
 
     def draw(self, shard: Shard, wall_ms: int) -> Level | None:
-        """A level for the next message; mostly none."""
+        """Return a level for the next message; mostly None."""
         if self._random.random() >= _SHARE:
             return None
         number = self._random.randint(1, len(DELAYS_MS))
@@ -40,14 +40,14 @@ class Levels:
 
     @staticmethod
     def check(broker: SimBroker) -> None:
-        """With nothing pending, all that was scheduled by a level is done."""
+        """Check that, with nothing pending, every lane has done all that was scheduled by its level."""
         lanes: Sequence[LaneView] = broker.ask(DescribeLanes())
         if left := [lane for lane in lanes if lane.scheduled != lane.done]:
             raise PromiseBroken(f"P10: nothing waits, but of lanes {left} something does")
 
 
 def leveled(message: NewMessage, level: Level) -> NewMessage:
-    """The same message, due by a level instead of at a time."""
+    """Return a copy of the message that is due by a level instead of at a time."""
     size, kind, flags, _, _, _, code, key = HEAD_AS_SENT.unpack_from(message.record)
     head = HEAD_AS_SENT.pack(size, kind, flags, level.number, -level.delay_ms, 0, code, key)
     return message._replace(

@@ -1,9 +1,10 @@
-"""Whoever moves all that waits of a topic, in a simulation: each shift is repeated until it is answered.
+"""Workers that shift all pending messages of a topic, in a simulation, until they are answered.
 
-The n-th shift is by 3ⁿ steps, so the due time with which a message is consumed says which of them have moved it: read as a
-number to the base of three it has a digit for each, and none of them may be a 2.  What was stored before a shift, and was not
-due when that was answered, has a 1 there.  Now and then everything of a window is handed over: then a due time says nothing,
-but each message still comes once.
+The n-th shift is by 3ⁿ steps, so the due time with which a message is consumed says which shifts
+have moved it: in base three it has one digit for each shift, and no digit may be 2. A message that
+was stored before a shift, and was not due when the shift was answered, has a 1 there. Sometimes
+everything of a window is handed over: then a due time says nothing, but each message still comes
+once.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ _EVER = 1 << 42
 
 
 class Movers(Actor):
-    """Whoever sends and moves them in one simulation."""
+    """The client that sends messages and moves them in one simulation."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
         super().__init__(seed, [0, 0.05, 0.15])
-        self._hurries = self._random.random() < 0.4  # whether some are handed over by request
+        self._hurries = self._random.random() < 0.4  # whether windows are handed over by request
         self._broker = broker
-        self._dues: dict[str, int] = {}  # as sent, by message id
-        self._certain: set[str] = set()  # as answered
+        self._dues: dict[str, int] = {}  # due ms as sent, by message id
+        self._certain: set[str] = set()  # ids of stored messages, as answered
         self._asked: dict[int, list[str]] = {}  # message ids, by command
         self._shifts = 0
-        self._shift: MoveMany | None = None  # that is not answered
-        self._lives = -1  # in which it was asked for
-        self._before: set[str] = set()  # what was certain then
+        self._shift: MoveMany | None = None  # the shift that is not answered yet
+        self._lives = -1  # life of the broker in which the shift was asked for
+        self._before: set[str] = set()  # ids that were certain at that time
         self._must: dict[str, set[int]] = {}  # shifts that have moved a message, as answered
         self._hurried = False
-        self.latest_ms = 0  # the last due time that there can be
+        self.latest_ms = 0  # the latest due time that is possible
 
     def turn(self, topics: tuple[str, ...], wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
-        """Commands to be asked for in one step, and what they do."""
+        """Return the commands of one step, and a description of them."""
         del topics, mono_ms
         roll = self._random.random()
         is_lost = self._shift is not None and self._lives != self._broker.lives
@@ -89,20 +90,20 @@ class Movers(Actor):
         return encode(topic=TOPIC, body=body, message_id=message_id, type=kind, due_ms=due_ms)
 
     def owns(self, answer: Answer) -> bool:
-        """Whether that is an answer to one of these."""
+        """Return whether an answer is to a command of this client."""
         command = answer.command
         name = command.name if isinstance(command, CreateTopic) else ""
         return TOPIC in (name, getattr(command, "topic", ""))
 
     def noted(self, answer: Answer, latest_ms: int) -> None:
-        """An answer has been released; `latest_ms` is the latest time that the clock has shown."""
+        """Note an answer that has been released; `latest_ms`: the latest time the clock has shown."""
         command, result = answer.command, answer.result
         if isinstance(command, SendMessages) and isinstance(result, Sent) and not result.refused:
             self._certain.update(self._asked.pop(id(command)))
         if command is not self._shift or self._lives != self._broker.lives:
             return
         if not isinstance(result, MovedMany):
-            self._lives = -1  # the disk is full, or there is no such topic: again
+            self._lives = -1  # the disk is full, or there is no such topic: ask again
             return
         if result.left or result.moved != result.matched:
             raise PromiseBroken(f"P8: {result} of {command}")
@@ -112,9 +113,9 @@ class Movers(Actor):
                 self._must.setdefault(message_id, set()).add(self._shifts - 1)
 
     def finish(self, *, lost_allowed: bool, rotten: Collection[int] = ()) -> None:
-        """Everything is handed over: compare.
+        """Compare, when every message is handed over.
 
-        rotten  key hashes of messages that no shift need have found: their bytes had flipped
+        rotten  key hashes of messages that a shift may have missed, because their bytes had flipped
         """
         if TOPIC not in self._broker.shard.topics.by_name:
             return

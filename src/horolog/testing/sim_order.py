@@ -1,8 +1,9 @@
 """A consumer group in order, in a simulation: its consumers fail, lose answers, and die with the broker.
 
-Whatever happens, of each message group nobody is given a message while one before it is not done, and nobody is given
-what somebody else still has.  That is looked at when all is over: what was given out, and what was acknowledged before,
-against the queues as they are then.  A group consumes all there is in the end, so none is stuck.
+Whatever happens, no consumer gets a message of a message group while an earlier one is not done,
+and none gets a message that another consumer still has. This is checked at the end: the deliveries
+and earlier acks against the queues as they are then. The group consumes all messages in the end, so
+no message group is stuck.
 """
 
 from __future__ import annotations
@@ -48,19 +49,19 @@ class _Place(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """One answer: what was given out together, and when."""
+    """One answer to a receive: the messages that were delivered together, and when."""
 
-    at: int  # of all events
+    at: int  # count of the event
     places: list[_Place]
 
 
 def _receive_of(command: Receive) -> str:
-    """What names a receive that may come again, "" if it may not."""
+    """Return the name of a receive that may be repeated, "" for one that may not."""
     return f"{command.client_id} {command.attempt_id}" if command.attempt_id else ""
 
 
 class InOrder(Actor):
-    """The producers and consumers of one message group and another."""
+    """The producers and consumers of some message groups."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
         super().__init__(seed, [0, 0.05, 0.15, 0.3])
@@ -68,21 +69,22 @@ class InOrder(Actor):
         self._sent = 0
         self._events = 0
         self._given: list[_Given] = []
-        # Number of the event at which somebody may first have been done with it
+        # Count of the event at which a consumer may first have been done with the message
         self._done: dict[_Place, int] = {}
-        self._held: dict[_Place, str] = {}  # the newest handle
-        self._until: dict[_Place, tuple[int, str]] = {}  # monotonic ms, and who surely has it
-        self._steps = 0  # how often leases may have become shorter than they were asked for
-        self._keys: dict[_Place, str] = {}  # message groups
+        self._held: dict[_Place, str] = {}  # the newest receipt handle
+        # Until which monotonic ms, and which receive surely has the message
+        self._until: dict[_Place, tuple[int, str]] = {}
+        self._steps = 0  # how often leases may have become shorter than asked for
+        self._keys: dict[_Place, str] = {}  # message group of each place
         self._breaches: list[str] = []
-        self._last: Receive | None = None  # one that may come again
-        self._asked: Counter[str] = Counter()  # how often each of these has come
-        self.latest_ms = 0  # the last due time that was asked for
+        self._last: Receive | None = None  # a receive that may be repeated
+        self._asked: Counter[str] = Counter()  # how often each of these receives was asked for
+        self.latest_ms = 0  # the latest due time that was asked for
 
     def turn(
         self, _topics: tuple[str, ...], wall_ms: int, mono_ms: int
     ) -> tuple[list[Answer], str]:
-        """Commands to be asked for in one step, and what they do."""
+        """Return the commands of one step, and a description of them."""
         self._events += 1
         roll = self._random.random()
         if not self._sent or roll < 0.35:
@@ -92,7 +94,7 @@ class InOrder(Actor):
             notes = {"mono_ms": mono_ms, "steps": self._steps, "asked": self._ask_for(command)}
             return [Answer(command, notes=notes)], "receive in order"
         if roll < 0.67:
-            self.stepped()  # its leases end, also those that it is not told of yet
+            self.stepped()  # its leases end, also those whose answer it does not have yet
             return [Answer(ClientGone("first"))], "a consumer in order leaves"
         place = self._random.choice(sorted(self._held))
         handle = self._held.pop(place)
@@ -146,9 +148,10 @@ class InOrder(Actor):
         return command
 
     def _ask_for(self, command: Receive) -> int:
-        """How often a receive has come by now.
+        """Count a receive, and return how often it was asked for by now.
 
-        What it was given the last time and is not given again is nobody's from here on, also if no answer comes.
+        Messages that the last answer had and the next one leaves out are leased to no consumer from
+        here on, even if no answer comes.
         """
         receive = _receive_of(command)
         if receive:
@@ -158,7 +161,7 @@ class InOrder(Actor):
         return self._asked[receive]
 
     def owns(self, answer: Answer) -> bool:
-        """Whether that is an answer to one of these."""
+        """Return whether an answer is to a command of these clients."""
         command = answer.command
         if isinstance(command, PutGroup | CreateTopic):
             return command.name in (GROUP, TOPIC)
@@ -167,7 +170,7 @@ class InOrder(Actor):
         return getattr(command, "topic", "") == TOPIC
 
     def noted(self, answer: Answer, mono_ms: int) -> None:
-        """An answer has been released."""
+        """Note an answer that has been released."""
         command, result = answer.command, answer.result
         self._events += 1
         is_certain = answer.notes.get("steps") == self._steps
@@ -198,9 +201,10 @@ class InOrder(Actor):
             self._until[place] = until_ms, receive
 
     def _one_failed_before(self, place: _Place, key: str, mono_ms: int) -> bool:
-        """Whether one before it in its group is nobody's and not done: a receive that finds it takes this one back.
+        """Return whether an earlier message of the group is neither leased nor done.
 
-        It need not be given out itself: at its last attempt it goes to the dead letters.
+        A receive that finds such a message takes this one back. The earlier one need not be
+        delivered itself: after its last attempt it goes to the dead letters.
         """
         return any(
             at.queue == place.queue
@@ -212,16 +216,16 @@ class InOrder(Actor):
         )
 
     def _revoke_after(self, first: _Place, key: str) -> None:
-        """A message was given out: later ones of its group are nobody's."""
+        """Note that a message was delivered: later ones of its group are leased to no consumer now."""
         for place in list(self._until):
             is_later = place.queue == first.queue and place.offset > first.offset
             if is_later and self._keys.get(place) == key:
                 del self._until[place]
 
     def stepped(self) -> None:
-        """The clock has gone on by itself: a start after this takes leases for older than they are.
+        """Note that the clock has gone on by itself: a later start takes leases for older than they are.
 
-        So it does with those that were asked for before this and are answered after it.
+        This is also true of leases that were asked for before the step and are answered after it.
         """
         self._steps += 1
         self._until.clear()
@@ -229,7 +233,7 @@ class InOrder(Actor):
     # --- the end ------------------------------------------------------------------------------------
 
     def finish(self, clock: SimulatedClock, *, lost_allowed: bool) -> None:
-        """All time has passed: consume what is left, in order, and look at everything that was given out."""
+        """After all time has passed, consume the rest in order, and check all deliveries."""
         if TOPIC not in self._broker.shard.topics.by_name:
             return
         for client in ("first", "second"):
@@ -262,7 +266,7 @@ class InOrder(Actor):
         return Receive(GROUP, TOPIC, -1, "*", 8, 600_000, False, 0, "final")
 
     def _groups(self) -> dict[int, dict[str, list[tuple[int, str]]]]:
-        """(Queue offset, message id) of each message group of each queue, as far as it is kept."""
+        """Return (queue offset, message id) of each message group of each queue, as far as it is kept."""
         found: dict[int, dict[str, list[tuple[int, str]]]] = {}
         for queue, first in enumerate(self._broker.ask(DescribeTopic(TOPIC)).min_offsets):
             groups = found.setdefault(queue, {})
@@ -279,7 +283,7 @@ class InOrder(Actor):
         return found
 
     def _dead(self) -> set[str]:
-        """Ids of the dead letters of the group: they were done at some time."""
+        """Return the ids of the group's dead letters, which were done at some time."""
         ids: set[str] = set()
         if _DEAD in self._broker.shard.topics.by_name:
             command = Receive("final", _DEAD, -1, "*", 32, 600_000, False, 0, "final")
@@ -299,7 +303,7 @@ class InOrder(Actor):
                     raise PromiseBroken(f"P3: {name} of queue {queue} has a message twice")
                 before = [offset for offset, message_id in members if message_id not in dead]
                 if lost_allowed:
-                    # All is done that the group was ever given: what is not was a hole when its turn came,
+                    # Every message that the group ever got is done: any other was a hole when its turn came,
                     # which counts as consumed, and it was restored after that.
                     before = [at for at in before if _Place(queue, at) in self._done]
                 for given in self._given:

@@ -1,8 +1,8 @@
-"""Floods of long polls in a simulation: hundreds or thousands parked at once, cancelled, served and timed out.
+"""Floods of long polls in a simulation: up to thousands parked at once, cancelled, served and timed out.
 
-Most of them wait on a topic that nobody sends to, as long polls do.  Looked at from outside: a poll is answered at
-the first step after its deadline, a cancelled one is never answered, and of what is over nothing stays in memory
-(the broker was the last to hold its token).
+Most of them wait on a topic without messages, as long polls do. The checks are from outside: a poll
+is answered at the first step after its deadline, a cancelled poll is never answered, and nothing of
+a finished poll stays in memory (the broker held the last reference to its token).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILTERS = ("*", "*", "TagA", "TagB || TagC", "TagZ")
 
 
 class Polls(Actor):
-    """Whoever floods one simulation."""
+    """The client that floods one simulation with polls."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
         super().__init__(seed, [0, 0, 0.03, 0.1])
@@ -31,7 +31,7 @@ class Polls(Actor):
         self._over: weakref.WeakSet[Answer] = weakref.WeakSet()  # cancelled, answered or lost
 
     def turn(self, topics: Sequence[str], _wall_ms: int, mono_ms: int) -> tuple[list[Answer], str]:
-        """Commands to be asked for in one step, and what they do."""
+        """Return the commands of one step, and a description of them."""
         if self._parked and self._random.random() < 0.3:
             return self._cancel()
         if self._random.random() < 0.1:
@@ -61,7 +61,7 @@ class Polls(Actor):
         )
 
     def _cancel(self) -> tuple[list[Answer], str]:
-        """Some give up; a few of them have been answered in the same moment."""
+        """Cancel some polls; a few of them have been answered in the same moment."""
         some = self._random.choice([1, len(self._parked) // 2, len(self._parked)])
         gone = self._random.sample(list(self._parked), max(1, some))
         for each in gone:
@@ -70,7 +70,7 @@ class Polls(Actor):
         return [Answer(CancelReceive(each)) for each in gone], f"{len(gone)} polls give up"
 
     def looked(self, mono_ms: int) -> None:
-        """A step has been done at that time: what is answered is over, and nothing may be late."""
+        """Check after a step at this time: answered polls are finished, and no answer may be late."""
         for each, deadline in list(self._parked.items()):
             if each.done:
                 del self._parked[each]
@@ -81,22 +81,22 @@ class Polls(Actor):
                 )
 
     def is_given_up(self, answer: Answer) -> bool:
-        """Whether nobody waits for this answer any more."""
+        """Return whether an answer belongs to a poll that was cancelled."""
         return isinstance(answer.command, Receive) and answer in self._over and not answer.done
 
     def lost(self) -> None:
-        """The broker has died: nobody is answered."""
+        """Note that the broker has died, so that no poll is answered."""
         self._over.update(self._parked)
         self._parked.clear()
 
     def finish(self) -> None:
-        """All time has passed: no poll waits, and nothing of them is left."""
+        """Check, after all time has passed, that no poll waits and nothing of the polls is in memory."""
         if self._parked:
             raise PromiseBroken(f"{len(self._parked)} polls are not answered")
         ready = self._broker.shard.ready
         if ready.parked or ready.polls.next_at() is not None:
             raise PromiseBroken(f"{ready.parked} polls are parked, and all are answered")
         if self._over:
-            gc.collect()  # what is left may be held by a cycle of the simulation's own
+            gc.collect()  # the rest may be held by a reference cycle of the simulation itself
         if self._over:
             raise PromiseBroken(f"{len(self._over)} polls are over, and still in memory")

@@ -1,8 +1,9 @@
-"""Consumers that read by offset in a simulation: they pull, commit offsets, go back, and their groups come and go.
+"""Consumers that read by offset in a simulation: they pull, commit offsets, and go back.
 
-The model is a set of offsets that a group may have committed of a queue: the last one that was answered, and those
-asked for since, of which nobody knows whether they got into the log before a crash.  What a pull gives must be the
-messages that others were given at the same places, in order and without gaps but for holes.
+Their groups come and go. The model is the set of offsets that a group may have committed for a
+queue: the last one that was answered, and the later ones that may or may not have got into the log
+before a crash. A pull must return the messages that other consumers got at the same places, in
+order and without gaps except for holes.
 """
 
 from __future__ import annotations
@@ -39,34 +40,35 @@ from horolog.testing.sim_checks import History, PromiseBroken
 
 PASSING = "passing"
 _GROUPS = ("reader-0", "reader-1")
-_QUEUES = 3  # of a topic at most; a queue that is not there is refused
-_Place = tuple[str, int]  # topic and queue
+_QUEUES = 3  # of a topic at most; commands for a missing queue are refused
+_Place = tuple[str, int]  # (topic, queue)
 
 
 class Readers:
-    """Whoever reads by offset in one simulation."""
+    """The clients that read by offset in one simulation."""
 
     def __init__(self, seed: int, broker: SimBroker, history: History) -> None:
-        self._random = Random(seed)  # of its own, so that it changes nothing in the story of a seed
-        self._share = self._random.choice([0, 0.03, 0.1])  # of all turns
+        self._random = Random(seed)  # of its own: it does not change the story of a seed
+        self._share = self._random.choice([0, 0.03, 0.1])  # share of the turns
         self._broker = broker
         self._history = history
         self._n = 0
-        self._next: dict[_Place, int] = {}  # where the next pull goes on
+        self._next: dict[_Place, int] = {}  # where the next pull continues
         self._ends: dict[_Place, int] = {}  # the highest offset that was ever pulled, and one more
-        self._lowest: dict[_Place, int] = {}  # that a queue has ever had; a crash may take it back
+        # Lowest offset that a queue has ever had; a crash may undo a raise
+        self._lowest: dict[_Place, int] = {}
         self._may_be: dict[tuple[str, str, int], list[int]] = {}  # (group, topic, queue) → offsets
         self._settings: dict[str, list[GroupSettings | None]] = {}  # None: there is no such group
 
     def wants_turn(self) -> bool:
-        """Whether this turn is one of these."""
+        """Return whether the readers act in this turn."""
         for topic, queue, units in self._broker.shard.topics.all_queues():
             place = topic.name, queue
             self._lowest[place] = max(self._lowest.get(place, 0), units.first)
         return self._random.random() < self._share
 
     def turn(self, topics: Sequence[str], _wall_ms: int, _mono_ms: int) -> tuple[list[Answer], str]:
-        """A command, and what it does."""
+        """Return the command of one step, and a description of it."""
         command = self._command(topics)
         return [Answer(command)], f"{command}"
 
@@ -91,7 +93,7 @@ class Readers:
         return DeleteGroup(group)
 
     def _passing(self) -> Command:
-        """A topic that is made, used and deleted again and again: each time it is another one."""
+        """Return a command for a topic that is created, used and deleted again and again as a new one."""
         draw, name = self._random, PASSING
         topic = self._broker.shard.topics.by_name.get(name)
         if topic is None:
@@ -111,7 +113,7 @@ class Readers:
         return DeleteTopic(name)
 
     def _pulled_passing(self, result: object) -> None:
-        """Messages say in their names of which life of the topic they are."""
+        """Check a pull: the name of each message says in which life of the topic it was sent."""
         if isinstance(result, Pulled):
             found = [layout.decode(bytes(each)) for each in result.layouts]
             names = [properties.decode(each.properties)[properties.UNIQ_KEY] for each in found]
@@ -137,7 +139,7 @@ class Readers:
         )
 
     def _commit(self, group: str, topic: str, queue: int) -> CommitOffsets:
-        """What was pulled so far, or a step back; sometimes more than there is."""
+        """Commit the offset pulled so far, or step back; sometimes commit more than there is."""
         draw = self._random
         at = self._ends.get((topic, queue), 0)
         offset = draw.choice([at, at, at, draw.randrange(at + 1), at + 100_000])
@@ -146,13 +148,14 @@ class Readers:
             may_be.append(offset)
         settings = self._settings.setdefault(group, [None])
         if None in settings and settings[-1] != GroupSettings():
-            settings.append(GroupSettings())  # it is made, if what came before was not durable
+            # The group is created, if the earlier change was not durable
+            settings.append(GroupSettings())
         return CommitOffsets(group, topic, {queue: offset}, afresh=draw.random() < 0.2)
 
     # --- answers --------------------------------------------------------------------------------
 
     def answered(self, answer: Answer) -> bool:
-        """Look at the answer to a command of `turn`; False if it is none of these."""
+        """Check the answer to a command of `turn`; return False for any other command."""
         command, result = answer.command, answer.result
         if PASSING in (getattr(command, "topic", ""), getattr(command, "name", "")):
             if isinstance(command, Pull):
@@ -215,7 +218,7 @@ class Readers:
         del may_be[: may_be.index(wanted)]
 
     def check(self, topics: Sequence[str]) -> None:
-        """Compare with what the broker says; when nothing is under way."""
+        """Compare with the broker's own view, while nothing is in flight."""
         groups = {view.name: view.settings for view in self._broker.ask(ListGroups())}
         for group, may_be in self._settings.items():
             if groups.get(group) not in may_be:
@@ -234,7 +237,7 @@ class Readers:
                         )
 
     def finish(self, delivered: dict[tuple[str, int, int], str], topics: Sequence[str]) -> None:
-        """Everything is visible: pulls give the same as receives have given."""
+        """Check, when every message is visible, that pulls return what receives have returned."""
         self.check(topics)
         pulled: dict[tuple[str, int, int], str] = {}
         for topic in topics:

@@ -1,7 +1,8 @@
-"""Consumers that fail, in a simulation: they send messages back, once more if nobody answers, and fail again.
+"""Consumers that fail, in a simulation: they send messages back, repeat it, and fail again.
 
-Each attempt must come to one copy: none is lost that was answered, none is there twice, and none that nobody asked
-for.  The last attempt is a dead letter.  Looked at from outside, by what a new group finds at the end.
+Each attempt must become one copy: no answered one is lost, none is there twice, and none is there
+that was not asked for. The last attempt is a dead letter. All this is checked from outside, by what
+a new group finds at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _TOPICS = (retry.retry_topic(GROUP), retry.dead_letter_topic(GROUP))
 
 
 class Copy(NamedTuple):
-    """One attempt of a message: its id, how often it was tried, and where the first attempt was stored."""
+    """One attempt of a message: its id, the attempt count, and the place of the first attempt."""
 
     message_id: str
     attempt: int
@@ -34,23 +35,23 @@ class _Held(NamedTuple):
     topic: str
     handle: str
     position: int
-    copy: Copy  # that it leads to
+    copy: Copy  # the copy that a send-back makes
 
 
 class Retries(Actor):
-    """Whoever fails in one simulation."""
+    """The failing consumers of one simulation."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
         super().__init__(seed, [0, 0, 0.05, 0.15])
         self._broker = broker
         self._held: list[_Held] = []
         self._asked: dict[int, tuple[int, int, Copy]] = {}  # log position → (when, level, copy)
-        self.certain: set[Copy] = set()  # as answered
+        self.certain: set[Copy] = set()  # stored copies, as answered
 
     def turn(
         self, topics: tuple[str, ...], _wall_ms: int, mono_ms: int
     ) -> tuple[list[Answer], str]:
-        """Commands to be asked for in one step, and what they do."""
+        """Return the commands of one step, and a description of them."""
         if not self._held or self._random.random() < 0.3:
             known = [name for name in _TOPICS[:1] if name in self._broker.shard.topics.by_name]
             topic = self._random.choice([*topics, *known, *known])
@@ -61,22 +62,22 @@ class Retries(Actor):
         first = (mono_ms, level, held.copy)
         since, level, copy = self._asked.setdefault(held.position, first)
         if mono_ms - since > DEDUP_MS - 5_000:
-            return [], f"{GROUP} leaves {copy}"  # asked for again it may be another one
+            return [], f"{GROUP} leaves {copy}"  # a repeat may no longer be recognised
         back = SendBack(GROUP, held.position, level, RETRY_MAX)
         answers = [Answer(back) for _ in range(self._random.choice([1, 1, 2]))]
         if self._random.random() < 0.5:
-            self._held.append(held)  # to be asked for again
+            self._held.append(held)  # to be sent back again
         else:
             answers.append(Answer(Ack(GROUP, held.topic, [held.handle])))
         return answers, f"{GROUP} sends back {copy}, level {level}"
 
     def owns(self, answer: Answer) -> bool:
-        """Whether that is an answer to one of these, which are all answered at once or never."""
+        """Return whether an answer is to a command of these; they are answered at once or never."""
         command = answer.command
         return isinstance(command, SendBack) or getattr(command, "group", "") == GROUP
 
     def noted(self, answer: Answer) -> None:
-        """An answer has been released."""
+        """Note an answer that has been released."""
         command, result = answer.command, answer.result
         if isinstance(command, SendBack) and isinstance(result, Sent) and not result.refused:
             self.certain.add(self._asked[command.position][2])
@@ -84,13 +85,13 @@ class Retries(Actor):
             self._held += [_held(command.topic, each) for each in result.messages]
 
     def stepped(self) -> None:
-        """The clock steps: a broker that starts then takes what was asked for as older than it is."""
+        """Note a step of the clock: a later start takes earlier requests for older than they are."""
         self._held.clear()
         for position, (_, level, copy) in self._asked.items():
             self._asked[position] = (-DEDUP_MS, level, copy)
 
     def finish(self, *, lost_allowed: bool) -> None:
-        """Everything is handed over: compare."""
+        """Compare, when every message is handed over."""
         there: Counter[Copy] = Counter()
         dropped = 0
         for topic in _TOPICS:

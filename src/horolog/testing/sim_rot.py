@@ -1,23 +1,25 @@
-"""Bit rot in a simulation: bits of files flip while the broker runs, and somebody knows whom that may cost what.
+"""Bit rot in a simulation: bits of files flip while the broker runs, and the checker knows the cost.
 
-A flip is drawn from what lies on the disk: segments of the log, near hours, runs, far buffers, consume queues, the key
-index and checkpoints.  `Rot` reads the bytes before they rot and says whose they were (`History.excused`):
+A flip is drawn from the files on the disk: segments of the log, near hours, runs, far buffers,
+consume queues, the key index and checkpoints. `Rot` reads the bytes before they rot and notes whose
+they were (`History.excused`):
 
-file            who may be missing
-==============  ==============================================================================================
-log segment     messages of the frame in which the bit lies, its header included; nobody after it
+file            messages that may be missing
+==============  ================================================================================
+log segment     those of the frame with the bit, its header included; none after the frame
 delay.log, idx  the message of the record or entry
-state.          nobody while the broker runs; at a start without the log, messages of that hour
-run             the message of the row or record; all of the run if it is in header, footer or directories
+state.          none while the broker runs; at a start without the log, those of that hour
+run             that of the row or record; those of the whole run for header, footer, directories
 queue           the message of the unit
-keys            nobody, but messages may be called NOT_FOUND from here on
-checkpoint      nobody: the older one, or the log, has it all
-==============  ==============================================================================================
+keys            none, but messages may be called NOT_FOUND from here on
+checkpoint      none: the older checkpoint, or the log, has everything
+==============  ================================================================================
 
-Everybody else must come as if nothing had been; nobody comes garbled, early or twice; and if somebody is missing
-the broker has said that something is wrong.  A start may refuse (DAMAGED, recovery rows 4 and 10) as long as
-something rots: then what rots is restored, as from a backup, and the next start must come.  Before that a copy of the
-disk is salvaged: a broker must start with it twice, go on to the end of time, and be whole.
+All other messages must come as if nothing had happened; no message comes garbled, early or twice;
+and if one is missing, the broker has reported a problem. A start may refuse (DAMAGED, recovery rows
+4 and 10) as long as a file is rotten: then the bytes are restored, as from a backup, and the next
+start must succeed. Before that, a copy of the disk is salvaged: a broker must start with it twice,
+run to the end of time, and keep its invariants.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _LIVES_ON_MS = 10 * 60_000
 
 
 class Rot(Actor):
-    """The rot of one simulation.  `flips` says what was flipped, oldest first."""
+    """The rot of one simulation.  `flips` describes every flip, oldest first."""
 
     def __init__(self, seed: int, broker: SimBroker, history: History, disk: FaultyDisk) -> None:
         super().__init__(seed, [0.02, 0.05, 0.15])
@@ -62,13 +64,13 @@ class Rot(Actor):
         self._history = history
         self._disk = disk
         self._heal: list[Callable[[], bool]] = []
-        self._runs: dict[str, bytes] = {}  # as they were before the first flip
+        self._runs: dict[str, bytes] = {}  # contents before the first flip
         self.flips: list[str] = []
-        self.salvages = 0  # after which a copy of the broker lived on
+        self.salvages = 0  # after which a copy of the broker continued to run
         self.keys: set[int] = set()  # key hashes of all messages whose bytes have flipped
 
     def turn(self) -> str:
-        """Flip a bit or two of a byte somewhere; gives what was done."""
+        """Flip a bit or two of a byte somewhere; return a description."""
         kind = self._random.choices(list(_KINDS), list(_KINDS.values()))[0]
         paths = [
             path
@@ -85,7 +87,8 @@ class Rot(Actor):
         offset = self._random.randrange(low, high)
         hurt = self._hurt(path, kind, content, offset)
         self._history.excused |= hurt
-        bits = self._random.sample(range(8), self._random.choice([1, 2]))  # one is put right
+        # A single flipped bit is repaired
+        bits = self._random.sample(range(8), self._random.choice([1, 2]))
         self._heal.append(self._disk.flip(path, offset, *bits))
         self.flips.append(f"{path} byte {offset}: {len(hurt)} messages")
         return f"rot: {self.flips[-1]} {sorted(hurt)[:5]}"
@@ -95,7 +98,11 @@ class Rot(Actor):
         return file.read(0, file.size())
 
     def _written(self, path: str, content: bytes) -> tuple[int, int]:
-        """The part of the log that a frame on the disk says is durable: the rest may pass for a torn tail."""
+        """Return the range of bytes that may rot.
+
+        In the log that is the part that a frame on the disk calls durable: the rest may pass for a
+        torn tail.
+        """
         if "/log/" not in path:
             return 0, len(content)
         base = int(path.rpartition("/")[2].removesuffix(".log"))
@@ -106,7 +113,7 @@ class Rot(Actor):
         return max(0, start - base), min(len(content), stop - base)
 
     def _hurt(self, path: str, kind: str, content: bytes, offset: int) -> set[str]:
-        """Ids of the messages whose bytes these were."""
+        """Return the ids of the messages whose bytes these are."""
         if kind == "/log/":
             at = int(path.rpartition("/")[2].removesuffix(".log")) + offset
             return self._ids(
@@ -123,7 +130,7 @@ class Rot(Actor):
             self._history.lost_keys = True
         if kind in (".ckpt", "/keys/"):
             return set()
-        if "/runs/" in path and kind == "state.":  # of a run: `<name>.state.<version>`
+        if "/runs/" in path and kind == "state.":  # state of a run: `<name>.state.<version>`
             run = f"{path.partition('.state.')[0]}.run"
             whole = self._runs.setdefault(run, self._content(run)) if run in names else b""
             return self._hurt_in_run(whole, 0) if whole else set()
@@ -156,7 +163,7 @@ class Rot(Actor):
         return {name for name, row in sends.items() if key_hash(row["topic"], name) in wanted}
 
     def restored(self, error: HorologError) -> bool:
-        """A start was refused: whether that may be, and then what rots is as it was."""
+        """Return whether a start may be refused with this error; if so, restore all rotten bytes."""
         if error.code is not ErrorCode.DAMAGED or not self._heal:
             return False
         if any(f"(recovery row {row}:" in error.message for row in _SALVAGED_ROWS):
@@ -167,7 +174,7 @@ class Rot(Actor):
         return True
 
     def _salvage(self) -> None:
-        """Salvage a copy of the disk, and live on with it."""
+        """Salvage a copy of the disk, and run a broker on it."""
         disk = copy.copy(self._disk)
         disk.on_effect = None
         disk = copy.deepcopy(disk)
@@ -180,7 +187,7 @@ class Rot(Actor):
             broker.open()
         except HorologError as refusal:
             if "does not follow from what is left of the log" in refusal.message:
-                return  # a step of the lake, as the guide says
+                return  # refused for a step of the lake, as the guide says
             raise
         self.salvages += 1
         for _ in range(2):

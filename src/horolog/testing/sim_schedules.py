@@ -1,8 +1,9 @@
-"""Recurring schedules in a simulation: created, paused, resumed, changed, removed, and their firings recalled.
+"""Recurring schedules in a simulation: created, paused, resumed, changed, removed, firings recalled.
 
-Looked at from outside, by what a new group finds at the end, with a calendar of the checker's own: each firing is there
-once, for a time that the rule gives, not early; nothing that was recalled or paused away is there; and of a schedule that
-nobody has touched, and that fires for all that it has missed, every single firing is there.
+They are checked from outside, by what a new group finds at the end, with a calendar of the
+checker's own: each firing is there once, for a time that the rule gives, not early; no firing that
+was recalled, or paused away, is there; and a schedule that no client has touched, and that makes up
+for all missed times, has every single firing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import PromiseBroken
 
 TOPIC = "ticks"
-_TIMES_MAX = 40  # of a schedule that makes up for all that it has missed: clocks jump by years here
+_TIMES_MAX = 40  # of a schedule that makes up for all missed times: clocks jump by years here
 _BY_NAME: dict[str, type[PauseSchedule | ResumeSchedule | RemoveSchedule]] = {
     "pause": PauseSchedule,
     "resume": ResumeSchedule,
@@ -52,7 +53,7 @@ _COMMANDS = (CreateSchedule, ChangeSchedule, PauseSchedule, ResumeSchedule, Remo
 
 
 class _Fired(NamedTuple):
-    """A firing that was found."""
+    """A firing that was found at the end."""
 
     schedule: str
     number: int
@@ -62,30 +63,31 @@ class _Fired(NamedTuple):
 
 
 class Schedules(Actor):
-    """Whoever makes schedules in one simulation, and what they know of them."""
+    """The client that makes schedules in one simulation, and what it knows of them."""
 
     def __init__(self, seed: int, broker: SimBroker) -> None:
         super().__init__(seed, [0, 0.1, 0.3])
         self._broker = broker
         self._views: dict[str, ScheduleView] = {}  # as last answered
         self._made: dict[str, ScheduleView] = {}  # as answered when it was created
-        self._asked: set[str] = set()  # names of all that somebody wanted to create
-        self._touched: set[str] = set()  # names of those that somebody has changed, or tried to
-        # Name → wall clock when it was removed, or is paused since
+        self._asked: set[str] = set()  # names of all schedules whose creation was asked for
+        # Names of schedules that were changed, perhaps without an answer
+        self._touched: set[str] = set()
+        # Name → wall clock of the removal, or since when the schedule is paused
         self._ended: dict[str, int] = {}
-        self._newest: dict[str, object] = {}  # the last change of each that was asked for
+        self._newest: dict[str, object] = {}  # the last change of each schedule that was asked for
         self._cancelled: set[str] = set()  # message ids, as answered
-        self._latest_ms = 0  # that the clock has shown
-        self._removed_ms = 0  # when those that were left were removed
+        self._latest_ms = 0  # latest time that the clock has shown
+        self._removed_ms = 0  # when the remaining schedules were removed
 
     def begin(self) -> None:
-        """Make the topic."""
+        """Create the topic."""
         self._broker.ask(CreateTopic(TOPIC, TopicType.MIXED, 2))
 
     def turn(
         self, _topics: tuple[str, ...], wall_ms: int, _mono_ms: int
     ) -> tuple[list[Answer], str]:
-        """Commands to be asked for in one step, and what they do."""
+        """Return the commands of one step, and a description of them."""
         self._latest_ms = max(self._latest_ms, wall_ms)
         roll = self._random.random()
         if roll < 0.4 or not self._views:
@@ -127,14 +129,14 @@ class Schedules(Actor):
         return check_rule(rule._replace(cron=cron, jitter_ms=draw([0, 900])), wall_ms)
 
     def owns(self, answer: Answer) -> bool:
-        """Whether that is an answer to one of these."""
+        """Return whether an answer is to a command of this client."""
         command = answer.command
         if isinstance(command, Recall):
             return command.topic == TOPIC
         return isinstance(command, (*_COMMANDS, FindSchedule))
 
     def noted(self, answer: Answer, latest_ms: int) -> None:
-        """An answer has been released; `latest_ms`: the latest time that the clock has shown so far."""
+        """Note an answer that has been released; `latest_ms`: the latest time the clock has shown."""
         command, result = answer.command, answer.result
         self._latest_ms = max(self._latest_ms, latest_ms)
         if isinstance(result, Recalled):
@@ -153,7 +155,7 @@ class Schedules(Actor):
     # --- the end --------------------------------------------------------------------------------
 
     def remove_all(self, wall_ms: int) -> None:
-        """Everything that is due is handed over: remove what is left, so that nothing waits."""
+        """Remove the remaining schedules, when everything is handed over, so that nothing is pending."""
         self._removed_ms = wall_ms
         self._latest_ms = max(self._latest_ms, wall_ms)
         while page := self._broker.ask(ListSchedules()):
@@ -164,7 +166,7 @@ class Schedules(Actor):
         self._broker.settle()
 
     def finish(self, *, lost_allowed: bool) -> None:
-        """Compare; after `remove_all`."""
+        """Compare; called after `remove_all`."""
         found = self._consume()
         for of in ("number", "nominal_ms", "message_id"):
             times = Counter((each.schedule, getattr(each, of)) for each in found)
@@ -194,7 +196,10 @@ class Schedules(Actor):
             )
 
     def _check_whole(self, view: ScheduleView, found: list[_Fired]) -> None:
-        """Check a schedule that nobody touched: all that fired is of the rule; if it makes up for all, none is missing."""
+        """Check a schedule that no client touched: its firings are of the rule, and complete.
+
+        They must be complete only if the schedule makes up for all missed times.
+        """
         rule, cursor, calendar = view.rule.since(view.created_ms), Cursor(view.created_ms), Zones()
         times = {each.nominal_ms: each for each in found}
         for at_ms, each in times.items():

@@ -1,7 +1,8 @@
-"""Transactions in a simulation: half messages, ends that are lost or told twice, and producers that are asked.
+"""Transactions in a simulation: half messages, ends that are lost or repeated, producers that are asked.
 
-They have a topic of their own.  At the end each message whose commit was answered is there once, unless retention has
-dropped it; one whose rollback was answered, or that was never committed, is not there; and none is there twice.
+They have a topic of their own. At the end each message whose commit was answered is there once,
+unless retention has dropped it; a message whose rollback was answered, or that was never committed,
+is not there; and none is there twice.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _ENDS = (Resolution.COMMIT, Resolution.COMMIT, Resolution.ROLLBACK, Resolution.U
 class Traders(Actor):
     """The producers of one simulation, and what they know of their transactions.
 
-    rotten  key hashes of messages whose bytes have flipped: one that cannot be read is no half message that a second
-            send repeats, so that one begins a transaction of its own
+    rotten  key hashes of messages whose bytes have flipped: the broker cannot recognise a repeat of
+            such a half message, so the second send begins a transaction of its own
     """
 
     def __init__(self, seed: int, broker: SimBroker, rotten: Collection[int] = ()) -> None:
@@ -53,10 +54,10 @@ class Traders(Actor):
         self._broker = broker
         self._rotten = rotten
         self._n = 0
-        self._sent: list[tuple[int, NewMessage]] = []  # monotonic ms, lately
+        self._sent: list[tuple[int, NewMessage]] = []  # recent sends, with monotonic ms
         self._open: dict[int, str] = {}  # position → message id, as answered
-        self._asked: dict[str, set[Resolution]] = {}  # ends that were asked for
-        self._ended: dict[str, Resolution] = {}  # as answered
+        self._asked: dict[str, set[Resolution]] = {}  # ends that were asked for, by message id
+        self._ended: dict[str, Resolution] = {}  # ends by message id, as answered
         self.latest_ms = 0  # the last due time that was asked for
         broker.settings = broker.settings._replace(
             transactions=TransactionSettings(
@@ -69,7 +70,7 @@ class Traders(Actor):
     def turn(
         self, _topics: tuple[str, ...], wall_ms: int, mono_ms: int
     ) -> tuple[list[Answer], str]:
-        """Commands to be asked for in one step, and what they do."""
+        """Return the commands of one step, and a description of them."""
         roll = self._random.random()
         if roll < 0.3 and self._broker.checks_due:
             due, self._broker.checks_due = self._broker.checks_due, []
@@ -85,7 +86,8 @@ class Traders(Actor):
         since = mono_ms - DEDUP_MS + 5_000
         self._sent = [each for each in self._sent if each[0] > since][-5:]
         if self._sent and self._random.random() < 0.15:
-            messages = [self._random.choice(self._sent)[1]]  # no answer came in time
+            # A repeat, as if no answer came in time
+            messages = [self._random.choice(self._sent)[1]]
         else:
             messages = [self._half(wall_ms) for _ in range(self._random.choice([1, 1, 3]))]
             self._sent += [(mono_ms, message) for message in messages]
@@ -119,18 +121,18 @@ class Traders(Actor):
         return [Answer(command) for _ in range(times)], f"{wanted.value} {message_id}"
 
     def stepped(self) -> None:
-        """The clock went forward: what was sent before seems to be older than it is."""
+        """Note a forward step of the clock: earlier sends seem older than they are."""
         self._sent.clear()
 
     def owns(self, answer: Answer) -> bool:
-        """Whether that is an answer to one of these."""
+        """Return whether an answer is to a command of these producers."""
         command = answer.command
         if isinstance(command, CreateTopic):
             return command.name == TOPIC
         return isinstance(command, SendHalf | EndTransaction | CheckTransactions | LookForProducers)
 
     def noted(self, answer: Answer) -> None:
-        """An answer has been released."""
+        """Note an answer that has been released."""
         command, result = answer.command, answer.result
         if isinstance(result, HorologError):
             return
@@ -155,7 +157,7 @@ class Traders(Actor):
         return key_hash(TOPIC, message_id) in self._rotten
 
     def finish(self, *, lost_allowed: bool) -> None:
-        """All time has passed, and nobody has said anything more: compare."""
+        """Compare, after all time has passed without further ends."""
         if self._broker.shard.halves.open and not lost_allowed:
             raise PromiseBroken(f"{len(self._broker.shard.halves.open)} transactions are open")
         there: Counter[str] = Counter()
@@ -187,9 +189,10 @@ class Traders(Actor):
             raise PromiseBroken(f"P1: {known[properties.UNIQ_KEY]} came before {due_ms}")
 
     def all_over(self, clock: SimulatedClock) -> None:
-        """Wait until each transaction is given up, whatever came before."""
+        """Let time pass until each transaction is given up, whatever came before."""
         halves = self._broker.shard.halves.open.values()
-        if halves:  # perhaps begun, or asked for, later than now, for the clock goes back at times
+        # Perhaps begun, or to be checked, later than now: the clock may have stepped back
+        if halves:
             last_ms = max(max(half.begun_ms + TRANSACTION_OPEN_MS, half.next_ms) for half in halves)
             clock.advance(last_ms - clock.wall_ms())
             self._broker.settle(2_000)

@@ -1,4 +1,4 @@
-"""The checker of the promises that reads every frame that a step appends; it asks the core nothing."""
+"""The checker of the promises that reads every frame that a step appends; it does not ask the core."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DUE = struct.Struct("<q")
 _KEY = struct.Struct("<Q")
 _KEY_AT = 24
 _VISIBLE = frozenset({1, 4})  # MESSAGE, HANDED
-_MESSAGES = frozenset({1, 2, 4})  # and SCHEDULED
+_MESSAGES = frozenset({1, 2, 4})  # _VISIBLE and SCHEDULED
 
 
 class Frame(NamedTuple):
-    """One frame of the log as it was written: log positions, and key hash → position of its messages, halves too."""
+    """A frame as written: log positions, and key hash → position of its messages, half ones too."""
 
     base: int
     end: int
@@ -31,22 +31,23 @@ class Frame(NamedTuple):
 
 
 class HandOverWatch:
-    """P1 at the source: no message is appended as visible before its due time by the clock of that step.
+    """P1 at the source: no message is appended as visible before its due time, by the clock of that step.
 
-    `positions` tells where the log has what was made visible, by key hash: what retention may have dropped.
-    `frames` are all that were written, in their order.
+    `positions` has the log position of each visible message by key hash, to tell what retention may
+    have dropped. `frames` are all frames that were written, in order.
     """
 
     def __init__(self) -> None:
         self.positions: dict[int, int] = {}
         self.frames: list[Frame] = []
-        self.expired: dict[tuple[int, int], int] = {}  # origin of what was too late → its record
+        # Origin of a message that was too late → position of the record that says so
+        self.expired: dict[tuple[int, int], int] = {}
 
     def new_life(self, end: int, head_at: Callable[[int], bytes]) -> None:
-        """A process has begun; `end` is where the log of those before it ends now.
+        """Note that a process has begun; `end` is where the log of earlier lives ends now.
 
-        head_at  the first bytes of a record in the log of now: one that a power cut has torn may have been written over
-                 by a process that was killed before it had begun
+        head_at  returns the first bytes of a record in the present log: a record that a power cut has
+                 torn may have been overwritten by a process that was killed while it started
         """
         self.positions = {key: at for key, at in self.positions.items() if at < end}
         self.expired = {
@@ -58,7 +59,7 @@ class HandOverWatch:
             self.frames.pop()
 
     def see(self, writes: Sequence[Write], wall_ms: int) -> None:
-        """The writes of one step."""
+        """Check the writes of one step."""
         for write in writes:
             header = parse(bytes(write.content))
             if header is not None:
@@ -96,7 +97,7 @@ class HandOverWatch:
 
 
 def _is_expiry(head: bytes) -> bool:
-    """Whether a record says what was too late; also if it is not known, as its segment is gone."""
+    """Return whether a record says that messages were too late; True if its segment is gone."""
     if not head:
         return True
     return head[KIND_AT] == Kind.RECALL_MANY and bool(head[FLAGS_AT] & IS_EXPIRED)

@@ -1,4 +1,4 @@
-"""One simulated story of a shard: clients, jobs of Spark, faults of the disk, kills and clock steps, all by a seed."""
+"""The simulated story of one seed: clients, Spark jobs, disk faults, kills and clock steps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from horolog.testing.sim_transactions import Traders
 
 
 class Simulation:
-    """One seed."""
+    """The simulation of one seed."""
 
     def __init__(
         self, seed: int, *, story: bool = False, root: Path | None = None, rot: bool = False
@@ -54,7 +54,7 @@ class Simulation:
         )
         segment = self.random.choice([32_768, 65_536, 262_144])
         self.broker = SimBroker(self.random, self.disk, self.clock, self.flush, segment)
-        keep = Random(seed + 1)  # of its own: it changes nothing in the story
+        keep = Random(seed + 1)  # of its own: it does not change the story
         self.broker.settings = self.broker.settings._replace(
             retention_ms=keep.choice([60_000, HOUR_MS, 3 * DAY_MS, 1_000 * DAY_MS]),
             retention_bytes=keep.choice([0, 0, 1, 3 * segment]),
@@ -78,7 +78,7 @@ class Simulation:
         self.rot: Rot | None = None
         if rot and isinstance(self.disk, FaultyDisk):
             self.rot = Rot(seed + 6, self.broker, self.history, self.disk)
-            self.lake.share = 0  # what it reads is not looked at by anybody else
+            self.lake.share = 0  # nothing else checks the bytes that it reads
         rotten = () if self.rot is None else self.rot.keys
         self.traders = Traders(seed + 14, self.broker, rotten)
         self.answers: list[Answer] = []
@@ -87,17 +87,17 @@ class Simulation:
         self._countdown = -1
 
     def tell(self, what: str) -> None:
-        """A line of the story, when it is asked for."""
+        """Print a line of the story, if it was asked for."""
         if self._story:
             print(f"{self.clock.wall_ms() - START_MS:>9} {what}")
 
     # --- the run --------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Everything, from an empty disk to the final comparison; raises what is wrong."""
+        """Run everything, from an empty disk to the final comparison; raise the first fault."""
         self.disk.on_effect = self._effect
         self._reopen()
-        several = TopicSettings(multi_tag=True)  # of every other topic
+        several = TopicSettings(multi_tag=True)  # for every other topic
         for i, topic in enumerate(TOPICS):
             queues, settings = self.random.randint(1, 3), several if i % 2 else None
             self.broker.ask(CreateTopic(topic, TopicType.MIXED, queues, settings))
@@ -107,7 +107,7 @@ class Simulation:
             if self._countdown < 0 and self.random.random() < 0.05:
                 self._countdown = self.random.randrange(40)
             if isinstance(self.disk, PlainDisk) and self.random.random() < 0.05:
-                self._crash()  # it has no effects to be killed at
+                self._crash()  # it has no effects at which to kill
             self.history.latest_ms = max(self.history.latest_ms, self.clock.wall_ms())
             try:
                 self._act()
@@ -141,7 +141,7 @@ class Simulation:
         self._reopen()
 
     def lose_answers(self) -> None:
-        """The broker has died: nobody will ever know what became of these."""
+        """Note that the broker has died, so that the outcome of these commands is unknown."""
         for command in [answer.command for answer in self.answers]:
             if isinstance(command, Recall) and command.message_id in self.history.messages:
                 self.history.messages[command.message_id]["recall_unknown"] = True
@@ -158,7 +158,7 @@ class Simulation:
         self.open()
 
     def open(self) -> None:
-        """Start, also after kills in the recovery; somebody makes room, and restores what rots."""
+        """Start, also after kills during recovery; make room, and restore rotten bytes, if need be."""
         while True:
             try:
                 self.broker.open()
@@ -180,7 +180,7 @@ class Simulation:
                 self.disk.crash(power_cut=False)
 
     def _let_others_act(self) -> bool:
-        """Whether this turn was one of the other clients."""
+        """Let at most one of the other clients act; return whether one did."""
         others = (
             self.polls,
             self.retries,
@@ -270,7 +270,7 @@ class Simulation:
         self.broker.step([])
 
     def _squeeze(self) -> None:
-        """Leave little space, or all of it again."""
+        """Leave little space on the disk, or free all of it again."""
         room = self.random.choice([None, 0, 2_000, 20_000, 200_000])
         self.disk.capacity_bytes = None
         if room is not None:
@@ -303,7 +303,7 @@ class Simulation:
             while done:
                 self._hear(done.pop(0))
         finally:
-            self.answers += done  # a load was killed at its end: nobody has heard these
+            self.answers += done  # a load was killed at its end: these are not noted yet
 
     def _hear(self, answer: Answer) -> None:
         if self.schedules.owns(answer):

@@ -1,10 +1,10 @@
-"""The deterministic simulator: clients, faults of the disk, kills at any effect and clock steps, all by seed.
+"""The deterministic simulator: clients, disk faults, kills at any effect and clock steps, all by seed.
 
     python -m horolog.testing.simulator --seeds 10000
     python -m horolog.testing.simulator --seed 4711            # replay one, with its story
 
-Every seed runs a whole shard (core, log, recovery) on `FaultyDisk` and checks P1, P2, P3, P7 and P8 by
-`sim_checks`.  A failure prints the seed and the command that replays it.
+Every seed runs a whole shard (core, log, recovery) on `FaultyDisk`, and `sim_checks` checks P1, P2,
+P3, P7 and P8. A failure prints the seed and the command that replays it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pathlib import Path
 
 from horolog.testing.simulation import Simulation
 
-SEEDS_A_LINE = 500  # of progress: a few minutes
+SEEDS_A_LINE = 500  # for each line of progress: a few minutes
 
 
 def run_seed(seed: int, *, story: bool = False, root: Path | None = None, rot: bool = False) -> str:
-    """Run one seed: "" if all promises held, else the traceback.
+    """Run one seed: return "" if all promises held, else the traceback.
 
-    rot  bits of files flip while the broker runs
-    With `root`, an empty directory, it runs on the real disk: kills between turns, but no faults of the disk.
+    rot   bits of files flip while the broker runs
+    root  an empty directory, to run on the real disk: kills between turns, but no disk faults
     """
     try:
         Simulation(seed, story=story, root=root, rot=rot).run()
@@ -37,7 +37,7 @@ def run_seed(seed: int, *, story: bool = False, root: Path | None = None, rot: b
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run seeds on all cores; exit code 1 if one fails."""
+    """Run seeds in several processes; return exit code 1 if one fails."""
     parser = argparse.ArgumentParser(
         prog="python -m horolog.testing.simulator", description=__doc__
     )
