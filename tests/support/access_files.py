@@ -1,4 +1,4 @@
-"""An access file for tests, and requests signed as clients sign them."""
+"""An access file for tests, and the signatures that clients put on requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DATE = "20260311T101500Z"
 
 
 def access_file(folder: Path, text: str = ACCESS) -> Path:
-    """The file, readable by nobody else."""
+    """Write an access file that only its owner can read, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "access.toml"
     path.write_text(text)
@@ -44,7 +44,7 @@ def access_file(folder: Path, text: str = ACCESS) -> Path:
 def grpc_headers(
     access_key: str, secret: str = "", *, upper: bool = True, date: str = DATE
 ) -> list[tuple[str, str]]:
-    """Headers of a 5.x client; its secret is the right one unless one is given."""
+    """Return the headers of a 5.x client, signed with its own secret or the given one."""
     key = (secret or SECRETS[access_key]).encode()
     signature = hmac.new(key, date.encode(), hashlib.sha1).hexdigest()
     signed_as = signature.upper() if upper else signature
@@ -62,7 +62,7 @@ def grpc_headers(
 def signed(
     fields: dict[str, str], body: bytes, access_key: str, secret: str = ""
 ) -> dict[str, str]:
-    """Fields of a 4.x client's request with its key and signature."""
+    """Return the fields of a 4.x client's request with its key and signature."""
     named = {**fields, "AccessKey": access_key}
     content = "".join(named[name] for name in sorted(named)).encode() + body
     key = (secret or SECRETS[access_key]).encode()

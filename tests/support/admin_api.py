@@ -15,7 +15,7 @@ Use = Callable[[httpx.AsyncClient, ScriptedEngine], Awaitable[None]]
 
 
 def serve(use: Use, *, simulated: bool = True) -> None:
-    """Run `use` against the app of a scripted engine."""
+    """Run `use` with a client of the admin API in front of a scripted engine."""
 
     async def run() -> None:
         engine = ScriptedEngine(simulated=simulated)
@@ -34,7 +34,7 @@ def exchange(
     body: object = None,
     script: Callable[[ScriptedEngine], None] | None = None,
 ) -> tuple[int, Any, ScriptedEngine]:
-    """One request: status, JSON, and the engine that was asked."""
+    """Make one request; return status, JSON, and the engine with the commands it was given."""
     found: list[Any] = []
 
     async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
@@ -49,5 +49,5 @@ def exchange(
 
 
 def answering(kind: type, result: object) -> Callable[[ScriptedEngine], None]:
-    """A script that changes one answer."""
+    """Return a script that changes one answer of the engine."""
     return lambda engine: engine.answers.update({kind: result})

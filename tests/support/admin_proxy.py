@@ -1,4 +1,4 @@
-"""A proxy before the admin port in which a test can let things happen at a request."""
+"""A proxy before the admin port in which a test can act at a given request."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ Hook = Callable[[str, Forward], "tuple[int, bytes] | None"]
 
 
 class AdminProxy:
-    """Forwards every request to `target`; `hook(path, forward)` may answer instead, or with None hang up."""
+    """A proxy that forwards every request to `target`.
+
+    `hook(path, forward)` may return another answer, or None to hang up.
+    """
 
     def __init__(self, target: str, hook: Hook) -> None:
         host = urlsplit(target)
 
         class Handler(BaseHTTPRequestHandler):
             def log_message(self, *given: object) -> None:
-                """Silent."""
+                """Log nothing."""
 
             def do_GET(self) -> None:
                 length = int(self.headers.get("content-length") or 0)

@@ -1,4 +1,4 @@
-"""Runs for adoption, written without Spark: for tests that stage files in a running broker's directory.
+"""Runs for adoption, written without Spark: a test stages files in a running broker's directory.
 
 claim = stage(begun, "a", messages)          # begun: the answer of POST /v1/adoptions/begin
 admin.post("/v1/adoptions/commit", {..., "files": [claim]})
@@ -20,7 +20,7 @@ __all__ = ["footer_crc", "made_record", "stage", "write_adopted"]
 def stage(
     begun: Mapping[str, Any], name: str, messages: Sequence[NewMessage]
 ) -> dict[str, str | int]:
-    """Write `<name>.run` into the staging directory of a transaction; gives its row of the manifest."""
+    """Write `<name>.run` into a transaction's staging directory, and return its manifest row."""
     claim = write_adopted(
         Disk(Path(begun["staging"])),
         "",

@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 
 def spread(first: int, count: int, from_ms: int, step_ms: int) -> Dues:
-    """Numbers from `first` on, due one after the other."""
+    """Return due times of `count` messages with numbers from `first` on, `step_ms` apart."""
     return {first + i: from_ms + i * step_ms for i in range(count)}
 
 
@@ -69,7 +69,7 @@ async def adopt(
     *,
     inline: bool = False,
 ) -> Adopted:
-    """One transaction with a file for each part."""
+    """Adopt messages in one transaction with a file for each part."""
     answer = await engine.submit(BeginAdoption(app, version, TOPIC))
     now = engine.clock.wall_ms()
     transaction = Transaction(
@@ -91,14 +91,17 @@ async def recall(engine: Engine, dues: Dues, numbers: Sequence[int]) -> None:
 
 
 async def consume(engine: Engine) -> None:
-    """A group takes some, and acknowledges a part of them."""
+    """Receive some messages as a group, and acknowledge a part of them."""
     got = await engine.submit(Receive("gates", TOPIC, -1, "*", 8, 10_000, False, 0, "me"))
     handles = [each.receipt_handle for each in got.messages[:5]]
     await engine.submit(Ack("gates", TOPIC, handles))
 
 
 async def make_adopted(path: Path) -> None:
-    """Files that are finished and gone, handed over in part, untouched; rows recalled, moved, recalled in bulk."""
+    """Make a directory with adopted files in every state, and rows recalled, moved and bulk recalled.
+
+    One file is finished and gone, others are handed over in part, or untouched.
+    """
     engine = await open_directory(path)
     for topic in TOPICS:
         await engine.submit(CreateTopic(topic, TopicType.DELAY, 2))
@@ -140,7 +143,7 @@ async def begin(engine: Engine, from_ms: int, app: str = "job") -> OffloadView:
 
 
 def exported(path: Path, view: OffloadView) -> list[Row]:
-    """What a job would write into the table."""
+    """Return the rows that a job would write into the table."""
     found = []
     for frozen in view.runs:
         directory, _, name = frozen.path.rpartition("/")
@@ -166,9 +169,9 @@ async def commit(engine: Engine, path: Path, view: OffloadView) -> list[Row]:
 
 
 async def make_offloaded(path: Path, *, under_way: bool = False) -> None:
-    """Two offloads, one that is aborted, recalls before, in and after each, an hour that was promoted.
+    """Make two offloads and an aborted one, with recalls before, in and after each, and a promotion.
 
-    under_way  the log ends in a third one
+    under_way  leave a third offload open at the end of the log
     """
     engine = await open_directory(path)
     for topic in TOPICS:
@@ -243,7 +246,7 @@ async def move_in_lake(engine: Engine, offload_id: int, row: Row, new_due_ms: in
 
 
 async def promote(engine: Engine, path: Path, offload_id: int) -> None:
-    """The first hour of the topic comes back, as other messages with the same due time."""
+    """Promote the first hour of the topic, as other messages with the same due times."""
     lake = engine.broker.shard.tier
     topic = engine.broker.shard.topics.get(TOPIC).id
     hour = lake.first_hour(offload_id, topic)

@@ -1,4 +1,4 @@
-"""The commands that a door gives to its engine."""
+"""The commands that a door passes to its engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def note_asked(engine: Any) -> list[Any]:
-    """A list to which every command is added that the engine is asked from here on; it answers as before."""
+    """Return a list to which every further command is added; the engine answers as before."""
     asked: list[Any] = []
     ask = engine.ask
 

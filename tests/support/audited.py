@@ -1,4 +1,4 @@
-"""Data directories for the jobs that read them, and logs with faults: copies whose frames were written again.
+"""Data directories for the jobs that read them, and copies of logs with rewritten frames as faults.
 
 made = await make_directory(path, messages=300)
 with Surgery(path, copy) as log:
@@ -53,7 +53,7 @@ TOPICS = ("calls", "mails")
 
 @dataclass
 class Made:
-    """What a directory was made to hold."""
+    """The contents that a directory was made with."""
 
     pending: int = 0
     by_second: dict[int, int] = field(default_factory=dict)  # ms of the second → messages
@@ -64,7 +64,7 @@ class Made:
 
 
 def message(topic: str, number: int, due_ms: int, body: bytes = b"please come"):
-    """One message whose id tells its number."""
+    """Build a message whose id contains its number."""
     return encode(
         topic=topic,
         body=body,
@@ -76,26 +76,26 @@ def message(topic: str, number: int, due_ms: int, body: bytes = b"please come"):
 
 
 def message_id(number: int) -> str:
-    """Id of `message`."""
+    """Return the id that `message` gives a number."""
     return f"01AA{number:028X}"
 
 
 def due_of(number: int) -> int:
-    """Two hours, every second minute; a third of all is due months later."""
+    """Return a due time within two hours, at even minutes; for a third of the numbers, months later."""
     if number % 3 == 2:
         return START_MS + 40 * 24 * HOUR_MS + number * 60_000
     return START_MS + 1_000 + number * 7_919 % 60 * 120_000
 
 
 async def open_directory(path: Path, segment_bytes: int = SEGMENT_BYTES) -> Engine:
-    """An engine on the simulated clock."""
+    """Open an engine on the simulated clock."""
     return await open_engine(
         path, clock="simulated", flush="os", segment_bytes=segment_bytes, start_ms=START_MS
     )
 
 
 async def send(engine: Engine, topic: str, numbers: range) -> None:
-    """`message` for each number, due at `due_of`."""
+    """Send `message` for each number, due at `due_of`."""
     for first in range(numbers.start, numbers.stop, 500):
         part = range(first, min(numbers.stop, first + 500))
         await engine.submit(SendMessages(topic, [message(topic, n, due_of(n)) for n in part]))
@@ -108,7 +108,10 @@ async def make_directory(
     advance_ms: int = HOUR_MS,
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Made:
-    """Messages of two topics; some recalled, moved, recalled in bulk, handed over, received, acknowledged."""
+    """Make a directory of two topics with messages in many states.
+
+    Some are recalled, moved, recalled in bulk, handed over, received, acknowledged.
+    """
     engine = await open_directory(path, segment_bytes)
     made = Made()
     for topic in TOPICS:
@@ -133,7 +136,7 @@ async def make_directory(
         handles = [each.receipt_handle for each in received.messages[:5]]
         await engine.submit(Ack("gates", TOPICS[0], handles))
     await readers(engine)
-    await engine.advance(11_000)  # leases that were not acknowledged are over
+    await engine.advance(11_000)  # leases without an ack are over
     await engine.submit(Receive("gates", TOPICS[0], -1, "*", 8, 10_000, False, 0, "me"))
     await note(engine, made)
     await engine.stop()
@@ -141,7 +144,7 @@ async def make_directory(
 
 
 async def readers(engine: Engine) -> None:
-    """Groups that commit offsets: forwards and back, one with settings, and one that is deleted."""
+    """Commit offsets of groups, forwards and back; one group has settings, and one is deleted."""
     for group in ("gone", "readers"):
         await engine.submit(PutGroup(group, GroupSettings(orderly=True, retry_max=3)))
         for topic in TOPICS:
@@ -157,7 +160,7 @@ async def readers(engine: Engine) -> None:
         view = await engine.submit(DescribeTopic(TOPICS[0]))
         await engine.submit(CommitOffsets(group, TOPICS[0], {0: view.queue_offsets[0] // 3}))
     await engine.submit(DeleteGroup("gone"))
-    for name in ("passing", "passing"):  # twice: the second one is another topic
+    for name in ("passing", "passing"):  # twice: the second time it is another topic
         await engine.submit(CreateTopic(name, TopicType.NORMAL, 2))
         view = await engine.submit(DescribeTopic(name))
         assert view.queue_offsets == [0, 0]
@@ -168,7 +171,7 @@ async def readers(engine: Engine) -> None:
 
 
 async def note(engine: Engine, made: Made) -> None:
-    """What the broker itself counts."""
+    """Note the broker's own counts."""
     counts = await engine.submit(CountPending())
     made.pending = counts.total
     for hour_ms, n in counts.rows:
@@ -177,7 +180,7 @@ async def note(engine: Engine, made: Made) -> None:
         except HorologError as error:
             if error.code is not ErrorCode.IN_TIER:
                 raise
-            made.by_second[hour_ms] = n  # of the lake more is not known
+            made.by_second[hour_ms] = n  # more is not known of messages in the lake
             continue
         made.by_second.update(seconds.rows)
     for topic in TOPICS:
@@ -187,29 +190,29 @@ async def note(engine: Engine, made: Made) -> None:
 
 @dataclass
 class Found:
-    """A record of the log: its position, its bytes."""
+    """A record of the log: its position and its bytes."""
 
     position: int
     content: bytes
 
     @property
     def kind(self) -> int:
-        """Its kind."""
+        """The kind of the record."""
         return self.content[4]
 
     @property
     def due_ms(self) -> int:
-        """Its due time."""
+        """The due time of the record."""
         return ENVELOPE.unpack_from(self.content)[4]
 
     @property
     def key(self) -> bytes:
-        """Its key hash."""
+        """The key hash of the record."""
         return self.content[24:32]
 
 
 class Surgery:
-    """Changes the log of a copy; what is changed is sealed again, so that all check sums are right."""
+    """Changes the log of a copy; changed frames are sealed again, so that all checksums are right."""
 
     def __init__(self, source: Path, target: Path) -> None:
         shutil.copytree(source, target)
@@ -222,7 +225,7 @@ class Surgery:
         self._frames = self._walk()
 
     def __enter__(self) -> Surgery:
-        """Nothing to do."""
+        """Return the log to be changed."""
         return self
 
     def __exit__(
@@ -255,7 +258,7 @@ class Surgery:
         return self._frames[-1].append_ms
 
     def records(self, kind: Kind) -> list[Found]:
-        """All records of a kind."""
+        """Return all records of a kind."""
         found = []
         for header in self._frames:
             if header.padding or not header.count:
@@ -268,7 +271,7 @@ class Surgery:
         return found
 
     def hand_over_of(self, handed: Found) -> tuple[int, int]:
-        """(log position of the scheduled message, its row) of a HANDED record."""
+        """Return (log position of the scheduled message, its row) of a HANDED record."""
         before = [each for each in self.records(Kind.HAND_OVER) if each.position < handed.position]
         origins = decode_hand_over(before[-1].content[16:]).origins
         after = [
@@ -280,7 +283,7 @@ class Surgery:
         return int(origin["position"]), int(origin["row"])
 
     def put(self, position: int, content: bytes) -> None:
-        """Other bytes at a log position."""
+        """Overwrite bytes at a log position."""
         self._log[position : position + len(content)] = content
         (header,) = [h for h in self._frames if h.base <= position < h.end]
         body = self._log[header.base + HEADER_BYTES : header.end]
@@ -296,16 +299,16 @@ class Surgery:
         )
 
     def blank(self, found: Found) -> None:
-        """Instead of the record one that says nothing."""
+        """Replace a record by one without meaning."""
         size = len(found.content)
         self.put(found.position, ENVELOPE.pack(size, Kind.EPOCH, 0, 0, 0) + bytes(size - 16))
 
     def store_at(self, found: Found, store_ms: int) -> None:
-        """Another store time."""
+        """Change the store time of a record."""
         self.put(found.position + HEAD_BYTES + layout.STORE_MS_AT, store_ms.to_bytes(8, "big"))
 
     def append(self, body: bytes, count: int, append_ms: int) -> None:
-        """One more frame at the end."""
+        """Append one more frame."""
         last = self._frames[-1]
         header = seal(
             log_id=self._log_id,
@@ -322,7 +325,7 @@ class Surgery:
         self._frames = self._walk()
 
     def hand_over(self, message: Found, origin: int, append_ms: int, row: int = 0) -> None:
-        """A hand-over of a message as it stands in the log, at the log's end."""
+        """Append a hand-over of a message, as it is in the log, to the end of the log."""
         record = bytearray(message.content)
         record[4] = Kind.HANDED
         at = HEAD_BYTES + layout.STORE_MS_AT
@@ -331,5 +334,5 @@ class Surgery:
         self.append(control + bytes(record), 2, append_ms)
 
     def flip(self, position: int) -> None:
-        """One byte is not as it was written."""
+        """Change one byte of the log, without sealing its frame."""
         self._log[position] ^= 0x41

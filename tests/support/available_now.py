@@ -1,17 +1,17 @@
-"""A stream that ends when it has read what there is."""
+"""A stream that ends when it has read all that is available."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-_PATIENCE_S = 180  # such a query takes some ten seconds
+_PATIENCE_S = 180  # such a query takes some ten seconds normally
 
 
 def run_available(frame: Any, sink: Any, place: Path) -> list[int]:
-    """Give `sink` every micro-batch, with a checkpoint in `place`; gives their sizes in rows, but for empty ones.
+    """Give `sink` every micro-batch, with a checkpoint in `place`; return the non-empty sizes in rows.
 
-    AssertionError that tells what the threads of Spark are doing when it stands still.
+    Raise AssertionError with the stacks of Spark's threads if the query makes no progress.
     """
     query = (
         frame.writeStream.foreachBatch(sink)
@@ -29,7 +29,7 @@ def run_available(frame: Any, sink: Any, place: Path) -> list[int]:
 
 
 def _threads(session: Any) -> str:
-    """The stacks of the threads that run queries and tasks."""
+    """Return the stacks of the threads that run queries and tasks."""
     names = []
     for each in session._jvm.java.lang.Thread.getAllStackTraces().entrySet().toArray():
         name = each.getKey().getName()

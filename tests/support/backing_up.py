@@ -1,4 +1,4 @@
-"""Making and restoring backups in one process, for the tests of both."""
+"""Backups made and restored in one process, for the tests of both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def back_up(engine: Engine, directory: Path, *, full: bool = False) -> Bac
 
 
 def restore(backup: Path, data_dir: Path, damage: list[str] | None = None) -> Manifest:
-    """As `horolog restore`; `damage` takes up what is not as the manifest says, which is accepted then."""
+    """Restore as `horolog restore` does; with `damage`, accept damage and collect its description."""
     manifest, backup_lock = open_backup(backup, accepts_damage=damage is not None)
     lock = lock_target(data_dir)
     source, target = Disk(backup, read_only=True), Disk(data_dir)

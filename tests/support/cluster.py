@@ -1,4 +1,7 @@
-"""A standalone Spark cluster of one master and two workers, on two loopback addresses; all ended on leaving."""
+"""A standalone Spark cluster of one master and two workers on two loopback addresses.
+
+All its processes end when the context is left.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ SPECULATION = {
 
 
 class Cluster:
-    """`url` is the master's once it is entered."""
+    """A running cluster; `url` is the master's, once the context is entered."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -92,14 +95,14 @@ class Cluster:
 
 
 def free_port() -> int:
-    """A port that is free just now."""
+    """Return a port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_until(is_so: Any, seconds: float) -> None:
-    """Look until it is so; AssertionError after so long."""
+    """Wait until a condition holds; raise AssertionError after the given time."""
     until = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < until, "waited too long"
@@ -107,7 +110,7 @@ def wait_until(is_so: Any, seconds: float) -> None:
 
 
 def driver(script: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A driver in a process group of its own."""
+    """Start a Spark driver in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, str(script), *arguments],
         stdout=subprocess.PIPE,

@@ -1,7 +1,8 @@
 """One suite for all official clients: each behaviour of `conformance_table.py`, written once.
 
-A client's module has a class that inherits `Conformance` and names the client; tests/clients/conftest.py gives it the
-behaviours that the table does not excuse it from, each with a topic of its own.
+The module of a client has a class that inherits `Conformance` and names the client.
+tests/clients/conftest.py gives it the behaviours that the table does not excuse it from, each with
+a topic of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ STORY = (("COMMIT a", "commit"), ("ROLLBACK b", "rollback"), ("COMMIT c", ""), (
 
 
 class Conformance:
-    """The behaviours; `client` is a name of the table, `kind` how it is spoken to."""
+    """The behaviours; `client` is its name in the table, `kind` how the suite talks to it."""
 
     client = ""
     kind: type[Official] = Grpc
@@ -37,7 +38,7 @@ class Conformance:
     def test_credentials(
         self, other_driver: Driver, driver: Driver, guarded: BrokerProcess
     ) -> None:
-        """Two client processes: producers of one share their connection, and who it is."""
+        """Uses two client processes, because the producers of one share a connection and its key."""
         mine, other = "suite-granted", "denied"
         admin = AdminClient(guarded.admin_url.replace("//", "//:of-the-operator@"))
         for name in (mine, other):
@@ -47,7 +48,8 @@ class Conformance:
         app.key = {"key": "app", "secret": "secret-1"}
         app.producer(mine)
         app.consumer(mine)
-        app.send(mine, [{"body": "allowed"}, {"body": "long" * 2_000}])  # which some compress
+        # Some clients compress the long one
+        app.send(mine, [{"body": "allowed"}, {"body": "long" * 2_000}])
         app.exactly(f"in-{mine}", ["allowed", "long" * 2_000])
         with pytest.raises(Refused):
             app.driver.ask("send", by=f"out-{mine}", topic=other, messages=[{"body": "denied"}])
@@ -59,11 +61,11 @@ class Conformance:
         assert sum(admin.get(f"/v1/topics/{other}")["queue_offsets"]) == 0
 
     def _send_first(self, wrong: Official, topic: str) -> None:
-        """Some clients ask for a route at once, others with the first message."""
+        """Start a producer and send: some clients ask for a route only with the first message."""
         wrong.producer(topic)
         wrong.send(topic, [{"body": "wrong"}])
 
-    # --- what is sent -----------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def show_normal(self, one: Official, topic: str) -> None:
         one.broker.create_topic(topic, type="normal", queues=2)
@@ -77,7 +79,7 @@ class Conformance:
         for got in one.exactly(name, [str(each["body"]) for each in wanted]):
             sent = wanted[int(got["properties"]["a"])]
             assert (got["body"], got["tag"]) == (sent["body"], "T")
-            assert sorted(got["keys"]) == sorted(sent["keys"])  # to some clients they are a set
+            assert sorted(got["keys"]) == sorted(sent["keys"])  # some clients keep them as a set
             assert got["attempt"] == 1
 
     def show_delayed(self, one: Official, topic: str) -> None:
@@ -103,7 +105,10 @@ class Conformance:
         assert Counter(seen)["fail 2 b3"] == 3
 
     def _in_order(self, one: Official, topic: str, wanted: list[str]) -> list[str]:
-        """Send each to the group that its last word begins with; gives what was taken, failures included."""
+        """Send each body to the group that its last word begins with; return all deliveries.
+
+        Failed deliveries are included.
+        """
         one.broker.create_topic(topic, type="fifo", queues=2)
         put_group(one.broker.broker_address, f"group-{topic}", consumeMessageOrderly=True)
         one.producer(topic)
@@ -157,7 +162,7 @@ class Conformance:
         with pytest.raises(Refused):
             one.recall(topic, kept["handle"])
 
-    # --- who takes it -----------------------------------------------------------------------------
+    # --- consuming --------------------------------------------------------------------------------
 
     def show_push(self, one: Official, topic: str) -> None:
         one.broker.create_topic(topic, type="normal", queues=2)
@@ -171,13 +176,13 @@ class Conformance:
         one.consumer(topic, name="push-2")
         one.send(topic, [{"body": body} for body in second])
 
-        def seen() -> list[str]:  # a poll of the first that is still open may take some
+        def seen() -> list[str]:  # a poll of the first consumer that is still open may take some
             return bodies(one.taken("push-1") + one.taken("push-2"))
 
         looks = count(1)
 
         def end_leases() -> None:
-            """What a poll of the first one took when nobody listened any more comes again when its lease is over."""
+            """Let leases end now and then: a closing consumer's last poll may have taken some messages."""
             if next(looks) % 100 == 0:
                 one.broker.advance("2s")
 
@@ -255,7 +260,7 @@ class Conformance:
         one.exactly(name, ["fail 99 x"] * 3 + ["fine"])
 
     def _until_idle(self, one: Official, topic: str) -> None:
-        """An acknowledgement is a request of its own, and comes after what was taken."""
+        """Wait until all messages are acknowledged; an ack is a request after the delivery."""
         path = f"/v1/topics/{topic}/groups/group-{topic}"
         for _ in range(200):
             if not one.broker.admin.get(path)["waiting"]:
@@ -263,7 +268,7 @@ class Conformance:
             one.driver.quiet(0.05)
         raise AssertionError(one.broker.admin.get(path))
 
-    # --- what it asks for -------------------------------------------------------------------------
+    # --- filters and the rest ---------------------------------------------------------------------
 
     def show_tags(self, one: Official, topic: str) -> None:
         one.broker.create_topic(topic, type="normal", queues=2)

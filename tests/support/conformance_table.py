@@ -1,6 +1,7 @@
-"""What official clients do against the broker: behaviours, clients, and what a client has no interface for.
+"""What official clients do against the broker: behaviours, clients, and missing interfaces.
 
-`conformance.py` runs every pair that is not excused here; docs/reference/clients.md is made from it:
+`conformance.py` runs every pair that is not excused here; docs/reference/clients.md is made from
+it:
 
     PYTHONPATH=tests/support python -m conformance_table docs/reference/clients.md
 """
@@ -38,8 +39,8 @@ BEHAVIOURS = {
 class Client(NamedTuple):
     """An official client.
 
-    ring      the target that runs it
-    excused   behaviours that it has no interface for, with the reason
+    ring      the make target that runs it
+    excused   behaviours for which it has no interface, with the reason
     """
 
     language: str
@@ -143,12 +144,12 @@ CLIENTS = {
 
 
 def runs_of(client: str) -> list[str]:
-    """The behaviours that a client must show."""
+    """Return the behaviours that a client must show."""
     return [name for name in BEHAVIOURS if name not in CLIENTS[client].excused]
 
 
 def page() -> str:
-    """docs/reference/clients.md."""
+    """Return the text of docs/reference/clients.md."""
     lines = [
         "# Official clients",
         "",

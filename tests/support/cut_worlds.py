@@ -1,4 +1,4 @@
-"""Worlds whose log begins after 0: what old messages are rebuilt from is gone, young ones are in it."""
+"""Worlds whose log begins after 0: the log of old messages is gone, that of young ones is kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEGMENT = 65_536
 
 
 def cut_world(make_world, *, checkpoints: int = 2, buffer_bytes: int = 65_536):
-    """Old messages of two hours and far ones whose log is gone, young ones of the same hours whose log is there."""
+    """Build such a world: two hours have old and young messages; old far messages have no log either."""
     world = make_world()
     world.broker.settings = world.broker.settings._replace(
         retention_bytes=2 * SEGMENT, dedup_ms=0, far=FarSettings(buffer_bytes=buffer_bytes)
@@ -44,13 +44,13 @@ def hour_dir(world, due_ms: int) -> str:
 
 
 def states_of_hour(world, due_ms: int) -> list[str]:
-    """Paths of the state files of the hour in which that is due, the oldest version first."""
+    """Return the paths of the state files of a due time's hour, the oldest version first."""
     place = hour_dir(world, due_ms)
     return [f"{place}/{name}" for name in world.disk.list(place) if name.startswith("state.")]
 
 
 def damage_state(world, due_ms: int, versions: slice = slice(None)) -> None:
-    """Flip two bits in each: the check sum puts right one."""
+    """Flip two bits in each state file, because the checksum corrects one."""
     for path in states_of_hour(world, due_ms)[versions]:
         world.disk.flip(path, 100, 1)
         world.disk.flip(path, 200, 1)

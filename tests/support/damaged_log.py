@@ -1,4 +1,4 @@
-"""A data directory with a thousand messages in frames of their own, and what can happen to its log."""
+"""A data directory with a thousand messages in frames of their own, and ways to damage its log."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ KINDS = ("body", "header", "page")
 
 
 async def open_directory(data_dir: Path) -> Engine:
-    """An engine on the simulated clock."""
+    """Open an engine on the simulated clock."""
     return await open_engine(
         data_dir, clock="simulated", flush="sync", segment_bytes=SEGMENT, start_ms=START_MS
     )
 
 
 async def make_directory(data_dir: Path) -> None:
-    """Topic `t` with two queues, tag A; every fourth message is scheduled, and handed over at the end."""
+    """Make topic `t` with two queues and tag A; every fourth message is scheduled and handed over."""
     engine = await open_directory(data_dir)
     await engine.submit(CreateTopic("t", TopicType.MIXED, 2))
     for number in range(MESSAGES):
@@ -42,33 +42,33 @@ async def make_directory(data_dir: Path) -> None:
 
 
 class Hurt(NamedTuple):
-    """Frames that are damaged, as they were."""
+    """Damaged frames, as they were before."""
 
     frames: list[FrameHeader]
 
     @property
     def first(self) -> int:
-        """Log position of the first one."""
+        """Log position of the first damaged frame."""
         return self.frames[0].base
 
     @property
     def bytes(self) -> int:
-        """Of all of them."""
+        """Size of all damaged frames."""
         return self.frames[-1].end - self.first
 
     @property
     def messages(self) -> int:
-        """That were sent in them."""
+        """Count of messages that were sent in the damaged frames."""
         return sum(is_sent(frame) for frame in self.frames)
 
 
 def is_sent(frame: FrameHeader) -> bool:
-    """Whether it holds one of the messages."""
+    """Return whether a frame holds one of the messages."""
     return frame.count == 1 and frame.length > 150
 
 
 def frames_of(data_dir: Path) -> list[tuple[Path, FrameHeader]]:
-    """All frames of a log that is whole."""
+    """Return all frames of an undamaged log."""
     found = []
     for path in sorted((data_dir / "shard-00" / "log").glob("*.log")):
         content, at = path.read_bytes(), 0
@@ -79,7 +79,7 @@ def frames_of(data_dir: Path) -> list[tuple[Path, FrameHeader]]:
 
 
 def hurt(data_dir: Path, how: str, part: float) -> Hurt:
-    """Flip two bits of a body or of a header, or zero a page, so far into the messages that were sent."""
+    """Flip two bits of a body or a header, or zero a page, at a share of the sent messages."""
     frames = frames_of(data_dir)
     sent = [each for each in frames if is_sent(each[1])]
     path, header = sent[int(len(sent) * part)]

@@ -1,4 +1,4 @@
-"""A data directory with a little of everything, for what looks at directories."""
+"""A data directory with a little of everything, for tests of the code that reads directories."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAR = ShardSettings(max_delay_ms=400 * 24 * HOUR, far=FarSettings(6_000, 2, 2))
 
 
 async def until_merged(engine: Engine) -> None:
-    """Let time pass until all runs are made that there will be."""
+    """Let time pass until all runs are made and merged."""
     compaction = engine.broker.shard.delay.far.compaction
     while True:
         while compaction.job is not None:
@@ -39,7 +39,10 @@ async def until_merged(engine: Engine) -> None:
 
 
 async def story(engine: Engine) -> None:
-    """Near and far messages, normal ones with keys, recalls, deliveries, two checkpoints, runs and merges."""
+    """Make messages near and far, normal ones with keys, recalls, deliveries, checkpoints, runs.
+
+    There are two checkpoints, and runs of which some are merged.
+    """
     await engine.submit(CreateTopic("t", TopicType.MIXED, 2))
     await engine.submit(CreateTopic("u", TopicType.MIXED, 1))
     now = engine.clock.wall_ms()
@@ -92,7 +95,7 @@ async def make(data_dir: Path) -> None:
     newest = sorted((data_dir / "shard-00/checkpoint").iterdir())[-1].read_bytes()
     for path in (data_dir / "shard-00/runs").glob("[0-9]*"):
         if path.name.partition(".")[0].encode() not in newest:
-            path.unlink()  # of a run that was merged just now; the next start would remove it
+            path.unlink()  # of a run that has just been merged; the next start would remove it
 
 
 def verify(data_dir: Path, *, quick: bool = False) -> Verdict:

@@ -1,8 +1,8 @@
-"""Official clients of other languages: each a process that is told by lines of JSON what to do.
+"""Official clients of other languages: each is a process that takes commands as lines of JSON.
 
-A request {"id": 7, "do": "send", …} is answered by {"id": 7, "gave": …} or {"id": 7, "refused": …}; what a client does by
-itself (a push consumer that gets a message) is an event {"by": its name, "event": …}.  Their sources are under
-tests/clients, their environments under build/clients: `make clients`.
+A request {"id": 7, "do": "send", …} is answered by {"id": 7, "gave": …} or {"id": 7, "refused": …}.
+What a client does by itself (a push consumer that gets a message) is an event {"by": its name,
+"event": …}. The sources are in tests/clients, the environments in build/clients: `make clients`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ CONTAINED = ["unshare", "--user", "--pid", "--fork", "--kill-child"]
 
 
 class Refused(Exception):
-    """The client raised; the text is its exception."""
+    """The client raised an exception, whose text this is."""
 
 
 class Driver:
-    """A running client program; `close` ends it, whatever it does."""
+    """A running client program; `close` kills it in any state."""
 
     def __init__(self, command: list[str], home: Path, **environment: str) -> None:
-        """Start it with `home` for its logs."""
+        """Start the program, with `home` for its logs."""
         home.mkdir(parents=True, exist_ok=True)
         self._stderr = (home / "stderr").open("a+")
         self._popen = subprocess.Popen(
@@ -68,7 +68,7 @@ class Driver:
         self.close()
 
     def close(self) -> None:
-        """Kill it."""
+        """Kill the program."""
         self._popen.kill()
         self._popen.wait()
         self._reader.join()
@@ -77,7 +77,7 @@ class Driver:
             pipe.close()
 
     def start(self, do: str, **fields: Any) -> Future[Any]:
-        """Ask for something, and go on; the future raises `Refused` where the client raised."""
+        """Send a request and return at once; the future raises `Refused` if the client raised."""
         number = next(self._ids)
         future: Future[Any] = Future()
         with self._changed:
@@ -88,14 +88,14 @@ class Driver:
         return future
 
     def ask(self, do: str, **fields: Any) -> Any:
-        """Ask for something, and wait for the answer."""
+        """Send a request, and wait for the answer."""
         try:
             return self.start(do, **fields).result(ANSWER_S)
         except TimeoutError:
             raise AssertionError(f"no answer to {do} {fields}: {self.stderr()}") from None
 
     def events(self, by: str) -> list[dict[str, Any]]:
-        """What the client of this name did by itself so far."""
+        """Return all events so far of the client with this name."""
         with self._changed:
             return [event for event in self._events if event["by"] == by]
 
@@ -106,7 +106,7 @@ class Driver:
         meanwhile: Callable[[], object] | None = None,
         timeout_s: float = EVENT_S,
     ) -> list[dict[str, Any]]:
-        """Wait until the events of a client are enough; `meanwhile` is called again and again, to move a clock."""
+        """Wait until a client's events are enough; `meanwhile` is called repeatedly, to move a clock."""
         end = time.monotonic() + timeout_s
         while not enough(found := self.events(by)):
             assert time.monotonic() < end, (found, self.stderr())
@@ -117,14 +117,14 @@ class Driver:
         return found
 
     def quiet(self, seconds: float) -> None:
-        """Wait for what must not come: all events of this time are there afterwards."""
+        """Wait for events that must not come; afterwards all events of this time are known."""
         end = time.monotonic() + seconds
         with self._changed:
             while (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
 
     def stderr(self) -> str:
-        """The end of what it said there."""
+        """Return the end of the program's stderr."""
         self._stderr.flush()
         text = Path(self._stderr.name).read_text(errors="replace")
         return text[-_STDERR_SHOWN:]
@@ -148,7 +148,7 @@ class Driver:
 
 
 def java(module: str, main: str, home: Path, *options: str) -> Driver:
-    """A driver of tests/clients/java; it logs into its home."""
+    """Start a driver of tests/clients/java, which logs into its home."""
     place = BUILD / "java" / module
     assert (place / "lib").is_dir(), f"{module} is missing: make clients"
     return Driver(
@@ -157,7 +157,7 @@ def java(module: str, main: str, home: Path, *options: str) -> Driver:
             f"-Duser.home={home}",
             "-Xmx256m",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # they live for seconds
+            "-XX:TieredStopAtLevel=1",  # these processes live for seconds
             *options,
             "-cp",
             f"{place}/classes:{place}/lib/*",
@@ -168,12 +168,12 @@ def java(module: str, main: str, home: Path, *options: str) -> Driver:
 
 
 def java_grpc(version: str, home: Path) -> Driver:
-    """The official 5.x client of Java."""
+    """Start the official 5.x client of Java."""
     return java(f"grpc-{version}", "horolog.grpc.Driver", home)
 
 
 def python(home: Path, **environment: str) -> Driver:
-    """The official client of Python, in an environment of its own."""
+    """Start the official client of Python, in an environment of its own."""
     place = ROOT / ".venv-client" / "bin" / "python"
     assert place.exists(), "the client's environment is missing: make setup"
     script = ROOT / "tests" / "clients" / "python" / "driver.py"
@@ -181,7 +181,7 @@ def python(home: Path, **environment: str) -> Driver:
 
 
 def node(home: Path, **environment: str) -> Driver:
-    """The official client of Node.js, found from its environment."""
+    """Start the official client of Node.js, with the modules of its environment."""
     assert (BUILD / "node" / "node_modules").is_dir(), "the Node.js client is missing: make clients"
     found = shutil.which("node")
     assert found is not None
@@ -191,33 +191,36 @@ def node(home: Path, **environment: str) -> Driver:
 
 
 def java_remoting(version: str, home: Path, *options: str) -> Driver:
-    """The official client of Java over the protocol of 4.x."""
+    """Start the official client of Java over the protocol of 4.x."""
     return java(f"remoting-{version}", "horolog.remoting.Driver", home, *options)
 
 
 def cpp(home: Path) -> Driver:
-    """The C++ core of the 4.x clients, which its Python wrapper drives."""
+    """Start the C++ core of the 4.x clients, driven by its Python wrapper."""
     python = BUILD / "cpp" / "bin" / "python"
     assert python.exists(), "the C++ client is missing: make clients"
     return Driver([str(python), str(ROOT / "tests" / "clients" / "cpp" / "driver.py")], home)
 
 
 def go_remoting(home: Path, *, contained: bool = False) -> Driver:
-    """The official client of Go over the protocol of 4.x; contained: with the process id that it has in any container."""
+    """Start the official client of Go over the protocol of 4.x.
+
+    contained  give it the process id that it has in any container
+    """
     program = BUILD / "go4"
     assert program.exists(), "the Go client of 4.x is missing: make clients"
     return Driver([*(CONTAINED if contained else []), str(program)], home)
 
 
 def rust(home: Path) -> Driver:
-    """The official client of Rust."""
+    """Start the official client of Rust."""
     program = BUILD / "rust" / "debug" / "horolog-client"
     assert program.exists(), "the Rust client is missing: make test-full"
     return Driver([str(program)], home)
 
 
 def go5(home: Path, **environment: str) -> Driver:
-    """The official client of Go over gRPC."""
+    """Start the official client of Go over gRPC."""
     program = BUILD / "go5"
     assert program.exists(), "the Go client of 5.x is missing: make clients"
     return Driver([str(program)], home, **environment)

@@ -1,4 +1,4 @@
-"""Run files of what becomes due, and what is in them."""
+"""Run files of messages that become due, and their contents."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ START = 1_700_000_000_000
 
 
 def numbered(body: bytes) -> int:
-    """The number that a body begins with."""
+    """Return the number at the beginning of a body."""
     return int(bytes(body)[:16])
 
 
 def three_runs(place: Path) -> Path:
-    """Three files of 3 000 messages in all, due within ten seconds; half of one file in one millisecond."""
+    """Write three files of 3 000 messages in all, due within ten seconds.
+
+    Half of one file is due in one millisecond.
+    """
     place.mkdir()
     chance = np.random.default_rng(5)
     for number in range(3):
@@ -30,7 +33,7 @@ def three_runs(place: Path) -> Path:
 
 
 def all_due(place: Path) -> dict[int, int]:
-    """Number of each message and when it is due, from the files."""
+    """Return the number of each message and its due time, from the files."""
     found = {}
     directory = RunDirectory(str(place))
     directory.refresh()

@@ -1,4 +1,4 @@
-"""A sink for streams that dies where it hurts."""
+"""A sink for streams that dies around its append."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class DyingSink:
-    """Appends with `sink`, and then raises, before or after it, as if the process had been killed there."""
+    """A sink that appends with `sink`, and raises before or after it, like a process that dies there."""
 
     def __init__(self, sink: Any, *, before: bool = False, after: bool = False) -> None:
         self._sink = sink

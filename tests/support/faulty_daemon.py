@@ -2,13 +2,14 @@
 
 HOROLOG_FAULT   what happens, once, when the first file is half written:
                 dies      the executor is killed, and the worker with it
-                lingers   the worker goes on when driver, executor and daemon are dead; it is the only one,
-                          as another would die in the middle of its own file
-                late      (one attempt of partition 0) it goes on when the transaction is committed by the other
-                second    the same, after the whole file
-HOROLOG_FOLDER  gets the file `happened` then
+                lingers   the worker continues when driver, executor and daemon are dead; it is
+                          the only one, as another would die in the middle of its own file
+                late      (one attempt of partition 0) it continues when the other attempt has
+                          committed the transaction
+                second    as `late`, but after the whole file
+HOROLOG_FOLDER  gets the file `happened` at that time
 HOROLOG_BROKER  URL of the admin port, for `late` and `second`
-HOROLOG_JOB     the transaction's app, for the same
+HOROLOG_JOB     the transaction's app, for `late` and `second`
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from pyspark import TaskContext, daemon
 
 WAIT_S = 90.0
 _PAUSE = threading.Event()  # never set
-_syncs = 0  # of this process; a run is synced before its footer and after it
+_syncs = 0  # syncs of this process; a run is synced before its footer and after it
 
 
 def conf_of(fault: str, folder: str, broker: str = "", job: str = "") -> dict[str, str]:
-    """Settings of a session whose workers are to have the fault; none without one."""
+    """Return the settings of a session whose workers have the fault; none without a fault."""
     if fault == "none":
         return {}
     fields = {"FAULT": fault, "FOLDER": folder, "BROKER": broker, "JOB": job}
@@ -43,17 +44,17 @@ def conf_of(fault: str, folder: str, broker: str = "", job: str = "") -> dict[st
 
 
 def parent_of(pid: int) -> int:
-    """The process that started this one."""
+    """Return the id of the parent process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def happens(fault: str) -> None:
-    """The fault, unless it has happened."""
+    """Cause the fault, unless it has happened before."""
     marker = Path(os.environ["HOROLOG_FOLDER"], "happened")
     if fault == "lingers":
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of the daemon, to its workers
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the daemon sends it to its workers
     try:
-        marker.open("x").close()  # by one worker only
+        marker.open("x").close()  # only one worker gets here
     except FileExistsError:
         return
     if fault == "dies":
@@ -67,7 +68,7 @@ def happens(fault: str) -> None:
 
 
 def is_committed() -> bool:
-    """Whether the broker has the transaction."""
+    """Return whether the broker has committed the transaction."""
     from horolog.admin.client import AdminClient
 
     broker, job = os.environ["HOROLOG_BROKER"], os.environ["HOROLOG_JOB"]
@@ -75,7 +76,7 @@ def is_committed() -> bool:
 
 
 def wait(is_so: Callable[[], bool]) -> None:
-    """Until it is so; the worker dies when it never is."""
+    """Wait until a condition holds; kill the worker if it does not in time."""
     until = time.monotonic() + WAIT_S
     while not is_so():
         if time.monotonic() > until:
@@ -84,7 +85,7 @@ def wait(is_so: Callable[[], bool]) -> None:
 
 
 def install(fault: str) -> None:
-    """Put the fault where Parquet and runs are written."""
+    """Hook the fault into the writing of Parquet files and runs."""
     write_batch, fdatasync = pq.ParquetWriter.write_batch, os.fdatasync
 
     def write(self: Any, *given: Any, **named: Any) -> None:
@@ -101,7 +102,7 @@ def install(fault: str) -> None:
         context = TaskContext.get()
         is_meant = context is not None and context.partitionId() == 0
         if is_meant and _syncs % 2 == (fault == "late"):
-            happens(fault)  # to the attempt that comes here first, which speculation may have begun
+            happens(fault)  # the attempt that comes here first; speculation may have begun it
 
     pq.ParquetWriter.write_batch = write
     os.fdatasync = sync

@@ -1,9 +1,10 @@
-"""Imports `horolog` and forks itself for every start of it; see `forked.py`.
+"""A process that imports `horolog` and forks itself for every start of it; see `forked.py`.
 
     fork_server.py FD
 
-FD is a socket: a packet of JSON with three open files asks for a process, and the process answers with its id.  It is
-forked twice, so that nobody is its parent and whoever asked becomes it.
+FD is a socket: a packet of JSON with three open files asks for a process, and the new process
+answers with its id. The server forks twice, so that the process is orphaned, and the process that
+asked becomes its parent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-# They start threads when they are imported, or take long and are seldom wanted.
+# These modules start threads when they are imported, or take long and are seldom needed.
 LEFT_OUT = (
     "horolog.spark", "horolog.pipeline", "horolog.testing", "horolog.lake.jobs", "horolog.lake.table",
     "horolog.__main__",
@@ -32,7 +33,7 @@ FILES = ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w"))
 
 
 def import_all(package: Any) -> None:
-    """A package and what is in it."""
+    """Import a package and all modules in it."""
     for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
         if found.name not in LEFT_OUT:
             module = importlib.import_module(found.name)
@@ -41,14 +42,14 @@ def import_all(package: Any) -> None:
 
 
 def become(wanted: dict[str, Any], files: list[int]) -> None:
-    """Be the process that was asked for, up to its first instruction."""
+    """Turn into the process that was asked for, up to its first instruction."""
     if wanted["session"]:
         os.setsid()
     os.chdir(wanted["cwd"])
     os.environ.clear()
     os.environ.update(wanted["env"])
     time.tzset()
-    # The files may be among 0 to 2 themselves only as our own.
+    # The given files may themselves be among 0 to 2 only as our own.
     for (number, name, mode), file in zip(FILES, files, strict=True):
         os.dup2(file, number)
         os.close(file)
@@ -67,7 +68,7 @@ def become(wanted: dict[str, Any], files: list[int]) -> None:
 
 
 def serve(asked: socket.socket) -> dict[str, Any] | None:
-    """Fork for whoever asks; in a child, what was asked for; None at the end."""
+    """Fork for each request; return the request in a child, and None at the end."""
     while True:
         message, files, _, _ = socket.recv_fds(asked, 1 << 20, len(FILES))
         if not message:
@@ -91,19 +92,19 @@ def serve(asked: socket.socket) -> dict[str, Any] | None:
 
 
 def leave(code: Any) -> NoReturn:
-    """End as Python does, without taking apart every module: that copies all of what the fork shares."""
+    """End as Python does, but without clearing every module, which would copy all shared memory."""
     threading._shutdown()  # waits for threads
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
     except OSError:
-        code = 120  # as Python says it
+        code = 120  # as Python does
     sys.stderr.flush()
     os._exit(code if isinstance(code, int) else 0 if code is None else 1)
 
 
 def main() -> None:
-    """Import, and serve."""
+    """Import everything, and serve."""
     import horolog
 
     import_all(horolog)

@@ -1,9 +1,10 @@
-"""`horolog` as a fork of a process that has imported it: a tenth of the time of a start, and the tests start hundreds.
+"""`horolog` as a fork of a process that has imported it: a tenth of the time of a start.
 
-`Forked` is a `subprocess.Popen` whose child is that fork: it has the arguments, environment, directory, files, session and
-exit code that it would have, and is a child of the tests' own process.  What only a start of the installed script shows
-(its memory and what it costs, its limits, the ring of kills) says `pytest.mark.usefixtures("started_anew")`; so does
-everything with HOROLOG_STARTED_ANEW in the environment.
+The tests start hundreds of processes. `Forked` is a `subprocess.Popen` whose child is such a fork:
+it has the arguments, environment, directory, files, session and exit code of a real start, and is a
+child of the tests' own process. Tests of what only a start of the installed script shows (its
+memory and cost, its limits, the ring of kills) have `pytest.mark.usefixtures("started_anew")`; with
+HOROLOG_STARTED_ANEW in the environment all tests start the script.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ class ForkServer:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         self._socket.close()
         self._process.wait()
 
     def fork(self, wanted: dict[str, Any], files: list[int]) -> int:
-        """The id of a new child of this process."""
+        """Return the id of a new child of this process."""
         with self._lock:
             self._adopt_orphans(True)
             try:
@@ -80,7 +81,7 @@ _start_lock = threading.Lock()
 
 
 def server() -> ForkServer:
-    """That of this process."""
+    """Return the fork server of this process."""
     with _start_lock:
         if os.getpid() not in _servers:
             _servers[os.getpid()] = ForkServer()
@@ -88,7 +89,10 @@ def server() -> ForkServer:
 
 
 def program_of(command: list[str]) -> tuple[str, list[str]] | None:
-    """A script, "" for the installed one, and its `sys.argv`; None: it is neither that nor a file beside this one."""
+    """Return the script ("" for the installed one) and its `sys.argv`.
+
+    None if the command is neither the installed script nor a file beside this one.
+    """
     own = installed_command()
     if command[: len(own)] == own:
         return "", [own[0], *command[len(own) :]]
@@ -98,7 +102,7 @@ def program_of(command: list[str]) -> tuple[str, list[str]] | None:
 
 
 class Forked(subprocess.Popen[str]):
-    """A process of `horolog`; what is no plain start of it is started as ever."""
+    """A process of `horolog`; any other command is started as usual."""
 
     def _execute_child(self, args: Any, executable: Any, *given: Any) -> None:
         # The names are those of CPython 3.11 to 3.14.
@@ -132,7 +136,7 @@ def run(
     capture_output: bool = False,
     **more: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run`."""
+    """Run a command as `subprocess.run` does."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} if capture_output else {}
     if input is not None:
         pipes["stdin"] = subprocess.PIPE

@@ -1,8 +1,8 @@
 """Random and mutated HTTP/2 frames, by seed.
 
-A story is what a client might say: greeting, settings, calls with header blocks that use the table, bodies in pieces,
-windows, pings, resets.  Then frames are dropped, doubled, swapped, cut, and given other types, flags, streams, lengths
-and bytes; and frames of random bytes stand between them.
+A story is what a client might send: greeting, settings, calls with header blocks that use the
+table, bodies in pieces, windows, pings, resets. Then frames are dropped, doubled, swapped, cut, and
+given other types, flags, streams, lengths and bytes; frames of random bytes are inserted.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _other(random: Random, stream: int) -> bytes:
 
 
 def story(random: Random, paths: Sequence[bytes] = TOY_PATHS, calls: int = 12) -> list[bytes]:
-    """Frames of a client that keeps to the protocol nearly always."""
+    """Return the frames of a client that nearly always keeps to the protocol."""
     found = [PREFACE + frames.settings({})]
     for number in range(calls):
         found += _call(random, 2 * number + 1, paths)
@@ -102,7 +102,7 @@ def story(random: Random, paths: Sequence[bytes] = TOY_PATHS, calls: int = 12) -
 
 
 def _changed(random: Random, raw: bytes) -> bytes:
-    """One frame with a fault in it."""
+    """Return one frame with a fault in it."""
     found = bytearray(raw.ljust(9, b"\0"))
     match random.randrange(6):
         case 0:
@@ -123,7 +123,7 @@ def _changed(random: Random, raw: bytes) -> bytes:
 
 
 def mutated(random: Random, pieces: list[bytes]) -> list[bytes]:
-    """The story with some faults, after its greeting mostly."""
+    """Return the story with some faults, mostly after its greeting."""
     found = list(pieces)
     for _ in range(random.choice((1, 1, 1, 2, 5))):
         if len(found) < 2:
@@ -143,7 +143,7 @@ def mutated(random: Random, pieces: list[bytes]) -> list[bytes]:
 
 
 def chunks(random: Random, raw: bytes) -> Iterator[bytes]:
-    """The same bytes in pieces of any size."""
+    """Return the same bytes in pieces of any size."""
     at = 0
     while at < len(raw):
         size = random.choice((1, 7, 60, 400, 4_000, 1 << 20))

@@ -15,7 +15,7 @@ LOG_ID = 0x5EED5EED5EED5EED
 
 
 def extract(name: str, target: Path) -> Path:
-    """A golden directory, to be opened."""
+    """Extract a golden directory, to be opened."""
     with zipfile.ZipFile(GOLDEN / name) as archive:
         archive.extractall(target)
     return target
@@ -29,7 +29,7 @@ def opened_at(directory: Path, segment_bytes: int, wall_ms: int) -> Opened:
 
 
 def ask(opened: Opened, command, wall_ms: int):
-    """Steps until the reply is there; everything that is appended counts as durable at once."""
+    """Run steps until the reply arrives; everything that is appended counts as durable at once."""
     answers = []
     inputs = [Input("token", command)]
     for _ in range(50):

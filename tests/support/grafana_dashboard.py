@@ -1,4 +1,6 @@
-"""The dashboard for Grafana, made with grafana-foundation-sdk; a test holds the committed JSON against it.
+"""The dashboard for Grafana, made with grafana-foundation-sdk.
+
+A test compares the committed JSON with it.
 
 python -m tests.support.grafana_dashboard     # writes it
 """
@@ -88,7 +90,7 @@ def _panel(panel: Panel) -> Any:
 
 
 def dashboard_json() -> str:
-    """The dashboard as Grafana imports it."""
+    """Return the dashboard as Grafana imports it."""
     made = (
         dashboard.Dashboard("horolog")
         .uid("horolog")

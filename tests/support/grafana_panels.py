@@ -1,4 +1,4 @@
-"""What the dashboard for Grafana shows: rows of panels, and the query of every line."""
+"""The contents of the dashboard for Grafana: rows of panels, and the query of every line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _HALF, _THIRD = 12, 8
 
 
 class Query(NamedTuple):
-    """One line, or several, of a panel."""
+    """The query of one or several lines of a panel."""
 
-    expression: str  # ON stands for the labels that are chosen
+    expression: str  # ON is replaced by the chosen labels
     legend: str
 
 
 class Panel(NamedTuple):
-    """A graph, or a number."""
+    """A graph or a single figure."""
 
     title: str
     help: str
@@ -343,7 +343,7 @@ ROWS: dict[str, list[Panel]] = {
 
 
 def expressions(**chosen: str) -> dict[str, list[str]]:
-    """Title → the queries of every panel, as Grafana asks them where `chosen` is chosen."""
+    """Return title → the queries of each panel, as Grafana sends them with the `chosen` values."""
     found = {}
     for panels in ROWS.values():
         for panel in panels:

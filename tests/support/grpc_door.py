@@ -1,4 +1,4 @@
-"""A front on a real engine, and what tests say to it."""
+"""A gRPC front on a real engine, and the requests of tests to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Door:
     def __init__(
         self, engine: Any, channel: grpc.aio.Channel, front: GrpcFront, target: str = ""
     ) -> None:
-        """`target` is where others may connect to."""
+        """`target` is the address to which other clients may connect."""
         self.engine = engine
         self.target = target
         self.front = front
@@ -73,7 +73,7 @@ class Door:
 
 
 def with_door(tmp_path: Path, story: Callable[[Door], Awaitable[None]], **settings: Any) -> None:
-    """Run a story against a fresh broker with topics of all types that can be made; settings are the front's."""
+    """Run a story against a fresh broker with topics of all types; settings are those of the front."""
 
     async def run() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=SEGMENT)

@@ -1,4 +1,7 @@
-"""Calls of a gRPC connection as frames, on a front with a real engine; what is said at once comes in one chunk."""
+"""Calls of a gRPC connection as frames, to a front with a real engine.
+
+Frames that are sent together arrive in one chunk.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ DEADLINE_S = 20
 
 
 def head(name: str, client: bytes = b"tester") -> bytes:
-    """The header block of a call by a client."""
+    """Return the header block of a call by a client."""
     return hpack.encode(
         [
             (b":method", b"POST"),
@@ -44,11 +47,11 @@ def head(name: str, client: bytes = b"tester") -> bytes:
 
 
 class Peer:
-    """A connection of a front on a real engine, and what it answers; the transport is here."""
+    """A connection to a front on a real engine, and its answers; the transport is this object."""
 
     def __init__(self, door: Door, front: GrpcFront, window: int = frames.WINDOW_MAX) -> None:
         self.heads: dict[int, dict[bytes, bytes]] = {}
-        self.writes: list[list[Type]] = []  # what frames each write has had
+        self.writes: list[list[Type]] = []  # types of the frames of each write
         self.bodies: dict[int, bytes] = {}
         self.stream = -1
         self._decoder = hpack.Decoder(1 << 16)
@@ -90,7 +93,7 @@ class Peer:
         self.link.data_received(raw)
 
     def call(self, block: bytes, request: bytes) -> bytes:
-        """The frames of a call."""
+        """Return the frames of a call."""
         self.stream += 2
         raw = framed(request)
         first, rest = raw[:FRAME_BYTES_INITIAL], raw[FRAME_BYTES_INITIAL:]
@@ -100,12 +103,12 @@ class Peer:
         return found + frames.frame(Type.DATA, END_STREAM, self.stream, rest or first)
 
     async def change(self) -> None:
-        """Return when it is answered something."""
+        """Wait until an answer arrives."""
         self._changed.clear()
         await self._changed.wait()
 
     async def answers(self, count: int) -> list[tuple[bytes, bytes, bytes]]:
-        """What the calls were answered, in the order of the calls: gRPC status, its words, the message."""
+        """Return the answers in the order of the calls: gRPC status, its message, the response."""
         while sum(b"grpc-status" in each for each in self.heads.values()) < count:
             await self.change()
         return [
@@ -115,7 +118,7 @@ class Peer:
 
 
 def run(tmp_path: Path, story: Callable[[Engine, Door, GrpcFront], Any]) -> Any:
-    """What a story gives, on a broker with the topics `mixed` and `delay`."""
+    """Return the result of a story on a broker with the topics `mixed` and `delay`."""
 
     async def begin_and_end() -> Any:
         engine = await open_engine(tmp_path, clock="simulated", segment_bytes=1 << 24)

@@ -1,6 +1,7 @@
-"""What official 5.x clients must see beyond the suite (`conformance.py`): a client's tests are a subclass of `GrpcScenarios`.
+"""What official 5.x clients must do beyond the suite (`conformance.py`).
 
-Its module gives the fixture `driver`, one client process for all its tests; tests/clients/conftest.py the brokers.
+The tests of a client are a subclass of `GrpcScenarios`. Its module provides the fixture `driver`,
+one client process for all its tests; tests/clients/conftest.py provides the brokers.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ def bodies(messages: list[dict[str, Any]]) -> list[str]:
 
 
 class GrpcClient:
-    """What is said to a client; a subclass says what it can."""
+    """The requests to a client; a subclass says which it supports."""
 
     tls = False
     due_unit_ms = 1
 
-    # --- what the client is told ------------------------------------------------------------------
+    # --- requests to the client -------------------------------------------------------------------
 
     def at(self, broker: BrokerProcess, name: str) -> dict[str, Any]:
         return {"name": name, "endpoint": broker.grpc_endpoint, "tls": self.tls}
 
     def is_idle(self, broker: BrokerProcess, name: str = "push") -> bool:
-        """Whether the group of a topic of that name has consumed everything."""
+        """Return whether the group of a topic of that name has consumed everything."""
         return not broker.admin.get(f"/v1/topics/{name}/groups/{name}")["waiting"]
 
     def producer(self, driver: Driver, broker: BrokerProcess, topic: str, kind: str) -> None:
@@ -60,7 +61,7 @@ class GrpcClient:
         return driver.ask("receive", by=f"in-{topic}", max=32, invisible_ms=INVISIBLE_MS)
 
     def receive_all(self, driver: Driver, topic: str, want: int) -> list[dict[str, Any]]:
-        """Poll until `want` are there; the caller asserts that there are no more."""
+        """Poll until `want` messages are there; the caller asserts that there are no more."""
         found: list[dict[str, Any]] = []
         for _ in range(20):
             found += self.receive(driver, topic)
@@ -69,7 +70,7 @@ class GrpcClient:
         return found
 
     def none_left(self, driver: Driver, topic: str) -> bool:
-        """Two polls, for clients ask one of the two queues at a time."""
+        """Return whether two polls get nothing; clients ask one of the two queues at a time."""
         return not self.receive(driver, topic) and not self.receive(driver, topic)
 
     def ack(self, driver: Driver, topic: str, messages: list[dict[str, Any]]) -> None:
@@ -124,7 +125,7 @@ class SimpleScenarios(GrpcClient):
     def test_bad_input_is_refused_with_the_brokers_sentence(
         self, driver: Driver, still: BrokerProcess
     ) -> None:
-        with pytest.raises(Refused):  # not every client passes on why
+        with pytest.raises(Refused):  # not every client passes on the reason
             driver.ask("producer", topic="nowhere", **self.at(still, "out-nowhere"))
         self.producer(driver, still, "typed", "normal")
         with pytest.raises(Refused):
@@ -196,7 +197,7 @@ class GrpcScenarios(SimpleScenarios):
             still.advance(5_000)
 
         before = driver.wait("push", lambda seen: len(seen) >= want, let_pauses_end)
-        # Acks come after the listener: with a clock that jumps they would come after the lease.
+        # Acks come after the listener: if the clock jumped, they would come after the lease.
         driver.wait("push", lambda _: self.is_idle(still))
         assert not [event for event in before if event["body"].startswith("late")]
         still.advance(max(0, due_ms - still.now_ms()))
@@ -243,13 +244,13 @@ class GrpcScenarios(SimpleScenarios):
         driver.wait("share-1", lambda _: len(seen()) >= 100 and self.is_idle(running, "share"))
         driver.start("close", name="share-1")
         self.send(driver, "share", [{"body": f"b{i}"} for i in range(50)], **{"async": True})
-        # The last poll of the other may take some.
+        # The last poll of the other consumer may take some.
         driver.wait("share-2", lambda _: len(seen()) >= 150 and self.is_idle(running, "share"))
         driver.quiet(1)
         again = of("share-1") & of("share-2")
         assert of("share-1") + of("share-2") - again == Counter(
             [f"a{i}" for i in range(100)] + [f"b{i}" for i in range(50)]
         )
-        # What a client takes while it closes comes again when it ends before it has acked: Java's 5.0.3 does.
+        # Messages that a client takes while it closes come again if it ends before the ack, as Java 5.0.3 does.
         assert all(body.startswith("b") for body in again), again
         driver.start("close", name="share-2")

@@ -1,4 +1,4 @@
-"""HTTP/2 frames by hand (RFC 9113), for what no client library would send."""
+"""HTTP/2 frames by hand (RFC 9113), for requests that no client library would send."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ END_STREAM, END_HEADERS, ACK = 1, 4, 1
 
 
 def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
-    """One frame."""
+    """Build one frame."""
     head = len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
     return head + payload
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
-    """A header field that no table has, without Huffman coding (RFC 7541 §6.2.2)."""
+    """Build a header field that is in no table, without Huffman coding (RFC 7541 §6.2.2)."""
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
 def call_headers(path: str) -> bytes:
-    """The header block of a gRPC call."""
+    """Build the header block of a gRPC call."""
     return (
         b"\x83\x86"  # POST, http
         + b"\x04" + bytes([len(path)]) + path.encode()  # :path, by its name in the static table
@@ -38,12 +38,12 @@ def call_headers(path: str) -> bytes:
 
 
 def message(content: bytes) -> bytes:
-    """A gRPC message, as it stands in DATA frames."""
+    """Build a gRPC message, as it is in DATA frames."""
     return b"\0" + struct.pack(">I", len(content)) + content
 
 
 class Http2Connection:
-    """One connection; a thread reads what comes, answers pings, and counts frames by kind."""
+    """One connection; a thread reads the peer's frames, answers pings, and counts frames by kind."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -80,7 +80,7 @@ class Http2Connection:
             self._changed.notify_all()
 
     def ping(self, timeout_s: float = 30) -> None:
-        """Return when the other side has read all that was sent before."""
+        """Wait until the peer has read everything that was sent before."""
         before = self.counts[PING]
         self.socket.sendall(frame(PING, 0, 0, b"12345678"))
         with self._changed:
@@ -90,12 +90,12 @@ class Http2Connection:
             assert done, "a ping was not answered"
 
     def until_closed(self, timeout_s: float = 30) -> None:
-        """Return when the other side has hung up."""
+        """Wait until the peer has hung up."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.closed, timeout_s), "still open"
 
     def reset_rapidly(self, streams: int, path: str, content: bytes | None = None) -> None:
-        """Open so many streams one after the other, and cancel each at once."""
+        """Open this many streams one after the other, and cancel each at once."""
         headers = call_headers(path)
         for first in range(1, 2 * streams, 100):
             piece = bytearray()
@@ -107,7 +107,7 @@ class Http2Connection:
             try:
                 self.socket.sendall(piece)
             except OSError:
-                return  # the other side has had enough
+                return  # the peer has closed the connection
 
     def close(self) -> None:
         """Hang up."""

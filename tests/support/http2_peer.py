@@ -1,4 +1,4 @@
-"""The other end of `protocol.http2.connection` in tests: frames to it, and what it owes."""
+"""The other end of `protocol.http2.connection` in tests: frames to it, and its output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def greeted(limits: Limits = Limits()) -> Connection:
 
 
 def owed(connection: Connection) -> list[tuple[int, int, int, bytes]]:
-    """Frames in the output, as (type, flags, stream, payload)."""
+    """Return the frames in the output, as (type, flags, stream, payload)."""
     raw, at, found = connection.take_output(), 0, []
     while at < len(raw):
         length = int.from_bytes(raw[at : at + 3], "big")
@@ -43,7 +43,7 @@ def owed(connection: Connection) -> list[tuple[int, int, int, bytes]]:
 
 
 def went_away(connection: Connection) -> Code:
-    """The code of the GOAWAY that ends the output."""
+    """Return the code of the GOAWAY that ends the output."""
     kind, _, _, payload = owed(connection)[-1]
     assert kind == Type.GOAWAY
     assert connection.closed

@@ -1,4 +1,4 @@
-"""A driver for the fault tests of a cluster, which waits for a line on stdin after every line that it says.
+"""A driver for the fault tests of a cluster; after every line it prints, it waits for one on stdin.
 
 python lake_job.py offload|promote|load MASTER BROKER LAKE FOLDER FAULT
 
@@ -31,20 +31,20 @@ JOB, ROWS, PARTS = "job", 400, 4
 
 
 def say(line: str) -> None:
-    """Tell the test, and wait for it."""
+    """Print a line, and wait for the test's answer."""
     print(line, flush=True)
     assert sys.stdin.readline(), "the test is gone"
 
 
 def run_offload(session: Any, broker: str, uri: str) -> int:
-    """Everything beyond two days, in a task for each day."""
+    """Offload everything beyond two days, in a task for each day."""
     admin = AdminClient(broker)
     from_ms = int(admin.get("/v1/clock")["wall_ms"]) + BEYOND_MS
     return offload(admin, uri, from_ms, spark=session, note=say).rows
 
 
 def run_promote(session: Any, broker: str, uri: str) -> int:
-    """Everything that waits, in a task for each offload and topic: their hours follow each other."""
+    """Promote everything that waits, in a task for each offload and topic, whose hours are in order."""
     _, waiting = lake_broker.hours(AdminClient(broker), TIME_MAX_MS)
     waiting.sort(key=lambda hour: (hour.offload_id, hour.topic, hour.hour))
     parts = [
@@ -61,7 +61,7 @@ def run_promote(session: Any, broker: str, uri: str) -> int:
 
 
 def run_load(session: Any, broker: str, uri: str) -> int:
-    """Rows of one hour, in four slices."""
+    """Load rows of one hour, in four slices."""
     del uri
     load_plan.SLICE_ROWS_MIN = ROWS // PARTS
     now = int(AdminClient(broker).get("/v1/clock")["wall_ms"])
@@ -72,7 +72,7 @@ def run_load(session: Any, broker: str, uri: str) -> int:
 
 
 def main() -> None:
-    """One job, as often as it takes."""
+    """Run one job, as often as it takes."""
     kind, master, broker, uri, folder, fault = sys.argv[1:7]
     conf = (
         SHORT_LIFE

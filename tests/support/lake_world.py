@@ -1,4 +1,4 @@
-"""What tests of the lake do with a broker: fill it, take everything, ask its clock."""
+"""What tests of the lake do with a broker: fill it, receive everything, ask for its time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def now_ms(broker: BrokerProcess) -> int:
 
 
 def fill(broker: BrokerProcess, count: int = 26) -> dict[str, int]:
-    """Messages of two topics, one every two hours from 30 hours ahead: body → due ms."""
+    """Send messages to two topics, one every two hours from 30 hours ahead; return body → due ms."""
     for topic in TOPICS:
         broker.create_topic(topic)
     now = now_ms(broker)
@@ -31,7 +31,7 @@ def total(broker: BrokerProcess) -> int:
 
 
 def receive_all(broker: BrokerProcess) -> list[str]:
-    """Bodies of all that is visible, acknowledged."""
+    """Receive and acknowledge everything that is visible; return the bodies."""
     got = []
     for topic in TOPICS:
         while True:

@@ -1,4 +1,4 @@
-"""So many messages that wait that sending them would take a minute: an adopted run, made as columns.
+"""More pending messages than can be sent within a minute: an adopted run, made as columns.
 
 load(broker, "orders", dues_ms)     # seconds for a million
 """
@@ -26,7 +26,7 @@ _ID = "{:012d}"
 
 
 def load(broker: BrokerProcess, topic: str, dues_ms: npt.NDArray[np.int64], body: bytes) -> None:
-    """Schedule one message for each due time (13 digits each) with ids "<topic>-000000000000" and so on."""
+    """Schedule one message for each due time (13 digits each), with ids "<topic>-000000000000", …."""
     admin = AdminClient(broker.admin_url)
     begun = admin.post("/v1/adoptions/begin", {"app": topic, "version": 1, "topic": topic})
     ordered = np.sort(dues_ms)
@@ -41,7 +41,7 @@ def load(broker: BrokerProcess, topic: str, dues_ms: npt.NDArray[np.int64], body
 def _columns(
     topic: str, dues_ms: npt.NDArray[np.int64], body: bytes, topic_id: int, queues: int
 ) -> tuple[npt.NDArray[Any], list[bytes]]:
-    """Index entries and records: copies of one record with other bytes for id, due time, hash and queue."""
+    """Return index entries and records: copies of one record with other id, due time, hash and queue."""
     n = len(dues_ms)
     first_id, first_due = f"{topic}-{_ID.format(0)}", 1_000_000_000_000
     made = encode(
@@ -77,7 +77,10 @@ def _put(table: npt.NDArray[np.uint8], at: int, columns: npt.NDArray[np.uint8]) 
 
 
 def year_of_dues(now_ms: int, n: int, seed: int = 7) -> npt.NDArray[np.int64]:
-    """A year as business has it: more by day than by night, less on weekends, thinner the farther, and a few peaks."""
+    """Return due times of a year as in business: more by day than by night, and less on weekends.
+
+    They are thinner the farther away, with a few peaks.
+    """
     chance = np.random.default_rng(seed)
     hour_ms = 3_600_000
     hours = np.arange(365 * 24)

@@ -1,7 +1,8 @@
-"""An official client as the conformance suite speaks to it, whatever its language and protocol.
+"""An official client as the conformance suite uses it, whatever its language and protocol.
 
-Steps have the same names and outcomes for all; a subclass says how the client is told (`drivers.py`), and what its
-messages look like.  A message that was taken is {"body", "tag", "keys", "properties", "attempt"}.
+Steps have the same names and outcomes for all clients; a subclass says which requests its driver
+gets (`drivers.py`), and what its messages look like. A message that was taken is {"body", "tag",
+"keys", "properties", "attempt"}.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def bodies(messages: list[Taken]) -> list[str]:
 
 
 class Official:
-    """One client process at one broker; topics are named by the suite."""
+    """One client process connected to one broker; the suite names the topics."""
 
     due_unit_ms = 1
 
@@ -49,23 +50,24 @@ class Official:
     def consumer(
         self, topic: str, *, name: str = "", group: str = "", filter: str = "*", **more: Any
     ) -> str:
-        """One that takes and acknowledges everything but "fail N …", which it fails on N times; gives its name.
+        """Start a consumer that acknowledges every message but "fail N …", on which it fails N times.
 
-        `sql` and `orderly` as they say; `retries`: what clients say that count attempts themselves.
+        Return its name. `sql` and `orderly` choose the filter and order; `retries` is the limit of
+        clients that count attempts themselves.
         """
         raise NotImplementedError
 
     def taken(self, name: str) -> list[Taken]:
-        """What this consumer got so far, again and again included."""
+        """Return all messages that this consumer has got so far, repeated ones included."""
         raise NotImplementedError
 
     def transaction(self, topic: str, body: str, end: str) -> None:
-        """A message whose transaction ends as `end` says; "": it does not."""
+        """Send a message whose transaction ends as `end` says; "": it has no end."""
         asked = {"topic": topic, "message": {"body": body}, "end": end}
         self.driver.ask("transaction", by=f"out-{topic}", **asked)
 
     def checked(self, topic: str, count: int) -> list[str]:
-        """Wait until the producer was asked so often; gives the bodies."""
+        """Wait until the producer was asked `count` times; return the bodies."""
         name = f"out-{topic}"
         return bodies(self.driver.wait(name, lambda events: len(events) >= count))
 
@@ -77,31 +79,31 @@ class Official:
         self.driver.ask("close", name=name)
 
     def poll(self, name: str) -> None:
-        """Let a consumer ask that does not by itself."""
+        """Make a consumer poll if it does not by itself."""
 
     def wait(
         self, name: str, count: int, meanwhile: Callable[[], object] | None = None
     ) -> list[Taken]:
-        """Until a consumer has taken so many."""
+        """Wait until a consumer has taken `count` messages; return them."""
         self.driver.wait(name, lambda _: len(self.taken(name)) >= count, meanwhile)
         return self.taken(name)
 
     def exactly(self, name: str, wanted: list[str]) -> list[Taken]:
-        """Wait until a consumer has as many as wanted; then nothing else comes, and it is just those."""
+        """Wait until a consumer has as many messages as wanted; check that they are these, and no more."""
         self.wait(name, len(wanted))
         self.driver.quiet(QUIET_S)
         assert Counter(bodies(self.taken(name))) == Counter(wanted)
         return self.taken(name)
 
     def pull_all(self, topic: str) -> list[str]:
-        """The bodies of what a pull consumer has not read yet."""
+        """Return the bodies of the messages that a pull consumer has not read yet."""
         raise NotImplementedError
 
 
 class Grpc(Official):
-    """5.x: push consumers for `consumer`, and simple ones."""
+    """5.x: `consumer` makes push consumers; there are simple ones too."""
 
-    kind = "push"  # of consumers that `consumer` makes
+    kind = "push"  # kind of the consumers that `consumer` creates
 
     def at(self, name: str) -> dict[str, Any]:
         where = {"endpoint": self.broker.grpc_endpoint, "tls": self.tls}
@@ -134,7 +136,7 @@ class Grpc(Official):
         return self.driver.events(name)
 
     def leave(self, name: str) -> None:
-        """Without waiting: some clients let their polls end first, which takes 20 s."""
+        """Close a consumer without waiting: some clients let their polls end first, which takes 20 s."""
         self.driver.start("close", name=name)
 
     def simple(self, topic: str, name: str, *, filter: str = "*", sql: bool = False) -> None:
@@ -149,7 +151,7 @@ class Grpc(Official):
 
 
 class Polling(Grpc):
-    """For a 5.x client without push consumers: a simple one that is polled; what fails it lets run out."""
+    """A 5.x client without push consumers: a simple one is polled, and failed messages' leases run out."""
 
     kind = "simple"
 
@@ -161,7 +163,7 @@ class Polling(Grpc):
     def consumer(self, topic: str, *, orderly: bool = False, **wanted: Any) -> str:
         name = super().consumer(topic, orderly=orderly, **wanted)
         self._taken.setdefault(name, [])
-        self._most[name] = 1 if orderly else 32  # what comes after a failure is not to be taken
+        self._most[name] = 1 if orderly else 32  # messages after a failed one must not be taken
         return name
 
     def taken(self, name: str) -> list[Taken]:
@@ -187,7 +189,7 @@ class Polling(Grpc):
         return self._taken[name]
 
     def leave(self, name: str) -> None:
-        """Nobody polls it any more."""
+        """Do nothing: the consumer is simply not polled any more."""
 
     def poll(self, name: str) -> None:
         for message in self.receive(name, self._most[name]):
@@ -198,7 +200,7 @@ class Polling(Grpc):
 
 
 class Remoting(Official):
-    """4.x, and 5.x clients that speak its protocol."""
+    """4.x clients, and 5.x clients that speak its protocol."""
 
     def at(self, name: str) -> dict[str, Any]:
         more = {"tls": True} if self.tls else {}
@@ -209,7 +211,7 @@ class Remoting(Official):
         self.driver.ask("producer", group=out, **self.at(out), **more)
 
     def send(self, topic: str, messages: list[Taken]) -> list[Any]:
-        """A due time is a property of newer brokers; a message group goes to one queue, with its name."""
+        """Send messages; a due time is a property, a message group is a queue and a property."""
         gave = []
         for message in messages:
             asked, how = dict(message), {}

@@ -45,7 +45,7 @@ def begin(world, from_ms: int, app: str = "a") -> OffloadView:
 
 
 def exported(world, view: OffloadView) -> list[tuple[int, int, int, int]]:
-    """What a job would write: (due ms, origin, row, key)."""
+    """Return the rows that a job would write: (due ms, origin, row, key)."""
     found = frozen_messages(world.broker.place, view)
     return [(each.due_ms, each.position, each.row, each.key) for each in found]
 
@@ -55,7 +55,7 @@ def pending(world) -> int:
 
 
 def schedule(world, count: int, start: int = 0) -> dict[str, tuple[str, int]]:
-    """Messages of two topics; id → (topic, due ms)."""
+    """Schedule messages in two topics; return id → (topic, due ms)."""
     now = world.clock.wall_ms()
     made: dict[str, tuple[str, int]] = {}
     for i in range(start, start + count):

@@ -1,4 +1,4 @@
-"""Another site: a web server that has nothing to do with the broker, whose pages attack it from a browser."""
+"""Another site: a web server apart from the broker, whose pages attack the broker from a browser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME = "evil.test"
 """Chromium of these tests resolves it to 127.0.0.1, as an attacker's DNS would."""
 PAGE = b"<!doctype html><html lang=en><title>Another site</title><link rel=icon href=data:,><body>"
 
-# Each attack gives what it learnt as text: "nothing", or what a page of another site must not know or do.
+# Each attack returns what it learnt as text: "nothing", or what another site's page must not know or do.
 ATTACKS = """
 async ({admin, topic, message}) => {
   const learnt = {};
@@ -67,12 +67,12 @@ class _Pages(BaseHTTPRequestHandler):
         self.wfile.write(PAGE)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def other_site() -> Iterator[int]:
-    """Its port on 127.0.0.1."""
+    """Run the site; yield its port on 127.0.0.1."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Pages)
     server.daemon_threads = True
     serving = threading.Thread(target=server.serve_forever, daemon=True)

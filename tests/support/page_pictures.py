@@ -1,8 +1,10 @@
-"""The pictures of docs/guides/page.md, taken of a live broker with a million messages; needs Chromium.
+"""The pictures of docs/guides/page.md, taken of a live broker with a million messages.
+
+This needs Chromium:
 
     .venv/bin/python tests/support/page_pictures.py docs/guides/page
 
-Those of docs/start/late.md are taken by tests/page/test_late_walk.py.
+tests/page/test_late_walk.py takes the pictures of docs/start/late.md.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _DAY_MS = 86_400_000
 
 
 def live(broker: BrokerProcess, over: threading.Event) -> None:
-    """Some twenty messages a second, due within the minute, and a group that takes them."""
+    """Send some twenty messages a second, due within the minute, and consume them as a group."""
     chance = random.Random(7)
     admin = broker.admin
     while not over.wait(0.3):
@@ -42,10 +44,10 @@ def live(broker: BrokerProcess, over: threading.Event) -> None:
 
 
 def take(browser: Browser, broker: BrokerProcess, target: Path, over: threading.Event) -> None:
-    """All of them."""
+    """Take all pictures."""
     light = browser.new_context(viewport={"width": 1180, "height": 900}).new_page()
     light.goto(broker.admin_url)
-    over.wait(_LIVE_S)  # of rates, which the page draws from what it has seen
+    over.wait(_LIVE_S)  # so that the page has seen rates to draw
     light.screenshot(path=target / "overview.png")
     light.set_viewport_size({"width": 1180, "height": 690})
     light.goto(f"{broker.admin_url}/#/future")
@@ -61,7 +63,7 @@ def take(browser: Browser, broker: BrokerProcess, target: Path, over: threading.
 
 
 def main() -> None:
-    """Into the directory that is named."""
+    """Take the pictures into the directory that is named."""
     target = Path(sys.argv[1])
     path = shutil.which("chromium") or shutil.which("google-chrome")
     assert path is not None, "this needs Chromium: make page-tools"

@@ -1,4 +1,4 @@
-"""Messages that are visible at once, in a world."""
+"""Messages that are visible at once, in a simulated world."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from horolog.protocol.rocketmq.message import encode
 
 
 def plain(topic: str, count: int, tag: str | None = None, first: int = 0) -> SendMessages:
-    """`count` of them, numbered from `first` on."""
+    """Build a send of `count` messages, numbered from `first` on."""
     numbers = range(first, first + count)
     return SendMessages(
         topic, [encode(topic=topic, body=b"x", message_id=f"m{i}", tag=tag) for i in numbers]
@@ -15,6 +15,6 @@ def plain(topic: str, count: int, tag: str | None = None, first: int = 0) -> Sen
 
 
 def send_plain(world, topic: str, count: int, tag: str | None = None) -> None:
-    """Send them, a thousand at a time."""
+    """Send `count` messages, a thousand at a time."""
     for first in range(0, count, 1_000):
         world.broker.ask(plain(topic, min(1_000, count - first), tag, first))

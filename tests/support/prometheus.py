@@ -25,14 +25,14 @@ Sample = dict[str, Any]  # "metric": labels, "value": float
 
 
 def tool(name: str) -> str:
-    """Where a program is."""
+    """Return the path of a program."""
     path = shutil.which(name)
     assert path is not None, "these tests need Prometheus: make page-tools"
     return path
 
 
 def promtool(*arguments: str, stdin: bytes = b"") -> str:
-    """What it says; AssertionError if it is not content."""
+    """Return the output of promtool; raise AssertionError if it fails."""
     done = subprocess.run(
         [tool("promtool"), *arguments], check=False, input=stdin, capture_output=True
     )
@@ -42,17 +42,20 @@ def promtool(*arguments: str, stdin: bytes = b"") -> str:
 
 
 def hurried(rules: str) -> str:
-    """The same rules for a test that cannot wait: nothing must last, and each looks back over a minute.
+    """Return the rules for a test that cannot wait: no `for`, and each looks back over one minute.
 
-    A shorter look would miss what it is shown: a counter rises between two scrapes that are
-    seconds apart when the broker is paused or the machine is slow, and both must be in it.
+    A shorter range would miss the samples: a counter rises between two scrapes that are seconds
+    apart when the broker is paused or the machine is slow, and both must be in the range.
     """
     rules = re.sub(r"\[\d+[mh]\]", "[1m]", rules)
     return re.sub(r"^( +for:) \d+m$", r"\1 0s", rules, flags=re.MULTILINE)
 
 
 class Prometheus:
-    """Scrapes brokers twice a second under the job name "horolog", and evaluates rules as often."""
+    """A Prometheus that scrapes brokers under the job name "horolog", and evaluates rules.
+
+    It does both twice a second.
+    """
 
     def __init__(self, directory: Path, targets: Sequence[str], rules: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -106,20 +109,20 @@ class Prometheus:
         return found
 
     def ask(self, path: str) -> Any:
-        """What its API says."""
+        """Return an answer of its API."""
         with urlopen(f"{self.url}/api/v1/{path}") as answer:
             return json.load(answer)["data"]
 
     def query(self, expression: str) -> list[Sample]:
-        """The series of an expression now."""
+        """Return the series of an expression now."""
         found = self.ask(f"query?query={quote(expression)}")["result"]
         return [{"metric": each["metric"], "value": float(each["value"][1])} for each in found]
 
     def until(self, expression: str) -> list[Sample]:
-        """The series of an expression, as soon as it has some."""
+        """Wait until an expression has series, and return them."""
         found: list[Sample] = self._until(lambda: self.query(expression), expression)
         return found
 
     def until_fires(self, alert: str) -> Sample:
-        """The first alert of that name that fires."""
+        """Wait until an alert of that name fires, and return the first one."""
         return self.until(f'ALERTS{{alertname="{alert}",alertstate="firing"}}')[0]

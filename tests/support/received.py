@@ -1,4 +1,4 @@
-"""What a topic has handed over, by receiving and acknowledging all of it."""
+"""The messages that a topic has handed over, by receiving and acknowledging all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from horolog.admin.client import path_of
 
 
 def received(broker: Any, topic: str, group: str = "g") -> list[dict[str, Any]]:
-    """Every visible message that the group has not had yet, in the order of delivery."""
+    """Return every visible message that the group has not had yet, in the order of delivery."""
     found: list[dict[str, Any]] = []
     while True:
         wanted = {"topic": topic, "group": group, "limit": 32}
@@ -22,5 +22,5 @@ def received(broker: Any, topic: str, group: str = "g") -> list[dict[str, Any]]:
 
 
 def bodies(broker: Any, topic: str, group: str = "g") -> list[str]:
-    """Their bodies as text."""
+    """Return the bodies of `received` as text."""
     return [message["body"] for message in received(broker, topic, group)]

@@ -1,4 +1,4 @@
-"""The tables of docs/reference/refusals.md, which must say what the doors say."""
+"""The tables of docs/reference/refusals.md, which must match the answers of the doors."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "refusals.md"
 
 
 def differences(title: str, rows: Sequence[Sequence[str]]) -> str:
-    """What the table under a title would have to be changed in; "": nothing."""
+    """Return the changes that the table under a title needs; "" if there are none."""
     made = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     found = _lines(title)
     return "\n".join(unified_diff(found, made, lineterm="", n=0))
 
 
 def rows_of(title: str) -> list[list[str]]:
-    """The cells of that table."""
+    """Return the cells of the table under a title."""
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in _lines(title)]
 
 

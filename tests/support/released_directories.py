@@ -1,7 +1,7 @@
 """Data directories of released versions, as they are kept in tests/golden/released.
 
-A directory of a broker has segments of 256 MiB, which are zeros but for their beginning: a kept one has each file
-without the zeros at its end, and `sizes` says how long it is.
+A broker's directory has segments of 256 MiB, which are zeros but for their beginning. A kept
+directory has each file without the zeros at its end, and `sizes` has the true lengths.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PIECE = 1 << 20
 
 
 def pack(directory: Path, target: Path) -> dict[str, int]:
-    """Keep a directory; gives the true size of each file."""
+    """Keep a directory; return the true size of each file."""
     sizes = {}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for path in sorted(directory.rglob("*")):
@@ -45,7 +45,7 @@ def _without_zeros(path: Path) -> bytes:
 
 
 def unpack(version: str, target: Path) -> dict[str, Any]:
-    """The directory as that version left it; gives what was in it."""
+    """Restore a directory as that version left it; return the description of its contents."""
     with zipfile.ZipFile(RELEASED / f"{version}.zip") as archive:
         archive.extractall(target)
     kept: dict[str, Any] = json.loads((RELEASED / f"{version}.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A 4.x client of raw frames: synchronous, and it sends what it is told to, also what no client would."""
+"""A synchronous 4.x client of raw frames, which also sends frames that no real client would."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK = 1 << 18
 class RemotingClient:
     """One connection.
 
-    pushed  requests of the broker that have come meanwhile
+    pushed  requests of the broker that have come so far
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class RemotingClient:
         serializer: Serializer = Serializer.JSON,
         source: str = "",
     ) -> None:
-        """Connect; `source` is the address that it comes from, of this machine."""
+        """Connect; `source` is the local address to connect from."""
         if isinstance(address, str):
             host, port = address.rsplit(":", 1)
             address = host, int(port)
@@ -72,7 +72,7 @@ class RemotingClient:
         timeout_s: float = DEADLINE_S,
         **frame: Any,
     ) -> Frame:
-        """Ask, and wait for the answer.  A body that is not bytes is sent as JSON."""
+        """Send a request, and wait for the answer.  A body that is not bytes is sent as JSON."""
         return self.answer(self.ask(code, fields, body, **frame), timeout_s)
 
     def ask(
@@ -84,7 +84,7 @@ class RemotingClient:
         one_way: bool = False,
         **frame: Any,
     ) -> int:
-        """Ask; gives the number under which `answer` finds the answer."""
+        """Send a request; return its opaque, for `answer`."""
         self._opaque += 1
         self.send(self.request(code, fields, body, one_way=one_way, **frame))
         return self._opaque
@@ -98,7 +98,7 @@ class RemotingClient:
         one_way: bool = False,
         **frame: Any,
     ) -> Frame:
-        """A request, not sent."""
+        """Build a request, without sending it."""
         return Frame(
             code,
             flag=Flag.ONE_WAY if one_way else Flag(0),
@@ -120,7 +120,7 @@ class RemotingClient:
     def done(
         self, code: int, fields: Mapping[str, object] | None = None, body: object = b""
     ) -> Frame:
-        """Ask, and see that it went well."""
+        """Send a request, and check that it succeeded."""
         answer = self.call(code, fields, body)
         assert answer.code == Status.SUCCESS, (Code(code).name, answer.code, answer.remark)
         return answer
@@ -128,20 +128,23 @@ class RemotingClient:
     def json(
         self, code: int, fields: Mapping[str, object] | None = None, body: object = b""
     ) -> Any:
-        """Ask, see that it went well, and give the JSON of the body."""
+        """Send a request, check that it succeeded, and return the JSON of the body."""
         return orjson.loads(self.done(code, fields, body).body)
 
-    # --- what comes -------------------------------------------------------------------------------
+    # --- answers and requests of the broker --------------------------------------------------------
 
     def answer(self, opaque: int, timeout_s: float = DEADLINE_S) -> Frame:
-        """The answer of a request; TimeoutError, or ConnectionError when the broker has closed."""
+        """Return the answer to a request.
+
+        Raise TimeoutError, or ConnectionError if the broker has closed the connection.
+        """
         deadline = time.monotonic() + timeout_s
         while opaque not in self._answers:
             self._read(deadline)
         return self._answers.pop(opaque)
 
     def push(self, timeout_s: float = DEADLINE_S) -> Frame:
-        """The oldest request of the broker that was not given yet."""
+        """Return the oldest request of the broker that was not returned yet."""
         deadline = time.monotonic() + timeout_s
         while not self.pushed:
             self._read(deadline)
@@ -152,7 +155,7 @@ class RemotingClient:
         self.send(Frame(code, request.opaque, Flag.ANSWER, {}, body))
 
     def is_closed(self, timeout_s: float = DEADLINE_S) -> bool:
-        """Whether the broker closes the connection within this time; what it says before is kept."""
+        """Return whether the broker closes the connection within this time; earlier frames are kept."""
         deadline = time.monotonic() + timeout_s
         try:
             while True:
@@ -181,7 +184,7 @@ def _text(value: object) -> str:
 
 
 def put_group(address: str, name: str, **settings: Any) -> None:
-    """Make a consumer group, or give it other settings, as `mqadmin updateSubGroup` does."""
+    """Create a consumer group, or change its settings, as `mqadmin updateSubGroup` does."""
     client = RemotingClient(address)
     answer = client.call(
         Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, {"groupName": name, **settings}

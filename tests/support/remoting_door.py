@@ -24,7 +24,7 @@ STORE_HOST = b"\x7f\0\0\1" + (10_911).to_bytes(4, "big")
 
 
 class RemotingDoor:
-    """A broker of which only the remoting doors are open; `engine` and `front` live in its thread."""
+    """A broker that opens only its remoting doors; `engine` and `front` live in its thread."""
 
     def __init__(self, engine: Any, front: RemotingFront, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine
@@ -34,15 +34,15 @@ class RemotingDoor:
         self.broker = ("127.0.0.1", 0)
 
     def client(self, *, serializer: Serializer = Serializer.JSON) -> RemotingClient:
-        """A connection to the broker's port."""
+        """Open a connection to the broker's port."""
         return RemotingClient(self.broker, serializer=serializer)
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Await something in the thread of the broker."""
+        """Await a coroutine in the thread of the broker."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(DEADLINE_S)
 
     def within(self, look: Callable[[], Any]) -> Any:
-        """Call something in the thread of the broker."""
+        """Call a function in the thread of the broker."""
 
         async def call() -> Any:
             return look()
@@ -50,7 +50,7 @@ class RemotingDoor:
         return self.run(call())
 
     def submit(self, command: Command) -> Any:
-        """A command's result."""
+        """Submit a command, and return its result."""
 
         async def ask() -> Any:
             return await self.engine.submit(command)
@@ -58,18 +58,18 @@ class RemotingDoor:
         return self.run(ask())
 
     def advance(self, by_ms: int) -> None:
-        """Move the clock."""
+        """Advance the clock."""
         self.run(self.engine.advance(by_ms))
 
     def create(self, name: str, kind: TopicType = TopicType.MIXED, queues: int = 4) -> str:
-        """Create a topic; gives its name."""
+        """Create a topic; return its name."""
         self.submit(CreateTopic(name, kind, queues))
         return name
 
 
 @contextmanager
 def remoting_door(tmp_path: Path, **settings: Any) -> Iterator[RemotingDoor]:
-    """A fresh broker with a simulated clock; settings are those of the front, and of the node."""
+    """Run a fresh broker with a simulated clock; settings are those of the front, and of the node."""
     names = [name for name in Node.__slots__ if name in settings and name != "broker_port"]
     node_settings = {name: settings.pop(name) for name in names}
     begun: list[RemotingDoor] = []

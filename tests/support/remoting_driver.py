@@ -1,4 +1,4 @@
-"""What every test of a 4.x client says to it: where the broker is, a producer, a consumer, what came."""
+"""The requests that every test of a 4.x client makes: broker address, producer, consumer, messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def bodies(messages: list[dict[str, Any]]) -> list[str]:
 
 
 class RemotingDriver:
-    """A client's tests are a subclass of scenarios; its module gives the fixture `driver`."""
+    """The base of scenario classes; the module of a client's tests provides the fixture `driver`."""
 
     def at(self, broker: BrokerProcess, name: str) -> dict[str, Any]:
         return {"name": name, "namesrv": broker.namesrv_address}
@@ -53,7 +53,7 @@ class RemotingDriver:
         filter: str = "*",
         **more: Any,
     ) -> str:
-        """A push consumer from the first message on; gives its name."""
+        """Start a push consumer from the first message on; return its name."""
         name = name or f"in-{topic}"
         driver.ask(
             "push",
@@ -72,7 +72,7 @@ class RemotingDriver:
         *names: str,
         meanwhile: Callable[[], object] | None = None,
     ) -> list[dict[str, Any]]:
-        """Wait until these consumers together got as many as wanted; then nothing else comes, and it is just those."""
+        """Wait until these consumers together have as many messages as wanted; check that these are all."""
 
         def seen() -> list[dict[str, Any]]:
             return [event for name in names for event in driver.events(name)]
@@ -83,6 +83,6 @@ class RemotingDriver:
         return seen()
 
     def none_yet(self, driver: Driver, name: str, than: int = 0) -> None:
-        """Nothing more than `than` messages are with the consumer, and none is under way."""
+        """Check that the consumer has exactly `than` messages, and gets no more."""
         driver.quiet(QUIET_S)
         assert len(driver.events(name)) == than, bodies(driver.events(name))

@@ -1,4 +1,4 @@
-"""Frames of 4.x clients, and what becomes of them when bits and fields are changed."""
+"""Frames of 4.x clients, with changed bits and fields."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WELL_FORMED = {
 
 
 def requests(seed: int, count: int) -> Iterator[bytes]:
-    """So many frames: most are requests that could be a client's, some have a bit wrong, some are noise."""
+    """Yield `count` frames: most could be a client's requests, some have a wrong bit, some are noise."""
     chance = random.Random(seed)
     for number in range(count):
         raw = encode(_request(chance, number))
@@ -47,7 +47,7 @@ def _request(chance: random.Random, number: int) -> Frame:
         fields[chance.choice(_NAMES)] = chance.choice(_VALUES)
     for _ in range(chance.choice((0, 0, 0, 1, 3))):
         fields.pop(chance.choice(list(fields)), None)
-    # Waiting would be for nothing here, and a commit of an offset is as good as any other.
+    # There is nothing to wait for here, and any offset commit will do.
     fields["suspendTimeoutMillis"] = "0"
     body = chance.choice(_BODIES)
     if chance.random() < 0.1:

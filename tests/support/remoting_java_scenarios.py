@@ -1,4 +1,7 @@
-"""What the official Java clients of 4.x must see beyond `RemotingScenarios`: pulls, look-ups, dead letters, resets."""
+"""What the official Java clients of 4.x must do beyond `RemotingScenarios`.
+
+Pulls, look-ups, dead letters, resets.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ BROKER = "broker-a"
 
 
 class JavaScenarios(RemotingScenarios):
-    """For clients with asynchronous sends, pull consumers and look-ups."""
+    """Scenarios for clients with asynchronous sends, pull consumers and look-ups."""
 
     def queue(self, topic: str, number: int = 0) -> dict[str, Any]:
         return {"topic": topic, "broker": BROKER, "queue": number}
@@ -148,7 +151,7 @@ class JavaScenarios(RemotingScenarios):
     def test_a_failing_message_holds_its_queue_of_an_orderly_consumer(
         self, driver: Driver, running: BrokerProcess
     ) -> None:
-        """Of a FIFO topic, whose messages have a message group, and go where a selector of queues says."""
+        """In a FIFO topic, whose messages have a message group, and go where a queue selector says."""
         self.producer(driver, running, "held", queues=2, kind="fifo")
         steps = {"properties": {"__SHARDINGKEY": "order-17"}}
         messages = [{"body": body, **steps} for body in ("a", "fail 2 b", "c", "d")]
@@ -165,7 +168,7 @@ class JavaScenarios(RemotingScenarios):
         first, second = ([f"{letter}{i}" for i in range(20)] for letter in "ab")
         self.send(driver, "killed", [{"body": body} for body in first])
         self.exactly(driver, first, name)
-        driver.ask("close", name=name)  # which commits its offsets
+        driver.ask("close", name=name)  # closing commits its offsets
         running.kill()
         running.restart()
         self.push(driver, running, "killed", "killed-2")

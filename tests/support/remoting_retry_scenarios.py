@@ -1,4 +1,4 @@
-"""What every official 4.x client must see when it fails on a message."""
+"""What every official 4.x client must do when it fails on a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEVEL_3_MS = 10_000
 
 
 class RetryScenarios(RemotingDriver):
-    """For any client with a push consumer."""
+    """Scenarios for any client with a push consumer."""
 
     def test_a_failed_message_comes_again_by_the_levels(
         self, driver: Driver, still: BrokerProcess
@@ -35,7 +35,7 @@ class RetryScenarios(RemotingDriver):
 
 
 class DeadLetterScenarios(RetryScenarios):
-    """For clients that say how often they try."""
+    """Scenarios for clients that choose how often they retry."""
 
     def test_after_its_last_attempt_a_message_is_a_dead_letter(
         self, driver: Driver, still: BrokerProcess

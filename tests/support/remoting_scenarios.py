@@ -1,4 +1,7 @@
-"""What official 4.x clients must see beyond the suite (`conformance.py`): levels and timers, batches, order, broadcast."""
+"""What official 4.x clients must do beyond the suite (`conformance.py`).
+
+Levels and timers, batches, order, broadcast.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ LEVEL_18_MS = 7_200_000
 
 
 class RemotingScenarios(RemotingDriver):
-    """For any client with a producer and a push consumer."""
+    """Scenarios for any client with a producer and a push consumer."""
 
     def test_what_is_sent_is_pushed_whole_and_once(
         self, driver: Driver, running: BrokerProcess
@@ -155,7 +158,7 @@ class RemotingScenarios(RemotingDriver):
         def probe() -> None:
             self.send(driver, "share", [{"body": f"probe {i}"} for i in range(8)])
 
-        for name in names:  # queues that change hands may be consumed by both, as with any broker
+        for name in names:  # both may consume queues that change hands, as with any broker
             driver.wait(name, bool, probe)
         driver.quiet(QUIET_S)
 

@@ -29,7 +29,7 @@ _LONG = dict(
 
 
 def stored(properties: Mapping[str, object], end: str = "\x02") -> str:
-    """Properties as clients write them."""
+    """Encode properties as clients write them."""
     return "\x02".join(f"{name}\x01{value}" for name, value in properties.items()) + end
 
 
@@ -43,7 +43,7 @@ def send_frame(
     queue: int = 0,
     **more: object,
 ) -> Frame:
-    """A send as Java (310) or C++ (10) makes it; `more` are further fields by their short names."""
+    """Build a send as Java (310) or C++ (10) does; `more` are further fields by their short names."""
     fields = {
         "a": "producers",
         "b": topic,
@@ -65,7 +65,7 @@ def send_frame(
 
 
 def item(properties: Mapping[str, object] | bytes, body: bytes = b"x", flag: int = 0) -> bytes:
-    """A message of a batch."""
+    """Encode a message of a batch."""
     text = properties if isinstance(properties, bytes) else stored(properties).encode()
     size = 20 + len(body) + 2 + len(text)
     return (
@@ -77,6 +77,6 @@ def item(properties: Mapping[str, object] | bytes, body: bytes = b"x", flag: int
 
 
 def batch_frame(items: Sequence[bytes], **more: object) -> Frame:
-    """A batch as Java makes it."""
+    """Build a batch as Java does."""
     frame = send_frame("", body=b"".join(items), **more)  # type: ignore[arg-type]
     return frame._replace(code=Code.SEND_BATCH_MESSAGE)

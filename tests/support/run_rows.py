@@ -1,4 +1,4 @@
-"""Rows for run files, and run files of them, for the tests of runs."""
+"""Rows for run files, and run files made of them, for the tests of runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 class Source:
-    """Entries and their records, as a far buffer has them: in the order of the log."""
+    """Entries and their records in log order, as a far buffer has them."""
 
     def __init__(
         self, due_ms: Sequence[int], first_origin: int = 0, size: int = 20, keys: int = 50
@@ -52,7 +52,7 @@ class Source:
 
 
 class Row(NamedTuple):
-    """What must survive of a message."""
+    """The parts of a message that a run must keep."""
 
     due_ms: int
     origin: int

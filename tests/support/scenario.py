@@ -1,51 +1,51 @@
-"""Scenario files: prose, commands, and what they say; the same file is run over every pair of doors.
+"""Scenario files: prose, commands, and their output; each file is run over every pair of doors.
 
-A line that begins with "> " is a command, and the lines under it that are indented by four spaces are what it says.
+A line that begins with "> " is a command, and the lines under it that are indented by four spaces are its output.
 Everything else is prose.  The vocabulary, on both doors:
 
     topic NAME [type=mixed] [queues=1]
     send TOPIC "BODY" [tag=T] [keys=a,b] [in=GROUP] [origin=shop] [due=+30s] [level=3] [sec=10] [ms=500] [start=+30s]
     batch TOPIC "BODY" [like send …] "BODY" …
     half TOPIC "BODY" [like send …]              a message of a transaction
-    commit "BODY"                                so it is for everybody
-    rollback "BODY"                              nobody gets it
+    commit "BODY"                                the message becomes visible
+    rollback "BODY"                              the message is dropped
     advance 30s
-    receive TOPIC [group=g] [filter="A || B"]    what is there for the group, and shows it; attempts=no without their count
+    receive TOPIC [group=g] [filter="A || B"]    receive and show all messages for the group; attempts=no: without attempt counts
                                                  filter="sql: price > 5": by properties
-    ack TOPIC [group=g]                          everything that was shown to the group and was not failed
-    fail "BODY" [group=g]                        wants it again in ten seconds
-    bury "BODY" [group=g]                        wants it among the dead letters of the group
-    fail "BODY" [group=g] pause=group            wants it again when the group says
-    pauses 1s,3s [group=g]                       between the attempts of the group
-    orderly [group=g]                            the group consumes in order
-    take TOPIC [max=2] [group=g]                 one receive in order, and shows it
-    done "BODY" [group=g]                        is done with it
-    letters [group=g]                            how many dead letters the group has
-    redrive [group=g] [delay=10m] [rate=10] [to=TOPIC]    sends those that wait once more
-    reset TOPIC to=earliest [group=g] [dry_run=yes]       where the group goes on: earliest, latest, or a time
-    delete TOPIC [pending=recall]                the topic, and what waits in it
-    leave TOPIC [group=g]                        the consumer goes away; another one takes its place
+    ack TOPIC [group=g]                          acknowledge all that was shown to the group and has not failed
+    fail "BODY" [group=g]                        ask for the message again in ten seconds
+    bury "BODY" [group=g]                        make the message a dead letter of the group
+    fail "BODY" [group=g] pause=group            ask for the message again after the group's pause
+    pauses 1s,3s [group=g]                       set the pauses between attempts of the group
+    orderly [group=g]                            make the group consume in order
+    take TOPIC [max=2] [group=g]                 receive once, in order, and show the messages
+    done "BODY" [group=g]                        acknowledge the message
+    letters [group=g]                            count the dead letters of the group
+    redrive [group=g] [delay=10m] [rate=10] [to=TOPIC]    re-drive the waiting dead letters
+    reset TOPIC to=earliest [group=g] [dry_run=yes]       reset the group: earliest, latest, or a time
+    delete TOPIC [pending=recall]                delete the topic, and its pending messages
+    leave TOPIC [group=g]                        close the consumer; another one takes its place
     recall "BODY"
     reschedule "BODY" to=+2h
-    handover "BODY" [due=+1h]                    now; only if it is due then
-    window TOPIC from=+1h before=+2h [tag=T] [dry=yes] [to=+3h | by=+1h as=NAME | recall=yes]   moves all of it, or hands it over
-    history "BODY"                               what has happened to the message
+    handover "BODY" [due=+1h]                    hand over now; with due= only if due at that time
+    window TOPIC from=+1h before=+2h [tag=T] [dry=yes] [to=+3h | by=+1h as=NAME | recall=yes]   move, hand over or recall a window
+    history "BODY"                               show the history of the message
     pending TOPIC
-    adopt TOPIC "BODY" due=+1h …                 as a bulk load: files of messages, adopted in one transaction
-    crash                                        kill -9, and a start on the same data
-    down 10m                                     the same, but the start is so much later
-    late TOPIC drop 5m                           or dead-letter 5m, or hand-over: what becomes of what is too late
-    find "BODY"                                  what became of the message, of each copy
-    problems                                     what the page of problems shows, and how many expired meanwhile
-    backup TOPIC                                 back up, restore, start that one, and count what waits there
-    disk free=0 | free=all                       what the broker's disk has free from here on; looked at once a second
-    offload beyond=48h                           what is due later goes to the lake
-    promote ahead=2h                             hours of the lake that begin within that time come back
+    adopt TOPIC "BODY" due=+1h …                 adopt files of messages, as a bulk load does
+    crash                                        kill -9, and start on the same data
+    down 10m                                     kill -9, and start that much later
+    late TOPIC drop 5m                           set the late policy: also dead-letter 5m, hand-over
+    find "BODY"                                  show the state of each copy of the message
+    problems                                     show checks, problems, and how many expired
+    backup TOPIC                                 back up, restore, start the copy, count its pending
+    disk free=0 | free=all                       set the free space of the broker's disk
+    offload beyond=48h                           offload messages that are due later
+    promote ahead=2h                             promote the hours that begin within that time
 
 A due time is shown and given relative to the start of the scenario.  A line that begins with "Sent by remoting" names
-the senders that can express what the file sends, "Received by remoting" the receivers; without it all can.
+the senders that can express what the file sends, "Received by remoting" the receivers; by default all can.
 
-    python tests/support/scenario.py --rewrite tests/scenarios/*.txt     writes what the first pair says into the files
+    python tests/support/scenario.py --rewrite tests/scenarios/*.txt     writes the output of the first pair
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _number = itertools.count(1)
 
 
 class ScenarioBroker(BrokerProcess):
-    """A broker whose disk has as much free as it is given (`set_disk_free`); beside its data it has a lake."""
+    """A broker whose free disk space a test can set (`set_disk_free`); it has a lake beside its data."""
 
     def __init__(self, flush: Literal["sync", "os"] = "sync") -> None:
         self._beside = tempfile.TemporaryDirectory(prefix="horolog-scenario-")
@@ -90,7 +90,7 @@ class ScenarioBroker(BrokerProcess):
         )
 
     def set_disk_free(self, free: str) -> None:
-        """That many bytes, or "all" that it really has; the broker looks once a second."""
+        """Set the free bytes, or "all" for the real free space; the broker looks once a second."""
         if free == "all" and not self._disk_free.exists():
             return
         if free == "all":
@@ -100,17 +100,17 @@ class ScenarioBroker(BrokerProcess):
         self.advance("1s")
 
     def close(self) -> None:
-        """End it, and remove what is beside it."""
+        """End the broker, and remove the files beside its data."""
         super().close()
         self._beside.cleanup()
 
 
 class Refused(Exception):
-    """The broker refused; the text is its sentence."""
+    """The broker refused; the text is its explanation."""
 
 
 class Shown(NamedTuple):
-    """A message as a door gave it.  `handle` is the door's own, to acknowledge it by."""
+    """A message as a door returned it.  `handle` is the door's own, to acknowledge the message by."""
 
     body: str
     message_id: str
@@ -123,21 +123,21 @@ class Shown(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What a door answered to a send."""
+    """The answer of a door to a send."""
 
     message_id: str
     recall_handle: str
 
 
 class Half(NamedTuple):
-    """What a door answered to a half message; `handle` is the door's own, to end its transaction by."""
+    """The answer of a door to a half message; `handle` is the door's own, to end the transaction by."""
 
     message_id: str
     handle: Any
 
 
 class Side(Protocol):
-    """One door, as a sender and a receiver use it; every method raises `Refused` when the broker refuses."""
+    """One door, as a sender and a receiver use it; every method raises `Refused` for a refusal."""
 
     def send(self, topic: str, messages: list[dict[str, Any]]) -> list[Sent]: ...
     def half(self, topic: str, message: dict[str, Any]) -> Half: ...
@@ -154,7 +154,7 @@ class Side(Protocol):
 
 
 class Step(NamedTuple):
-    """A command and what it is to say; `line` counts from 1."""
+    """A command and its expected output; `line` counts from 1."""
 
     line: int
     command: str
@@ -162,7 +162,7 @@ class Step(NamedTuple):
 
 
 def steps_of(text: str) -> list[Step]:
-    """The commands of a file."""
+    """Return the commands of a file."""
     found: list[Step] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith(COMMAND):
@@ -173,13 +173,13 @@ def steps_of(text: str) -> list[Step]:
 
 
 def doors_of(text: str, word: str) -> list[str]:
-    """Doors that can express what the file sends (`word` is "Sent") or does with it ("Received")."""
+    """Return the doors that can express what the file sends (`word` is "Sent") or receives ("Received")."""
     found = re.search(rf"^{word} by ([a-z, ]+)", text, re.MULTILINE)
     return [name.strip() for name in found[1].split(",")] if found else ["grpc", "remoting"]
 
 
 class Scenario(ScheduleWords, GroupWords, MoveWords, LateWords, StoreWords):
-    """A run of a file.  Topics and groups get names of their own, so that runs share a broker."""
+    """A run of a file.  Topics and groups get names of their own, so that runs can share a broker."""
 
     def __init__(self, broker: ScenarioBroker, sender: Side, receiver: Side) -> None:
         self._broker, self._sender, self._receiver = broker, sender, receiver
@@ -192,7 +192,7 @@ class Scenario(ScheduleWords, GroupWords, MoveWords, LateWords, StoreWords):
         self._held: dict[tuple[str, str], dict[str, Shown]] = {}  # by topic and group, by body
 
     def run(self, step: Step) -> list[str]:
-        """What a command says."""
+        """Run a command, and return its output."""
         words = shlex.split(step.command)
         try:
             said = getattr(self, f"_{words[0]}")(words[1:])
@@ -201,14 +201,14 @@ class Scenario(ScheduleWords, GroupWords, MoveWords, LateWords, StoreWords):
         return [self._without_names(line) for line in said]
 
     def _without_names(self, line: str) -> str:
-        """A line as every run says it: without this run's suffix and message ids."""
+        """Return a line as every run prints it: without this run's suffix and message ids."""
         for _, sent in self._sent.values():
             line = line.replace(sent.message_id, "ID")
         if line.startswith("refused: disk:"):
-            line = _FIGURE.sub("N", line)  # what it needs is another figure in every run
+            line = _FIGURE.sub("N", line)  # the needed space differs in every run
         return line.replace(self._suffix, "")
 
-    # --- what words mean --------------------------------------------------------------------------
+    # --- words ------------------------------------------------------------------------------------
 
     def _name(self, word: str) -> str:
         return word + self._suffix
@@ -405,7 +405,7 @@ class Scenario(ScheduleWords, GroupWords, MoveWords, LateWords, StoreWords):
 
 
 def rewritten(text: str, said: list[list[str]]) -> str:
-    """The file with what its commands said."""
+    """Return the file with the output of its commands."""
     lines: list[str] = []
     left = iter(said)
     for line in text.splitlines():
@@ -432,6 +432,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from scenario import main as run  # the module that the doors import, too
+    from scenario import main as run  # the same module that the doors import
 
     run()

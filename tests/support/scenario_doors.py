@@ -1,4 +1,4 @@
-"""The two doors as scenarios use them: by a client of 5.x, and by one of 4.x."""
+"""The two doors as scenarios use them: through a client of 5.x, and through one of 4.x."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIDES: dict[str, type[GrpcSide | RemotingSide]] = {"grpc": GrpcSide, "remoting":
 
 @contextmanager
 def sides(broker: BrokerProcess, sender: str, receiver: str) -> Iterator[tuple[Side, Side]]:
-    """A client that sends, and one that receives."""
+    """Yield a client that sends, and one that receives."""
     out, into = SIDES[sender](broker), SIDES[receiver](broker)
     try:
         yield out, into

@@ -1,4 +1,4 @@
-"""What words of a scenario mean that are about groups and topics as operators see them, through the admin API."""
+"""Scenario words about groups and topics as operators see them, through the admin API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from horolog.testing.broker import BrokerProcess
 
 
 class GroupWords:
-    """Part of a `Scenario`."""
+    """The part of a `Scenario` that has these words."""
 
     _broker: BrokerProcess
 
@@ -22,7 +22,7 @@ class GroupWords:
         raise NotImplementedError
 
     def _reset(self, words: list[str]) -> list[str]:
-        """A group goes on elsewhere in a topic."""
+        """Reset a group to another place in a topic."""
         options = self._options(words[1:])
         group = self._name(options.get("group", "g"))
         wanted: dict[str, Any] = {"topic": self._name(words[0]), "to": options["to"]}
@@ -32,7 +32,7 @@ class GroupWords:
         return [f"{done['again']} again, {done['skipped']} skipped"]
 
     def _delete(self, words: list[str]) -> list[str]:
-        """A topic, and what becomes of messages that wait."""
+        """Delete a topic, with or without its pending messages."""
         pending = self._options(words[1:]).get("pending", "refuse")
         path = path_of("topics", self._name(words[0]))
         try:

@@ -1,4 +1,4 @@
-"""A 5.x client as scenarios use it, by stubs of gRPC."""
+"""A 5.x client as scenarios use it, by gRPC stubs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INVISIBLE_S = 30
 
 
 class GrpcSide:
-    """What a 5.x client asks, one request each."""
+    """The requests of a 5.x client, one at a time."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._endpoint = broker.grpc_endpoint
@@ -33,7 +33,7 @@ class GrpcSide:
         self._headers = [("x-mq-client-id", uuid.uuid4().hex), ("x-mq-language", "PYTHON")]
 
     def connect(self) -> None:
-        """After a crash of the broker; it keeps its ports."""
+        """Connect again after a crash of the broker, which keeps its ports."""
         self._channel.close()
         self._channel = grpc.insecure_channel(self._endpoint)
 
@@ -171,7 +171,7 @@ class GrpcSide:
 
 
 def checked(answer: Any) -> Any:
-    """An answer that went well."""
+    """Return an answer with status OK; raise `Refused` for any other."""
     if answer.status.code != pb.OK:
         raise Refused(answer.status.message)
     return answer

@@ -1,4 +1,4 @@
-"""What words of a scenario mean that are about messages that are too late, and what operators see of them."""
+"""Scenario words about messages that are too late, and what operators see of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from horolog.units import parse_duration_ms
 
 
 class LateWords:
-    """Part of a `Scenario`."""
+    """The part of a `Scenario` that has these words."""
 
     _broker: BrokerProcess
     _start_ms: int
@@ -28,7 +28,7 @@ class LateWords:
         raise NotImplementedError
 
     def _late(self, words: list[str]) -> list[str]:
-        """The late policy of a topic."""
+        """Set the late policy of a topic."""
         wanted: dict[str, Any] = {"late": words[1]}
         if len(words) > 2:
             wanted["late_after_ms"] = parse_duration_ms(words[2], field="late_after")
@@ -39,25 +39,26 @@ class LateWords:
         return []
 
     def _down(self, words: list[str]) -> list[str]:
-        """As `crash`, but for so long: what is due meanwhile is late."""
-        clock = self._broker.data_dir / "clock"  # the simulated clock goes on where this file says
+        """Kill the broker and start it that much later, so that messages due meanwhile are late."""
+        # The simulated clock continues at the time in this file
+        clock = self._broker.data_dir / "clock"
         was_ms = self._broker.now_ms()
         self._broker.kill()
         clock.write_text(f"{was_ms + parse_duration_ms(words[0], field='down')}\n")
         self._broker.restart()
         self._reconnect()
-        self._broker.advance(0)  # what is due is handed over
+        self._broker.advance(0)  # due messages are handed over
         return []
 
     def _find(self, words: list[str]) -> list[str]:
-        """What became of a message, of each copy; instants are left out."""
+        """Return the state of each copy of a message, without times."""
         topic, sent = self._sent[words[0]]
         query = {"topic": topic, "id": sent.message_id}
         found = self._broker.admin.get(path_of("messages", "find"), query)["messages"]
         return [", ".join(each["state"].lower() for each in found)]
 
     def _problems(self, words: list[str]) -> list[str]:
-        """What the page of problems shows: the checks, the problems, and how many expired in this scenario."""
+        """Return failing checks, problems, and how many messages expired in this scenario."""
         assert not words
         checks = self._broker.admin.get("/healthz")["checks"]
         broker = self._broker.admin.get("/v1/broker")

@@ -1,4 +1,4 @@
-"""What words of a scenario mean that are about moving messages, through the admin API: neither protocol has one for it."""
+"""Scenario words about moving messages, through the admin API; neither protocol can move one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from horolog.units import parse_duration_ms
 
 
 class MoveWords:
-    """Part of a `Scenario`."""
+    """The part of a `Scenario` that has these words."""
 
     _broker: BrokerProcess
     _start_ms: int
@@ -49,7 +49,7 @@ class MoveWords:
         return [moved["status"].lower().replace("_", " ")]
 
     def _window(self, words: list[str]) -> list[str]:
-        """All of a topic that is due from then on, and before: shifted, moved to a time, handed over, or recalled."""
+        """Shift, move, hand over or recall all messages of a topic that are due in a window."""
         options = self._options(words[1:])
         wanted: dict[str, Any] = {
             "topic": self._name(words[0]),
@@ -77,7 +77,7 @@ class MoveWords:
         return [f"moved {done['moved']} of {done['matched']}"]
 
     def _history(self, words: list[str]) -> list[str]:
-        """What has happened to a message, and to whom; instants are left out."""
+        """Return the history of a message with its groups, without times."""
         topic, sent = self._sent[words[0]]
         shown = self._broker.admin.get(path_of("messages", sent.message_id), {"topic": topic})
         steps = []

@@ -20,8 +20,10 @@ INVISIBLE_S = 30
 
 
 class RemotingSide:
-    """What a 4.x client asks: a pull goes on where the last one ended, and the lowest offset that is not done is
-    committed, as clients do.
+    """The requests of a 4.x client.
+
+    As real clients do, a pull continues where the last one ended, and the lowest offset that is not
+    done is committed.
     """
 
     def __init__(self, broker: BrokerProcess) -> None:
@@ -29,10 +31,11 @@ class RemotingSide:
         self._client = RemotingClient(self._address)
         self._id = f"127.0.0.1@{uuid.uuid4().hex}"
         self._next: dict[tuple[str, str, int], int] = {}  # by group, topic and queue
-        self._open: dict[tuple[str, str, int], set[int]] = {}  # offsets that are not done
+        # Offsets that are not done, by group, topic and queue
+        self._open: dict[tuple[str, str, int], set[int]] = {}
 
     def connect(self) -> None:
-        """After a crash of the broker; it keeps its ports, and the client its offsets."""
+        """Connect again after a crash; the broker keeps its ports, and the client its offsets."""
         self._client.close()
         self._client = RemotingClient(self._address)
 
@@ -97,12 +100,13 @@ class RemotingSide:
         self._beat(group, {topic: filter, retry: "*"})
         found = self._pull_all(topic, group, filter)
         if not topic.startswith("%"):
-            with contextlib.suppress(Refused):  # nothing ever failed: the topic may not be there
+            # If nothing has ever failed, the topic does not exist
+            with contextlib.suppress(Refused):
                 found += self._pull_all(retry, group, "*")
         return found
 
     def take(self, topic: str, group: str, most: int) -> list[Shown]:
-        """As an orderly consumer pops."""
+        """Pop as an orderly consumer does."""
         answer = self._client.call(
             Code.POP_MESSAGE,
             {
@@ -180,7 +184,7 @@ class RemotingSide:
                     raise Refused(answer.remark)
                 for message in _layouts(answer.body):
                     shown = self._shown(message, place)
-                    # Compare tags as clients do: the broker compares hashes
+                    # Compare tags as clients do, because the broker compares hashes
                     if is_sql or filter == "*" or shown.tag in wanted:
                         found.append(shown)
                         self._open.setdefault(place, set()).add(message.queue_offset)

@@ -1,4 +1,4 @@
-"""What words of a scenario mean that are about recurring schedules, through the admin API."""
+"""Scenario words about recurring schedules, through the admin API."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from horolog.units import parse_duration_ms
 
 
 class ScheduleWords:
-    """Part of a `Scenario`."""
+    """The part of a `Scenario` that has these words."""
 
     _broker: BrokerProcess
-    _scheduled: set[str]  # bodies
+    _scheduled: set[str]  # bodies of recurring schedules
 
     def _name(self, word: str) -> str:
         raise NotImplementedError
@@ -24,7 +24,7 @@ class ScheduleWords:
         raise NotImplementedError
 
     def _schedule(self, words: list[str]) -> list[str]:
-        """A recurring schedule, through the admin API: its name, topic, body, and options."""
+        """Create a recurring schedule from its name, topic, body, and options."""
         name, options = self._name(words[0]), self._options(words[3:])
         wanted: dict[str, Any] = {"name": name, "topic": self._name(words[1]), "body": words[2]}
         for option, value in options.items():

@@ -1,4 +1,4 @@
-"""What words of a scenario mean that are about files and where messages rest: adopted runs, backups, the disk, the lake."""
+"""Scenario words about files and storage: adopted runs, backups, the disk, the lake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from horolog.units import TIME_MAX_MS, parse_duration_ms
 
 
 class StoreWords:
-    """Part of a `Scenario`."""
+    """The part of a `Scenario` that has these words."""
 
     _broker: Any  # ScenarioBroker
     _suffix: str
@@ -78,7 +78,7 @@ class StoreWords:
         return []
 
     def _offload(self, words: list[str]) -> list[str]:
-        from horolog.pipeline.offload import offload  # only here: it takes a second
+        from horolog.pipeline.offload import offload  # here, because this takes a second
 
         admin = self._broker.admin
         beyond_ms = parse_duration_ms(self._options(words)["beyond"], field="beyond")
@@ -93,7 +93,7 @@ class StoreWords:
         return [self._in_lake()]
 
     def _in_lake(self) -> str:
-        """What waits there of this run's topics."""
+        """Return how many messages of this run's topics are in the lake."""
         hours = self._broker.admin.get("/v1/offloads", {"to_ms": TIME_MAX_MS})["hours"]
         mine = [hour["waiting"] for hour in hours if hour["topic_name"].endswith(self._suffix)]
         return f"{sum(mine)} in the lake"

@@ -6,7 +6,7 @@ import socket
 
 
 class Listener:
-    """Its socket; a path, or a name in the abstract namespace: "@…"."""
+    """The socket of the service manager: a path, or a name in the abstract namespace ("@…")."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -14,19 +14,19 @@ class Listener:
         self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
 
     def next(self, timeout_s: float = 30.0) -> dict[str, str]:
-        """The next datagram; TimeoutError when none comes."""
+        """Return the next datagram; raise TimeoutError if none comes."""
         self.socket.settimeout(timeout_s)
         lines = self.socket.recv(65_536).decode().split("\n")
         return dict(line.split("=", 1) for line in lines)
 
     def until(self, key: str, timeout_s: float = 30.0) -> dict[str, str]:
-        """The next datagram that says this."""
+        """Return the next datagram with this key."""
         while key not in (said := self.next(timeout_s)):
             pass
         return said
 
     def drain(self) -> None:
-        """Forget what has come."""
+        """Discard the datagrams that have come."""
         self.socket.setblocking(False)
         try:
             while self.socket.recv(65_536):

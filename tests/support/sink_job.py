@@ -1,4 +1,4 @@
-"""A driver for the fault tests: writes 400 rows in four partitions, with one fault on the way.
+"""A driver for the fault tests: it writes 400 rows in four partitions, with one fault meanwhile.
 
 python sink_job.py MASTER BROKER JOB_ID NOW_MS FOLDER none|executor|speculative [batch|load]
 """
@@ -24,12 +24,12 @@ ROWS, PARTS = 400, 4
 
 
 def parent_of(pid: int) -> int:
-    """The process that started this one."""
+    """Return the id of the parent process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def faulty(fault: str, folder: str, broker: str, job_id: str) -> Any:
-    """Passes batches on; on the way of partition 0 the fault happens, once."""
+    """Return a function that passes batches on, and causes the fault once, within partition 0."""
 
     def work(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -46,14 +46,17 @@ def faulty(fault: str, folder: str, broker: str, job_id: str) -> Any:
                 os.kill(parent_of(os.getppid()), signal.SIGKILL)  # worker ← daemon ← executor
             if mine and fault == "speculative" and context.attemptNumber() == 0:
                 marker.touch()
-                wait_for_commit(broker, job_id)  # by the other attempt
+                wait_for_commit(broker, job_id)  # the other attempt commits
             yield batch.slice(half)
 
     return work
 
 
 def wait_for_commit(broker: str, job_id: str) -> None:
-    """Until the transaction is committed, and a moment more: this attempt has lost and goes on all the same."""
+    """Wait until the transaction is committed, and a little longer.
+
+    This attempt has lost then, and continues all the same.
+    """
     until = time.monotonic() + 60
     client = AdminClient(broker)
     pause = threading.Event()  # never set
@@ -64,7 +67,7 @@ def wait_for_commit(broker: str, job_id: str) -> None:
 
 
 def main() -> None:
-    """One job."""
+    """Run one job."""
     master, broker, job_id, now, folder, fault, way = sys.argv[1:8]
     conf = SHORT_LIFE | CONF | {"spark.sql.execution.arrow.maxRecordsPerBatch": "20"}
     if fault == "speculative":

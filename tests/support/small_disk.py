@@ -1,4 +1,4 @@
-"""Run `horolog` on a disk that has as many bytes free as the file SMALL_DISK says; without the file, what it really has.
+"""Run `horolog` on a disk whose free bytes are in the file SMALL_DISK; without it, they are real.
 
 python small_disk.py serve …
 """

@@ -1,4 +1,4 @@
-"""A job in a process group of its own that says what it does, and goes on when it is told to."""
+"""A job in a process group of its own that prints each step, and continues on request."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SHORT_LIFE = {
 
 
 class Stepped:
-    """`script` with its arguments; ended with everything that it has started on leaving."""
+    """`script` with its arguments; leaving the context ends it and all processes it has started."""
 
     def __init__(self, script: Path, *arguments: str) -> None:
-        # A killed job cleans up nothing.
+        # A killed job cleans nothing up.
         self._folder = tempfile.TemporaryDirectory("-job", "horolog-", ignore_cleanup_errors=True)
         place = dict.fromkeys(("TMPDIR", "SPARK_LOCAL_DIRS"), self._folder.name)
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the job
@@ -52,21 +52,24 @@ class Stepped:
         self._lines.put("")
 
     def heard(self) -> str:
-        """The next line; "" at the end.  The job waits after it."""
+        """Return the next line, or "" at the end.  The job waits after a line."""
         try:
             return self._lines.get(timeout=LINE_S)
         except queue.Empty:
             raise AssertionError(f"nothing was said\n{self.stderr()}") from None
 
     def go(self) -> None:
-        """Let it go on."""
+        """Let the job continue."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write("\n")
             self._process.stdin.flush()
 
     def until(self, wanted: str, at: Callable[[str], None] = lambda line: None) -> list[str]:
-        """Let it go on up to the line that begins or ends with `wanted`; gives all lines, each shown to `at`."""
+        """Let the job continue up to the line that begins or ends with `wanted`.
+
+        Return all lines; each is passed to `at`.
+        """
         lines = []
         while True:
             line = self.heard()
@@ -78,19 +81,19 @@ class Stepped:
             self.go()
 
     def ended(self) -> int:
-        """The exit code, when it has nothing more to say."""
+        """Return the exit code, when the job has nothing more to print."""
         self.go()
         assert self.heard() == ""
         return self._process.wait(LINE_S)
 
     def kill(self) -> None:
-        """SIGKILL to driver and JVM."""
+        """Send SIGKILL to driver and JVM."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def stderr(self) -> str:
-        """The end of what it complained about."""
+        """Return the end of the job's stderr."""
         self._errors.seek(0)
         return self._errors.read()[-3_000:]
 

@@ -2,7 +2,8 @@
 
 python stream_job.py BROKER CHECKPOINT ROWS
 
-Says "begun" and waits for a line on stdin; ends when it has copied what there was then, and says "copied".
+It prints "begun" and waits for a line on stdin. It ends when it has copied the messages of that
+time, and prints "copied".
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ COPY = [
 
 
 def main() -> None:
-    """One life of the query."""
+    """Run one life of the query."""
     broker, checkpoint, rows = sys.argv[1:4]
     session = make_session("stream job", master="local[1]", conf=SHORT_LIFE)
     print("begun", flush=True)

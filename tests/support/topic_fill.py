@@ -10,7 +10,7 @@ from horolog.testing.broker import BrokerProcess
 
 
 def fill(broker: BrokerProcess, topic: str, numbers: range, **fields: object) -> list[dict]:
-    """Send `message <number>` for each; gives what the broker answered."""
+    """Send `message <number>` for each number; return the broker's answers."""
     parts = urlsplit(broker.admin_url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     answers = []
@@ -27,5 +27,5 @@ def fill(broker: BrokerProcess, topic: str, numbers: range, **fields: object) ->
 
 
 def bodies(numbers: range) -> list[str]:
-    """What `fill` sent."""
+    """Return the bodies that `fill` sent."""
     return sorted(f"message {number}" for number in numbers)

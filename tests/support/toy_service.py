@@ -1,8 +1,8 @@
-"""One small gRPC service, twice: on our HTTP/2 and on grpc.aio, for tests that compare what a client sees of both.
+"""One small gRPC service, twice: on our HTTP/2 and on grpc.aio, to compare what a client sees.
 
 Echo   answers with the message, and with the metadata that the tests have sent
-Fail   ends with the status and the sentence that the message names
-Many   sends so many messages of such a size, then ends with a status
+Fail   ends with the status and the text that the message names
+Many   sends as many messages of a size as the request says, then ends with a status
 Wait   never answers
 Talk   answers every message; one that begins with "end" ends the call with the status after it
 """
@@ -45,7 +45,7 @@ def _many(message: bytes) -> tuple[list[bytes], int, str]:
 
 
 class Waits:
-    """What a service sees of its Wait calls: how many have come, and how many of their callers have gone."""
+    """Counts the Wait calls of a service, and those whose callers have gone."""
 
     def __init__(self) -> None:
         self.arrived = asyncio.Semaphore(0)
@@ -63,13 +63,13 @@ class Waits:
             self._none.set()
 
     async def until_none(self) -> None:
-        """Return when all callers are known to have gone."""
+        """Wait until all callers are known to have gone."""
         if self.under_way:
             await self._none.wait()
 
 
 class Ours:
-    """A service of an `Http2Link`."""
+    """The service behind an `Http2Link`."""
 
     streaming = frozenset({path("Talk").encode()})
 
@@ -121,7 +121,7 @@ class Ours:
 
 @asynccontextmanager
 async def ours() -> AsyncIterator[tuple[int, Waits]]:
-    """The service on our door: port, and what it sees of Wait."""
+    """Run the service on our door; yield its port and its Wait calls."""
     service = Ours()
     listener = socket.create_server(("127.0.0.1", 0))
     door = Door(
@@ -137,7 +137,7 @@ async def ours() -> AsyncIterator[tuple[int, Waits]]:
 
 
 class _Theirs(grpc.GenericRpcHandler):
-    """The same of grpc.aio."""
+    """The service behind grpc.aio."""
 
     def __init__(self) -> None:
         self.waits = Waits()
@@ -191,7 +191,7 @@ class _Theirs(grpc.GenericRpcHandler):
 
 @asynccontextmanager
 async def theirs() -> AsyncIterator[tuple[int, Waits]]:
-    """The service on grpc.aio."""
+    """Run the service on grpc.aio; yield its port and its Wait calls."""
     service = _Theirs()
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
     server = grpc.aio.server(options=options)

@@ -1,4 +1,4 @@
-"""Turns of a core, without invariants and chance in between: for what is counted."""
+"""Turns of a core without invariants and chance in between, for tests that count work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from horolog.broker.effects import Effects, Reply
 
 
 class Turns:
-    """The core of a world; everything that a turn writes is written and committed before the next."""
+    """The core of a world; each turn's writes are written and committed before the next turn."""
 
     def __init__(self, world) -> None:
         self.clock = world.clock
@@ -16,11 +16,11 @@ class Turns:
         self.last = Effects()
 
     def turn(self, *commands, tokens: list[object] | None = None) -> list[object]:
-        """One turn; gives the results of these commands, None of those that wait."""
+        """Run one turn; return the results of these commands, None for those that wait."""
         tokens = tokens or [object() for _ in commands]
         inputs = [Input(*each) for each in zip(tokens, commands, strict=True)]
         replies: list[Reply] = []
-        for some in (inputs, []):  # the second one commits
+        for some in (inputs, []):  # the second turn commits
             log = self.broker.shard.log
             self.last = self.broker.step(
                 some,

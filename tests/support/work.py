@@ -10,7 +10,10 @@ from typing import Any
 
 
 def bytecodes(work: Callable[[], Any]) -> int:
-    """How many bytecodes `work` executes, in all functions that it calls; loops inside C code count as one."""
+    """Return how many bytecodes `work` executes, in all functions that it calls.
+
+    Loops inside C code count as one.
+    """
     counted = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
@@ -21,7 +24,7 @@ def bytecodes(work: Callable[[], Any]) -> int:
         return trace
 
     before, collects = sys.gettrace(), gc.isenabled()
-    gc.disable()  # whoever is called back by it (Hypothesis is) would be counted
+    gc.disable()  # its callbacks (Hypothesis has one) would be counted
     sys.settrace(trace)
     try:
         work()

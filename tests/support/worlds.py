@@ -1,4 +1,4 @@
-"""What tests do with a world: take everything from a topic, make a checkpoint, kill it at a change of its disk."""
+"""Steps of tests in a simulated world: consume a topic, make a checkpoint, kill at a disk change."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from horolog.testing.disk import FaultyDisk, Killed
 def made(
     message_id: str, due_ms: int = 0, *, topic: str = "t", body: bytes = b"x", **more: Any
 ) -> NewMessage:
-    """A message that is visible at once, or one with a due time."""
+    """Build a message that is visible at once, or one with a due time."""
     kind = MessageType.DELAY if due_ms else MessageType.NORMAL
     return encode(topic=topic, body=body, message_id=message_id, type=kind, due_ms=due_ms, **more)
 
 
 def send(world, prefix: str, n: int, *, due_ms: int = 0, size: int = 1_000) -> None:
-    """So many messages of one size, with numbered ids, twenty in a request."""
+    """Send `n` messages of one size, with numbered ids, twenty in a request."""
     for first in range(0, n, 20):
         ids = [f"{prefix}{i}" for i in range(first, min(n, first + 20))]
         batch = [made(each, due_ms, body=bytes(size)) for each in ids]
@@ -40,7 +40,7 @@ def send(world, prefix: str, n: int, *, due_ms: int = 0, size: int = 1_000) -> N
 def consume(
     world, group: str = "g", *, topic: str = "t", tags: str = "*"
 ) -> Iterator[tuple[layout.Stored, dict[str, str]]]:
-    """Whatever a group can have of a topic, each with its properties; acknowledged request by request."""
+    """Yield every message that a group can get of a topic, with its properties, and acknowledge it."""
     command = Receive(group, topic, -1, tags, 32, 3_600_000, False, 0, "c")
     while messages := world.broker.ask(command).messages:
         for message in messages:
@@ -53,37 +53,37 @@ def consume(
 
 
 def take_all(world, group: str = "g", *, topic: str = "t", tags: str = "*") -> list[str]:
-    """The message ids of the same."""
+    """Consume a topic as a group; return the message ids."""
     found = consume(world, group, topic=topic, tags=tags)
     return [decoded["UNIQ_KEY"] for _, decoded in found]
 
 
 def checkpoint(world) -> None:
-    """Have a checkpoint made now."""
+    """Make a checkpoint now."""
     world.broker.want_checkpoint()
     world.broker.settle()
 
 
 def view(world) -> BrokerView:
-    """What operators see."""
+    """Return the operators' view of the broker."""
     return world.broker.ask(DescribeBroker())
 
 
 def names(world, part: str) -> list[str]:
-    """Files and directories in a part of the shard."""
+    """Return the files and directories in a part of the shard."""
     return world.disk.list(f"shard-00/{part}")
 
 
 @dataclass
 class Life:
-    """Whether what was done `killed_at` a change came to it."""
+    """Whether the work inside `killed_at` was killed."""
 
     killed: bool = False
 
 
 @contextmanager
 def killed_at(disk: FaultyDisk, nth: int, part: str = "") -> Iterator[Life]:
-    """End what is done inside before the nth change of the disk, counted from 0, that has `part` in its name."""
+    """Kill the work inside before the nth change of the disk (from 0) that has `part` in its name."""
     life, left = Life(), nth
 
     def count(what: str) -> None:
@@ -104,7 +104,7 @@ def killed_at(disk: FaultyDisk, nth: int, part: str = "") -> Iterator[Life]:
 
 @contextmanager
 def changes_of(disk: FaultyDisk) -> Iterator[list[str]]:
-    """The changes of the disk that are made inside."""
+    """Yield a list of the disk changes that are made inside."""
     seen: list[str] = []
     disk.on_effect = seen.append
     try:

@@ -1,7 +1,8 @@
-"""Python runs this at its start where the directory is in PYTHONPATH: that of the JVM in which tests run Spark.
+"""Imports that Python runs at its start for the daemon of the JVM in which tests run Spark.
 
-Spark forks a worker for each look at a data source from a daemon that has imported nothing, and each one spends a second
-on pandas, pyarrow and us.  Here the daemon imports them, once.
+This directory is in the PYTHONPATH of that JVM. For each look at a data source, Spark forks a
+worker from a daemon that has imported nothing, and each worker spends a second on pandas, pyarrow
+and horolog. Here the daemon imports them, once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 
 
 def import_all() -> None:
-    """What a worker imports."""
+    """Import what a worker imports."""
     import os
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads do not outlive a fork
