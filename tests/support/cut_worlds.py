@@ -12,7 +12,10 @@ SEGMENT = 65_536
 
 
 def cut_world(make_world, *, checkpoints: int = 2, buffer_bytes: int = 65_536):
-    """Build such a world: two hours have old and young messages; old far messages have no log either."""
+    """Build a world with old messages, whose log is gone, and young ones, whose log is kept.
+
+    Messages of both kinds are due in two near hours and in the far future.
+    """
     world = make_world()
     world.broker.settings = world.broker.settings._replace(
         retention_bytes=2 * SEGMENT, dedup_ms=0, far=FarSettings(buffer_bytes=buffer_bytes)

@@ -77,7 +77,7 @@ async def story(engine: Engine) -> None:
     got = await engine.submit(Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c"))
     await engine.submit(Ack("g", "t", [m.receipt_handle for m in got.messages[:5]]))
     await until_merged(engine)  # else the two checkpoints that are kept name different runs
-    # A merge leaves out what was recalled before it, and then no run would have a state of its own.
+    # A merge drops earlier recalls, and then no run would have a state file of its own.
     await engine.submit(Recall("u", "far0-3", now + (30 + 27) * HOUR))
     await engine.checkpoint()
     await send("last", "t", [now + 3 * HOUR] * 5)

@@ -30,7 +30,7 @@ class Door:
     def __init__(
         self, engine: Any, channel: grpc.aio.Channel, front: GrpcFront, target: str = ""
     ) -> None:
-        """`target` is the address to which other clients may connect."""
+        """Store the parts of a door; `target` is the address to which other clients may connect."""
         self.engine = engine
         self.target = target
         self.front = front

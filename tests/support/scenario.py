@@ -187,7 +187,7 @@ class Scenario(ScheduleWords, GroupWords, MoveWords, LateWords, StoreWords):
         self._start_ms = broker.now_ms()
         self._expired_before = broker.admin.get("/v1/broker")["expired"]
         self._sent: dict[str, tuple[str, Sent]] = {}  # topic and answer by body
-        self._halves: dict[str, tuple[str, Half]] = {}  # likewise
+        self._halves: dict[str, tuple[str, Half]] = {}  # half messages, in the same form
         self._scheduled: set[str] = set()  # bodies of recurring schedules
         self._held: dict[tuple[str, str], dict[str, Shown]] = {}  # by topic and group, by body
 

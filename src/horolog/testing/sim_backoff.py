@@ -318,7 +318,7 @@ def _make(name: str) -> CreateTopic | PutGroup:
 
 
 def receive_of(group: str) -> Receive:
-    """Return a receive of one of the groups, which gives messages up after the last attempt."""
+    """Return a receive for one of the groups; the broker gives messages up after the last attempt."""
     return Receive(group, TOPIC, -1, "*", _ROOM, LEASE_MS, False, 0, group, gives_up=True)
 
 
