@@ -15,7 +15,7 @@ class Heads:
     def __init__(self, list_bytes_max: int) -> None:
         self._decoder = hpack.Decoder(list_bytes_max)
         self._heads: dict[bytes, RequestHead] = {}
-        self._of = 0  # generation of the table with which the cached heads were decoded
+        self._generation = 0  # of the table with which the cached heads were decoded
 
     def decode(self, block: bytes) -> list[hpack.Field] | None:
         """Decode a block; None if it has too many fields; COMPRESSION_ERROR ends the connection."""
@@ -26,13 +26,13 @@ class Heads:
 
     def known(self, block: bytes) -> RequestHead | None:
         """Return the cached head of a block; None if it is new, or the table has changed."""
-        return self._heads.get(block) if self._of == self._decoder.generation else None
+        return self._heads.get(block) if self._generation == self._decoder.generation else None
 
     def read(self, stream: int, block: bytes) -> RequestHead:
         """Return the head of any block; a StreamFault if it is not that of a request."""
-        if self._of != self._decoder.generation:
+        if self._generation != self._decoder.generation:
             self._heads.clear()
-            self._of = self._decoder.generation
+            self._generation = self._decoder.generation
         head = self._heads.get(block)
         if head is not None:
             return head
@@ -43,7 +43,7 @@ class Heads:
             head = read_head(fields)
         except Malformed as error:
             raise StreamFault(stream, Code.PROTOCOL_ERROR, str(error)) from None
-        if self._decoder.generation == self._of and len(self._heads) < _CACHED_MAX:
+        if self._decoder.generation == self._generation and len(self._heads) < _CACHED_MAX:
             self._heads[block] = head
         return head
 
