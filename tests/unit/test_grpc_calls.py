@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.http2 import frames, hpack
-from horolog.protocol.http2.calls import Asked, Calls, Dropped, Opened, Said, SaidAll
+from horolog.protocol.http2.calls import Asked, Calls, Dropped, Message, MessagesEnded, Opened
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, PREFACE, Type, frame
 from horolog.protocol.http2.grpc_wire import framed, timeout_ms
 from horolog.protocol.http2.request_head import RequestHead
@@ -89,8 +89,8 @@ def test_a_stream_says_what_was_sent(messages, size) -> None:
         calls.check_invariants()
     events += calls.receive(frame(Type.DATA, END_STREAM, 1), 0)
     assert type(events[0]) is Opened
-    assert events[1:-1] == [Said(1, message) for message in messages]
-    assert events[-1] == SaidAll(1)
+    assert events[1:-1] == [Message(1, message) for message in messages]
+    assert events[-1] == MessagesEnded(1)
 
 
 def test_a_conversation() -> None:

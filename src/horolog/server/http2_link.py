@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from horolog.limits import UNFINISHED_FRAME_MS, UNTAKEN_SMALL
-from horolog.protocol.http2.calls import Asked, Calls, Dropped, Opened, Said, SaidAll
+from horolog.protocol.http2.calls import Asked, Calls, Dropped, Message, MessagesEnded, Opened
 from horolog.protocol.http2.events import Done, Limits
 from horolog.protocol.http2.faults import Code, ConnectionFault
 from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED
@@ -106,9 +106,11 @@ class Http2Link(Link):
                 self._drop(event.stream)
             elif type(event) is Done:
                 self._end(event.stream)
-            elif type(event) is Said and (known := self._open.get(event.stream)) is not None:
+            elif type(event) is Message and (known := self._open.get(event.stream)) is not None:
                 self._service.said(known, event.message)
-            elif type(event) is SaidAll and (known := self._open.get(event.stream)) is not None:
+            elif (
+                type(event) is MessagesEnded and (known := self._open.get(event.stream)) is not None
+            ):
                 self._service.said_all(known)
         if asked:
             self._ask(asked, size)

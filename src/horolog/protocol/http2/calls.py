@@ -4,10 +4,12 @@ A message (`grpc_wire`) arrives in any number of DATA frames.  Answers end with 
 `grpc-status`.  This broker's answers nearly always use one of two header blocks, which are encoded
 in advance.
 
-    Asked      a call with its only message, complete
-    Opened     a call of `streaming` paths has begun; `Said` has its messages, `SaidAll` ends them
-    Dropped    the caller has gone and expects no answer
-    Done       an answer that waited for the caller's windows is sent completely
+    Asked          a call with its only message, complete
+    Opened         a call of `streaming` paths has begun
+    Message        a message of such a call
+    MessagesEnded  the caller of such a call sends no more messages
+    Dropped        the caller has gone and expects no answer
+    Done           an answer that waited for the caller's windows is sent completely
 
 Requests that are not gRPC get an HTTP status, broken ones a gRPC status; the caller of `receive`
 sees neither.
@@ -57,14 +59,14 @@ class Opened(NamedTuple):
     head: RequestHead
 
 
-class Said(NamedTuple):
+class Message(NamedTuple):
     """A message of a streaming call."""
 
     stream: int
     message: bytes
 
 
-class SaidAll(NamedTuple):
+class MessagesEnded(NamedTuple):
     """The caller of a streaming call will send no more messages."""
 
     stream: int
@@ -76,7 +78,7 @@ class Dropped(NamedTuple):
     stream: int
 
 
-CallEvent = Asked | Opened | Said | SaidAll | Dropped | Done | Pong
+CallEvent = Asked | Opened | Message | MessagesEnded | Dropped | Done | Pong
 
 
 class _Request:
@@ -158,7 +160,7 @@ class Calls:
         if streaming:
             found.append(Opened(stream, head))
         if ended:
-            found.append(SaidAll(stream))
+            found.append(MessagesEnded(stream))
             return
         request = self._requests[stream] = _Request(head, self._now_ms, streaming=streaming)
         self._head_bytes += request.head_bytes
@@ -173,9 +175,9 @@ class Calls:
             return  # the request was refused
         try:
             if request.streaming:
-                self._take_said(stream, request, content, found, ended=ended)
+                self._take_streamed(stream, request, content, found, ended=ended)
             else:
-                self._take_only(stream, request, content, found, ended=ended)
+                self._take_single(stream, request, content, found, ended=ended)
         except BrokenRequest as broken:
             self._broken.add(stream)
             self.fail(stream, broken.status, broken.why)
@@ -183,7 +185,7 @@ class Calls:
             if request.streaming:
                 found.append(Dropped(stream))
 
-    def _take_only(
+    def _take_single(
         self, stream: int, request: _Request, content: bytes, found: list[CallEvent], *, ended: bool
     ) -> None:
         if not ended:
@@ -199,7 +201,7 @@ class Calls:
             message = uncompressed(request.head, message)
         found.append(Asked(stream, request.head, message))
 
-    def _take_said(
+    def _take_streamed(
         self, stream: int, request: _Request, content: bytes, found: list[CallEvent], *, ended: bool
     ) -> None:
         self._gather(request, content)
@@ -211,7 +213,7 @@ class Calls:
             del held[: PREFIX_BYTES + size]
             self._unfinished -= PREFIX_BYTES + size
             found.append(
-                Said(stream, uncompressed(request.head, message) if compressed else message)
+                Message(stream, uncompressed(request.head, message) if compressed else message)
             )
             request.since_ms = self._now_ms
         if not held:
@@ -220,7 +222,7 @@ class Calls:
             if held:
                 raise BrokenRequest(INTERNAL, "the request ends within a message")
             self._forget(stream)
-            found.append(SaidAll(stream))
+            found.append(MessagesEnded(stream))
 
     def _gather(self, request: _Request, content: bytes) -> None:
         request.content += content
