@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Budget:
-    """`burst` tokens, refilled by `per_second` and by `give`.  Times are monotonic milliseconds."""
+    """`burst` tokens, refilled by `per_second` and by `refill`.  Times are monotonic milliseconds."""
 
     __slots__ = ("_at_ms", "_burst", "_left", "_per_second")
 
@@ -17,13 +17,13 @@ class Budget:
     def spend(self, now_ms: int) -> bool:
         """Take one token; return False if there is none."""
         if now_ms > self._at_ms:
-            self.give((now_ms - self._at_ms) * self._per_second / 1_000)
+            self.refill((now_ms - self._at_ms) * self._per_second / 1_000)
             self._at_ms = now_ms
         if self._left < 1:
             return False
         self._left -= 1
         return True
 
-    def give(self, tokens: float) -> None:
+    def refill(self, tokens: float) -> None:
         """Return tokens, because the peer has let us do something useful."""
         self._left = min(self._burst, self._left + tokens)

@@ -84,8 +84,8 @@ class Connection:
             return []
         self._now_ms = now_ms
         if self._answered != self.out.answered:
-            self._resets.give(self.out.answered - self._answered)
-            self._frames.give(self.out.answered - self._answered)
+            self._resets.refill(self.out.answered - self._answered)
+            self._frames.refill(self.out.answered - self._answered)
             self._answered = self.out.answered
         buffer = self._buffer + chunk if self._buffer else chunk
         at = 0
@@ -205,7 +205,7 @@ class Connection:
             self._take_block(stream, block)
 
     def _take_continuation(self, flags: int, stream: int, payload: bytes) -> None:
-        block = self._block.go_on(flags, payload)
+        block = self._block.add_continuation(flags, payload)
         if block is not None:
             self._take_block(stream, block)
 

@@ -44,7 +44,7 @@ class HeaderBlock:
             self.fault = fault
         return payload[frames.PRIORITY_BYTES :]
 
-    def go_on(self, flags: int, payload: bytes) -> bytes | None:
+    def add_continuation(self, flags: int, payload: bytes) -> bytes | None:
         """Take the payload of CONTINUATION; return the block if it is complete."""
         if not self.stream:
             raise ConnectionFault(Code.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
