@@ -52,7 +52,7 @@ class RecallByKey:
     key: str
 
 
-def worth_telling(results: list[Recalled]) -> list[Recalled]:
+def without_redundant_not_found(results: list[Recalled]) -> list[Recalled]:
     """Return the results of a recall by key without redundant NOT_FOUND ones.
 
     A rescheduled or repeated message has one at each former due time; these are dropped if the same

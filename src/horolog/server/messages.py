@@ -36,7 +36,7 @@ from horolog.protocol.history_commands import (
     ShowMessage,
     TopicsKnown,
 )
-from horolog.protocol.recall_commands import worth_telling
+from horolog.protocol.recall_commands import without_redundant_not_found
 from horolog.protocol.tier_commands import DescribeTier, LookElsewhere, TierView
 from horolog.server.running import TieredEngine, TierReader
 
@@ -156,7 +156,7 @@ async def recall_by_key(engine: TieredEngine, command: RecallByKey) -> list[Reca
         found = []
     for message_id, due_ms in dict.fromkeys(wanted):
         found.append(await recall(engine, Recall(command.topic, message_id, due_ms)))
-    return worth_telling(found)
+    return without_redundant_not_found(found)
 
 
 async def find(engine: TieredEngine, query: FindMessages) -> list[FoundMessage]:

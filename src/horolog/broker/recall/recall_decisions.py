@@ -30,7 +30,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.history_commands import ShowMessage
 from horolog.protocol.move_commands import DescribeBulk, MoveMany
-from horolog.protocol.recall_commands import worth_telling
+from horolog.protocol.recall_commands import without_redundant_not_found
 from horolog.protocol.tier_commands import LookElsewhere, RecallRows
 
 
@@ -136,7 +136,7 @@ class RecallDecisions:
             unseen = self._unseen(each)
             if unseen is not None:
                 return LookElsewhere(unseen, tuple((one.message_id, one.due_ms) for one in recalls))
-        return worth_telling([self._recall(each) for each in recalls])
+        return without_redundant_not_found([self._recall(each) for each in recalls])
 
     def _recall(self, command: Recall) -> Recalled:
         result, record, settled = recall(self._shard, command)
