@@ -126,10 +126,10 @@ class SendBacks:
             return _dead(failed)
         if not command.level and settings.backoff is not None:
             pause_ms = self._shard.ready.groups.pause_ms(group_id, failed.attempts + 1)
-            again = retry.again_in(failed, pause_ms, self._shard.settings.levels)
+            again = retry.retry_record_after(failed, pause_ms, self._shard.settings.levels)
             return _again(command.group, settings, again)
         level = command.level or retry.FIRST_LEVEL + failed.attempts
-        again = retry.again(failed, level, self._shard.settings.levels)
+        again = retry.retry_record(failed, level, self._shard.settings.levels)
         return _again(command.group, settings, again)
 
 
@@ -138,4 +138,4 @@ def _again(group: str, settings: GroupSettings, record: bytes) -> Planned:
 
 
 def _dead(failed: retry.Failed) -> Planned:
-    return Planned(retry.dead_letter_topic(failed.group), 1, retry.dead(failed))
+    return Planned(retry.dead_letter_topic(failed.group), 1, retry.dead_letter_record(failed))

@@ -171,12 +171,12 @@ def sent_by_client(stored: bytes, group: str) -> Failed:
     )
 
 
-def again(message: Failed, level: int, levels: Levels) -> bytes:
+def retry_record(message: Failed, level: int, levels: Levels) -> bytes:
     """Return the record of the copy for another attempt, due after the pause of a level."""
     return _delayed(message, {properties.DELAY: str(level)}, levels)
 
 
-def again_in(message: Failed, pause_ms: int, levels: Levels) -> bytes:
+def retry_record_after(message: Failed, pause_ms: int, levels: Levels) -> bytes:
     """Return the record of the copy for another attempt, due after a pause of any length."""
     return _delayed(message, {"TIMER_DELAY_MS": str(pause_ms)}, levels)
 
@@ -188,7 +188,7 @@ def _delayed(message: Failed, added: dict[str, str], levels: Levels) -> bytes:
     return _record(message, topic, due)
 
 
-def dead(message: Failed) -> bytes:
+def dead_letter_record(message: Failed) -> bytes:
     """Return the record of the copy among the dead letters, due now."""
     added = {
         properties.DLQ_ORIGIN_TOPIC: message.topic,
