@@ -19,7 +19,7 @@ ACCEPTED: dict[TopicType, tuple[MessageType, ...]] = {
 }
 
 
-def takes(type: TopicType, kind: MessageType, *, is_timed: bool) -> bool:
+def accepts(type: TopicType, kind: MessageType, *, is_timed: bool) -> bool:
     """Return whether a topic accepts messages of a kind.
 
     A FIFO message with a due time is also accepted where DELAY messages are.
@@ -36,7 +36,7 @@ def refusal(
 
     is_timed  whether the message has a due time
     """
-    if takes(type, kind, is_timed=is_timed):
+    if accepts(type, kind, is_timed=is_timed):
         return None
     return HorologError(
         ErrorCode.TYPE_CONFLICT,
