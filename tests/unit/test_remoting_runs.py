@@ -47,11 +47,11 @@ def test_a_run_follows_one_of_its_own_shape_alone_and_not_for_ever() -> None:
         return found
 
     last = run("t", RUN_MAX - 2)
-    assert not run("u", 1).follows(last)
-    assert not run("t", 3).follows(last)
-    assert not run("t", 1).follows(last.frames()[0])
+    assert not run("u", 1).try_append_to(last)
+    assert not run("t", 3).try_append_to(last)
+    assert not run("t", 1).try_append_to(last.frames()[0])
     assert len(last) == RUN_MAX - 2
-    assert run("t", 2).follows(last)
+    assert run("t", 2).try_append_to(last)
     assert len(last) == len(last.frames()) == RUN_MAX
 
 

@@ -46,7 +46,7 @@ class Alike:
             column += more
         self.bodies += bodies
 
-    def follows(self, last: Frame | Alike) -> bool:
+    def try_append_to(self, last: Frame | Alike) -> bool:
         """Append this run to `last` if its shape and length allow that; return whether they do."""
         if not _has_room(last, self.shape, len(self)):
             return False

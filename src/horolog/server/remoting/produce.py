@@ -277,7 +277,7 @@ def _by_link(
             found[link] = list(frames)
         else:
             for each in frames:
-                if not (isinstance(each, Alike) and each.follows(before[-1])):
+                if not (isinstance(each, Alike) and each.try_append_to(before[-1])):
                     before.append(each)
     return found
 
