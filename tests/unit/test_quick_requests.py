@@ -341,7 +341,7 @@ def compare_ack(raw: bytes) -> bool:
     assert read.receipt_handles == [entry.receipt_handle for entry in whole.entries]
     named = [(entry.message_id, entry.receipt_handle) for entry in whole.entries]
     assert read.acknowledged() == all_acknowledged(named)
-    assert read.whole() == whole
+    assert read.as_protobuf() == whole
     return True
 
 

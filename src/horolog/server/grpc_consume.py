@@ -221,7 +221,7 @@ def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object)
             call.answer(framed(answer.SerializeToString()))
             return
         # INVALID_RECEIPT_HANDLE: the group has received nothing, so every handle is wrong.
-        request = request.whole() if isinstance(request, QuickAck) else request
+        request = request.as_protobuf() if isinstance(request, QuickAck) else request
         call.answer(_some_refused(request, [error] * len(request.entries)))
         return
     refused = result.refused
@@ -229,7 +229,7 @@ def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object)
         if not any(refused):
             call.answer(request.acknowledged())
             return
-        request = request.whole()
+        request = request.as_protobuf()
     if not any(refused):
         call.answer(all_acknowledged((e.message_id, e.receipt_handle) for e in request.entries[:]))
         return

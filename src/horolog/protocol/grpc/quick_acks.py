@@ -38,7 +38,7 @@ class QuickAck(NamedTuple):
         """Return the framed answer that every message is consumed."""
         return all_acknowledged_as(self.entries)
 
-    def whole(self) -> pb.AckMessageRequest:
+    def as_protobuf(self) -> pb.AckMessageRequest:
         """Return the request as protobuf reads it."""
         return pb.AckMessageRequest.FromString(self.raw)
 
