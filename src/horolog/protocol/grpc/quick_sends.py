@@ -26,8 +26,8 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.sent_meanings import (
     REMEMBERED_MAX,
     SECONDS_BYTES,
+    LeaveToProtobuf,
     Meaning,
-    Other,
     born_of,
     keys_of,
     meaning_of,
@@ -92,7 +92,7 @@ def read_send(raw: bytes) -> QuickSend | pb.SendMessageRequest:
     """Read a SendMessage request; DecodeError if the bytes are none."""
     try:
         return _read(raw)
-    except (Other, IndexError, struct.error, DecodeError, HorologError):
+    except (LeaveToProtobuf, IndexError, struct.error, DecodeError, HorologError):
         return pb.SendMessageRequest.FromString(raw)
 
 
@@ -101,7 +101,7 @@ def _read(raw: bytes) -> QuickSend:
     found: list[tuple[bytes, ...]] = []
     meanings: list[Meaning] = []
     if not raw:
-        raise Other
+        raise LeaveToProtobuf
     at = 0
     while at < end:
         form = _forms.get(raw[at : at + _LEAD])
@@ -120,7 +120,7 @@ def _read(raw: bytes) -> QuickSend:
     _, keys, _, ids, _, born, _, seconds, _, nanos, _, bodies = map(list, zip(*found, strict=True))
     topics = {meaning.topic for meaning in set(meanings)}
     if len(topics) != 1 or not _plain(b"".join(ids)):
-        raise Other
+        raise LeaveToProtobuf
     return QuickSend(
         raw,
         topics.pop(),
@@ -137,7 +137,7 @@ def _of_one(raw: bytes, parts: tuple[bytes, ...], meaning: Meaning) -> QuickSend
     """Build the request of a single message, where columns would cost more than the message."""
     _, key, _, name, _, born, _, seconds, _, nanos, _, body = parts
     if not _plain(name):
-        raise Other
+        raise LeaveToProtobuf
     keys = [keys_of(key) if key else b""]
     due_ms = [_due_ms(seconds, nanos)]
     return QuickSend(raw, meaning.topic, [name], keys, [born_of(born)], due_ms, [body], [meaning])
@@ -150,25 +150,25 @@ def _due_ms(seconds: bytes, nanos: bytes) -> int:
 def _form_of(raw: bytes, at: int) -> _Form:
     """Parse the form of a message, and cache it."""
     if raw[at] != _MESSAGES:
-        raise Other
+        raise LeaveToProtobuf
     size, start = _size(raw, at + 1)
     end = start + size
     if end > len(raw) or raw[start] != _TOPIC:
-        raise Other
+        raise LeaveToProtobuf
     user_at = _after(raw, start)
     stop = user_at
     while raw[stop] == _USER:
         size, stop = _size(raw, stop + 1)
         stop += size
     if raw[stop] != _SYSTEM:
-        raise Other
+        raise LeaveToProtobuf
     size, system_at = _size(raw, stop + 1)
     system_end = system_at + size
     if raw[system_end] != _BODY:
-        raise Other
+        raise LeaveToProtobuf
     size, body_at = _size(raw, system_end + 1)
     if body_at + size != end:
-        raise Other
+        raise LeaveToProtobuf
     cuts, rest = _cut_system(raw, system_at, system_end)
     cuts = (at, *cuts, body_at, end)
     parts = _struct_of(tuple(stop - begin for begin, stop in pairwise(cuts)))
@@ -196,15 +196,15 @@ def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[tuple[int, ...], byt
         at = _after(raw, at)
     id_field = at
     if raw[at] != _ID:
-        raise Other
+        raise LeaveToProtobuf
     at = id_end = _after(raw, at)
     if not 0 < id_end - id_field - 2 <= MESSAGE_ID_MAX:
-        raise Other
+        raise LeaveToProtobuf
     for number in (_ENCODING, _TYPE):
         if raw[at] == number:
             at += 2
             if raw[at - 1] >= 0x80:
-                raise Other
+                raise LeaveToProtobuf
     born_at = born_field = at
     if raw[at] == _BORN:
         born_at, at = at + 2, _after(raw, at)
@@ -215,9 +215,9 @@ def _cut_system(raw: bytes, begin: int, stop: int) -> tuple[tuple[int, ...], byt
     if raw[at] == _DUE:
         due_at, at = at + 2, _after(raw, at)
         if due_at == at:
-            raise Other  # an empty due time means 1970
+            raise LeaveToProtobuf  # an empty due time means 1970
     if at > stop:
-        raise Other
+        raise LeaveToProtobuf
     rest = raw[begin:keys_at], raw[id_end:born_field], raw[born_end:due_field], raw[at:stop]
     nanos = min(due_at + SECONDS_BYTES, at)
     cuts = keys_at, id_field, id_field + 2, id_end, born_at, born_end, due_at, nanos, nanos, at
@@ -228,7 +228,7 @@ def _after(raw: bytes, at: int) -> int:
     """Return the end of a short field (text or message)."""
     size = raw[at + 1]
     if size >= 0x80:
-        raise Other
+        raise LeaveToProtobuf
     return at + 2 + size
 
 
@@ -239,10 +239,10 @@ def _size(raw: bytes, at: int) -> tuple[int, int]:
         return size, at + 1
     size = size & 0x7F | raw[at + 1] << 7
     if size < 0x80:
-        raise Other
+        raise LeaveToProtobuf
     if size < 1 << 14:
         return size, at + 2
     size = size & 0x3FFF | raw[at + 2] << 14
     if 1 << 14 <= size < 1 << 21:
         return size, at + 3
-    raise Other
+    raise LeaveToProtobuf

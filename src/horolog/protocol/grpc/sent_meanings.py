@@ -3,7 +3,7 @@
 By protobuf's rules, a message split between two fields means what its parts mean together.  So each
 part is parsed by protobuf once, and checked once; the parts that differ from message to message
 (id, keys, times, body) are kept apart from the rest.  Fields that are refused, or written as no
-client writes them, raise `Other`: the whole request is then left to protobuf.
+client writes them, raise `LeaveToProtobuf`: the whole request is then left to protobuf.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STORED_KEYS = f"{properties.KEYS}\x01".encode()
 SECONDS_BYTES = 6  # of the field of seconds from 1978 to 3058
 
 
-class Other(Exception):
+class LeaveToProtobuf(Exception):
     """The message is left to protobuf."""
 
 
@@ -79,7 +79,7 @@ def _meaning(topic: bytes, user: bytes, fields: bytes) -> Meaning:
     has = system.HasField
     apart = has("born_timestamp") or has("delivery_timestamp") or has("body_digest")
     if apart or system.message_id or system.keys[:] or system.message_type == pb.TRANSACTION:
-        raise Other
+        raise LeaveToProtobuf
     tag, _, group = marks_in(system)
     encode(topic="t", body=b"b", message_id="i", tag=tag, message_group=group)
     check_user_properties(of_user, "", ())
@@ -125,7 +125,7 @@ def _keys(fields: bytes) -> bytes:
     keys = pb.SystemProperties.FromString(fields).keys[:]
     only = pb.SystemProperties(keys=keys)
     if only.SerializeToString() != fields:
-        raise Other
+        raise LeaveToProtobuf
     _, keys, _ = marks_in(only)
     encode(topic="t", body=b"b", message_id="i", keys=keys)
     return marks_of(None, keys, None).encode()
@@ -141,10 +141,13 @@ def born_of(stamp: bytes) -> tuple[int, int]:
 
 @lru_cache(maxsize=4_096)
 def seconds_ms(field: bytes) -> int:
-    """Return the seconds of a due time in ms; `Other` if `timestamp_ms` refuses them, or 1970."""
+    """Return the seconds of a due time in ms.
+
+    `LeaveToProtobuf` for 1970, and for values that `timestamp_ms` refuses.
+    """
     read = Timestamp.FromString(field)
     if not 0 < read.seconds < _SECONDS_MAX or read.nanos:
-        raise Other
+        raise LeaveToProtobuf
     return read.seconds * 1_000
 
 
@@ -152,9 +155,9 @@ def seconds_ms(field: bytes) -> int:
 def nanos_ms(field: bytes) -> int:
     """Return the nanos of a due time in ms, rounded up as by `timestamp_ms`; 0 without nanos.
 
-    `Other` for values that `timestamp_ms` refuses.
+    `LeaveToProtobuf` for values that `timestamp_ms` refuses.
     """
     read = Timestamp.FromString(field)
     if not 0 <= read.nanos < 1_000_000_000 or read.seconds:
-        raise Other
+        raise LeaveToProtobuf
     return -(-read.nanos // 1_000_000)
