@@ -22,7 +22,7 @@ from horolog.protocol.remoting.send import gather
 from horolog.protocol.remoting.send_reader import Alike, SendReader
 from horolog.protocol.remoting.sent import ready_answers
 from horolog.protocol.remoting.shapes import PropertyShape, Shapes
-from horolog.protocol.remoting.wanted import Wanted, Ways
+from horolog.protocol.remoting.wanted import SendContext, Wanted
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
 from horolog.protocol.send_commands import Sent
 
@@ -53,8 +53,8 @@ VALUES = (
 )
 
 
-def ways(counter: Any, n: int = 9) -> Ways:
-    return Ways(LEVELS, [REAL] * n, lambda n: [b"NEW"] * n, b"DefaultCluster")
+def context(counter: Any, n: int = 9) -> SendContext:
+    return SendContext(LEVELS, [REAL] * n, lambda n: [b"NEW"] * n, b"DefaultCluster")
 
 
 @st.composite
@@ -85,11 +85,11 @@ def test_a_shape_reads_what_the_full_way_reads(texts: list[bytes]) -> None:
     shapes = Shapes()
     for _ in range(64):
         shapes.missed(texts)
-    quick = shapes.read(texts, ways(count(), len(texts)))
+    quick = shapes.read(texts, context(count(), len(texts)))
     shapes.check_invariants()
     if quick is None:
         return
-    full = Wanted.of(texts, ways(count(), len(texts)))
+    full = Wanted.of(texts, context(count(), len(texts)))
     assert [list(column) for column in quick] == [list(column) for column in full]
 
 
@@ -98,11 +98,11 @@ def test_mixed_messages_are_read_by_their_shapes() -> None:
     shapes = Shapes()
     for _ in range(200):
         shapes.missed(texts)
-    mixed = shapes.read(texts, ways(count(), len(texts)))
+    mixed = shapes.read(texts, context(count(), len(texts)))
     assert mixed is not None
-    full = Wanted.of(texts, ways(count(), len(texts)))
+    full = Wanted.of(texts, context(count(), len(texts)))
     assert [list(column) for column in mixed] == [list(column) for column in full]
-    assert shapes.read([*texts, b"x\x01y"], ways(count(), 6)) is None
+    assert shapes.read([*texts, b"x\x01y"], context(count(), 6)) is None
 
 
 def test_what_is_usual_is_read_by_its_shape() -> None:
@@ -110,7 +110,7 @@ def test_what_is_usual_is_read_by_its_shape() -> None:
         shape = PropertyShape.of(plain(1, **{name: 5}))
         assert shape is not None
         texts = [plain(7, **{name: 3}), plain(12345, **{name: 12})]
-        wanted = shape.read(b"\0%b\0" % b"\0".join(texts), texts, ways(count(), 2))
+        wanted = shape.read(b"\0%b\0" % b"\0".join(texts), texts, context(count(), 2))
         assert wanted is not None, name
         assert wanted.ids == (b"0A7", b"0A12345")
 
@@ -120,7 +120,7 @@ def test_shapes_are_bounded_and_learned_ever_more_rarely() -> None:
     for number in range(20_000):
         text = b"name%d\x01value\x02" % number
         shapes.missed([text])
-        learned += shapes.read([text], ways(count(), 1)) is not None
+        learned += shapes.read([text], context(count(), 1)) is not None
         shapes.check_invariants()
     assert len(shapes._known) == limits.SHAPES_MAX
     assert learned < 10

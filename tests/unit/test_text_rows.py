@@ -18,7 +18,7 @@ from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.send import gather
 from horolog.protocol.remoting.send_header import names_of, shared_by
 from horolog.protocol.remoting.shapes import Shapes
-from horolog.protocol.remoting.wanted import Ways
+from horolog.protocol.remoting.wanted import SendContext
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
 
 LEVELS = parse_levels(DEFAULT_LEVELS)
@@ -125,8 +125,10 @@ def rows_records(items: list[bytes], **changes: int) -> Any:
     of = names_of(frame.code)
     shared = shared_by(frame.code, *[frame.fields.get(of[i]) for i in (0, 1, 2, 4, 6, 7)])
     batch = Batch.of(frame, shared._replace(**changes), 7)
-    ways = lambda reals: Ways(LEVELS, reals, lambda n: [b"NEW"] * n, b"DefaultCluster")  # noqa: E731
-    return records_of_batches([Batch.of(frame, shared, 7), batch], PEER, ways, taught_by([frame]))
+    context_of = lambda added: SendContext(LEVELS, added, lambda n: [b"NEW"] * n, b"DefaultCluster")  # noqa: E731
+    return records_of_batches(
+        [Batch.of(frame, shared, 7), batch], PEER, context_of, taught_by([frame])
+    )
 
 
 def text(number: int, **more: object) -> bytes:

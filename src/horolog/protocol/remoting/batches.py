@@ -13,7 +13,7 @@ from horolog.protocol.remoting.known_codes import code_of_group, code_of_tag
 from horolog.protocol.remoting.send_header import Shared
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.remoting.text_rows import read_rows
-from horolog.protocol.remoting.wanted import Ways
+from horolog.protocol.remoting.wanted import SendContext
 from horolog.protocol.rocketmq.record_columns import RecordRows, records_of_rows
 from horolog.protocol.send_commands import NewRecords
 
@@ -58,13 +58,13 @@ class MadeBatches(NamedTuple):
 def records_of_batches(
     batches: Sequence[Batch],
     born_host: tuple[bytes, int],
-    ways_of: Callable[[Sequence[bytes]], Ways],
+    context_of: Callable[[Sequence[bytes]], SendContext],
     shapes: Shapes,
 ) -> MadeBatches | None:
     """Build the records of batches to one topic; None if they are unusual or not of one shape.
 
-    ways_of  returns the `Ways` of messages, from the properties that each gets in addition if it is
-             delayed
+    context_of  returns the `SendContext` of messages, from the properties that each gets in addition
+                if it is delayed
     """
     shared, form = batches[0].shared, batches[0].form
     if form is None or not 0 < form.body_size <= BODY_MAX:
@@ -80,8 +80,8 @@ def records_of_batches(
     def of_each(values: Sequence[Any]) -> list[Any]:
         return list(chain.from_iterable(map(repeat, values, counts)))
 
-    ways = ways_of(of_each([batch.shared.real for batch in batches]))
-    wanted = read_rows(rows.texts, ways, shapes)
+    context = context_of(of_each([batch.shared.delayed_properties for batch in batches]))
+    wanted = read_rows(rows.texts, context, shapes)
     if wanted is None:
         return None
     messages = RecordRows(

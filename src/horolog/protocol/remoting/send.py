@@ -29,12 +29,12 @@ from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.remoting.send_runs import read_run
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.remoting.wanted import (
+    SendContext,
     Wanted,
-    Ways,
+    as_half_properties,
     cancelled_by,
     half_message,
     is_half,
-    of_half,
 )
 from horolog.protocol.rocketmq.message import check_body
 from horolog.protocol.rocketmq.record_columns import Host
@@ -86,8 +86,8 @@ class _Gathering:
         self._settle()
         return [each.gathered() for each in (*self._full, *self._building.values())]
 
-    def _ways(self, reals: Sequence[bytes]) -> Ways:
-        return Ways(self._levels, reals, self._new_ids, self._cluster)
+    def _context(self, delayed_properties: Sequence[bytes]) -> SendContext:
+        return SendContext(self._levels, delayed_properties, self._new_ids, self._cluster)
 
     def _room(self, shared: Shared, most: int) -> Building:
         """Return the command under construction that has room for `most` more messages."""
@@ -103,7 +103,7 @@ class _Gathering:
     def take_run(self, run: Alike) -> bool:
         """Add a run; return False if a frame is bad: then each is to be added by itself."""
         self._settle()
-        read = read_run(run, [self._born_host] * len(run), self._ways, self._shapes)
+        read = read_run(run, [self._born_host] * len(run), self._context, self._shapes)
         if read is None:
             return False
         shared, messages = read
@@ -126,7 +126,7 @@ class _Gathering:
         text = get(properties, "").encode()
         again = shared.attempts > 0  # sent again after it was consumed: its transaction is over
         if not again and (shared.is_half or (not shared.is_batch and is_half(text))):
-            self._take_half(frame, shared, born_ms, of_half(text, _producers_of(frame)))
+            self._take_half(frame, shared, born_ms, as_half_properties(text, _producers_of(frame)))
             return
         if shared.is_batch:
             self._wait(Batch.of(frame, shared, born_ms))
@@ -138,8 +138,8 @@ class _Gathering:
             if cancelled is not None:
                 self._cancels.append(Cancel(frame, shared.topic, *cancelled))
                 return
-        ways = self._ways((shared.real,))
-        wanted = Wanted.of((text,), ways._replace(takes_halves=True) if again else ways)
+        context = self._context((shared.delayed_properties,))
+        wanted = Wanted.of((text,), context._replace(takes_halves=True) if again else context)
         items = Items((shared.flag,), (frame.body,), (text,))
         self._add([Batch(frame, shared, born_ms, None, items)], wanted)
 
@@ -148,8 +148,8 @@ class _Gathering:
         if shared.is_batch:
             raise half_message()
         check_body(frame.body)
-        ways = self._ways((shared.real,))._replace(takes_halves=True)
-        wanted = Wanted.of((text,), ways)
+        context = self._context((shared.delayed_properties,))._replace(takes_halves=True)
+        wanted = Wanted.of((text,), context)
         where = Where(
             [shared.flag], [shared.queue_id], [shared.sys_flag], [shared.attempts], [born_ms]
         )
@@ -174,7 +174,7 @@ class _Gathering:
         batches, waiting = self._batches, self._waiting
         self._batches, self._waiting = [], 0
         if waiting >= _MANY:
-            made = records_of_batches(batches, self._born_host, self._ways, self._shapes)
+            made = records_of_batches(batches, self._born_host, self._context, self._shapes)
             if made is not None:
                 self._room(batches[0].shared, waiting).add_records(batches, *made)
                 return
@@ -194,15 +194,15 @@ class _Gathering:
         if any(batch.items.fault or not batch.items.are_usual for batch in batches):
             return None
         texts = list(chain.from_iterable(batch.items.texts for batch in batches))
-        reals: list[bytes] = []
+        delayed_properties: list[bytes] = []
         for batch in batches:
-            reals += [batch.shared.real] * len(batch.items.texts)
-        return self._shapes.read(texts, self._ways(reals))
+            delayed_properties += [batch.shared.delayed_properties] * len(batch.items.texts)
+        return self._shapes.read(texts, self._context(delayed_properties))
 
     def _read_batch(self, batch: Batch) -> Wanted:
         """Read the properties message by message; the first bad message refuses the batch."""
         items = batch.items
-        one = self._ways((batch.shared.real,))
+        one = self._context((batch.shared.delayed_properties,))
         found = []
         for number, (body, stored) in enumerate(zip(items.bodies, items.texts, strict=True), 1):
             if not stored.isascii():

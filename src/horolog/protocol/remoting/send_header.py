@@ -31,7 +31,7 @@ class Shared(NamedTuple):
     flag: int
     attempts: int
     is_batch: bool
-    real: bytes  # properties stored in addition with a delayed message
+    delayed_properties: bytes  # stored in addition with a delayed message
     is_half: bool  # a half message, by its flags
 
 
@@ -50,9 +50,9 @@ def shared_by(code: int, *given: str | None) -> Shared:
     sys_flag = integer(frame, sys_flags, 0, low=-_I32, high=_I32 - 1)
     queue_id = max(ANY_QUEUE, integer(frame, queue, ANY_QUEUE, low=-_I32, high=_I32 - 1))
     name = check_topic(text(frame, topic)).encode()
-    real = b"REAL_TOPIC\x01%b\x02" % name
+    delayed_properties = b"REAL_TOPIC\x01%b\x02" % name
     if queue_id >= 0:
-        real += b"REAL_QID\x01%d\x02" % queue_id
+        delayed_properties += b"REAL_QID\x01%d\x02" % queue_id
     return Shared(
         name.decode(),
         name,
@@ -61,6 +61,6 @@ def shared_by(code: int, *given: str | None) -> Shared:
         integer(frame, flags, 0, low=-_I32, high=_I32 - 1),
         integer(frame, attempts, 0, low=0, high=_I32 - 1),
         flag(frame, batch) or code == Code.SEND_BATCH_MESSAGE,  # `flag` checks it
-        real,
+        delayed_properties,
         sys_flag & layout.TRANSACTION_BITS == layout.TRANSACTION_PREPARED,
     )

@@ -15,7 +15,7 @@ from horolog.protocol.remoting.gathered import Gathered, Site
 from horolog.protocol.remoting.send_header import Shared, names_of, shared_by
 from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.remoting.shapes import Shapes
-from horolog.protocol.remoting.wanted import Wanted, Ways
+from horolog.protocol.remoting.wanted import SendContext, Wanted
 from horolog.protocol.rocketmq.record_columns import Host, Messages
 
 
@@ -37,7 +37,11 @@ def gather_alike(
         whole.add(run.columns, run.bodies)
         hosts += [host] * len(run)
     cluster = site.cluster.encode()
-    read = read_run(whole, hosts, lambda reals: Ways(site.levels, reals, new_ids, cluster), shapes)
+
+    def context_of(delayed_properties: Sequence[bytes]) -> SendContext:
+        return SendContext(site.levels, delayed_properties, new_ids, cluster)
+
+    read = read_run(whole, hosts, context_of, shapes)
     if read is None:
         return None
     shared, messages = read
@@ -49,7 +53,7 @@ def gather_alike(
 def read_run(
     run: Alike,
     born_hosts: Sequence[Host],
-    ways_of: Callable[[Sequence[bytes]], Ways],
+    context_of: Callable[[Sequence[bytes]], SendContext],
     shapes: Shapes,
 ) -> tuple[Shared, Messages] | None:
     """Return the shared fields and the messages of a run; None if a frame is bad."""
@@ -64,10 +68,10 @@ def read_run(
         of = {each: shared_by(code, get(topic), each.decode(), *same) for each in set(queues)}
         if any(each.is_half for each in of.values()):
             return None
-        ways = ways_of([of[queue].real for queue in queues])
-        wanted = shapes.read(texts, ways)
+        context = context_of([of[queue].delayed_properties for queue in queues])
+        wanted = shapes.read(texts, context)
         if wanted is None:
-            wanted = Wanted.of(texts, ways)
+            wanted = Wanted.of(texts, context)
             shapes.missed(texts)
     except HorologError:
         return None

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from horolog.limits import SHAPE_NAMES_MAX, SHAPE_TEXT_MAX, SHAPES_MAX
-from horolog.protocol.remoting.wanted import Wanted, Ways
+from horolog.protocol.remoting.wanted import SendContext, Wanted
 from horolog.protocol.rocketmq.delays import PLAIN_DELAYS, plain_dues
 from horolog.protocol.rocketmq.properties import CANCELS, IN_REGION, REGION
 
@@ -122,7 +122,7 @@ class PropertyShape:
         """Return whether properties have this shape; `read` may refuse them all the same."""
         return self._expression.match(b"\0%b\0" % text) is not None
 
-    def read(self, joined: bytes, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
+    def read(self, joined: bytes, texts: Sequence[bytes], context: SendContext) -> Wanted | None:
         """Read the properties of many messages; None if not all of them have this shape.
 
         joined  the texts, with a zero byte around each and nowhere else
@@ -138,21 +138,24 @@ class PropertyShape:
         due_ms = lanes = [0] * len(texts)
         if self.delay:
             numbers = list(map(int, columns[self._due]))
-            plain = plain_dues(self.delay, numbers, ways.levels)
+            plain = plain_dues(self.delay, numbers, context.levels)
             if plain is None:
                 return None
             due_ms, lanes = plain
         ids: Sequence[bytes] = columns[self._id]
         between = self.separator
         if not self._has_id:
-            ids = ways.new_ids(len(texts))
+            ids = context.new_ids(len(texts))
             texts = [
                 b"%b%bUNIQ_KEY\x01%b\x02" % (text, between, name)
                 for text, name in zip(texts, ids, strict=True)
             ]
             between = b""
         if self.delay:
-            texts = [text + between + real for text, real in zip(texts, ways.reals, strict=True)]
+            texts = [
+                text + between + added
+                for text, added in zip(texts, context.delayed_properties, strict=True)
+            ]
         if self.region:
             texts = [self.region + text for text in texts]
         keyed = [self.keyed] * len(texts)
@@ -166,7 +169,7 @@ class Shapes:
         self._known: list[PropertyShape] = []
         self._pace = Pace()
 
-    def read(self, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
+    def read(self, texts: Sequence[bytes], context: SendContext) -> Wanted | None:
         """Read the properties of messages by their shapes; None: they have to be read in full."""
         known = self._known
         if not known:
@@ -180,15 +183,15 @@ class Shapes:
             except UnicodeDecodeError:
                 return None
         for place, shape in enumerate(known):
-            wanted = shape.read(joined, texts, ways)
+            wanted = shape.read(joined, texts, context)
             if wanted is not None:
                 if place:
                     known.insert(0, known.pop(place))
                 self._pace.matched += len(texts)
                 return wanted
-        return self._read_mixed(texts, ways) if len(known) > 1 else None
+        return self._read_mixed(texts, context) if len(known) > 1 else None
 
-    def _read_mixed(self, texts: Sequence[bytes], ways: Ways) -> Wanted | None:
+    def _read_mixed(self, texts: Sequence[bytes], context: SendContext) -> Wanted | None:
         """Read the properties of messages of several shapes; None if one has no known shape."""
         rows_of: dict[PropertyShape, list[int]] = {}
         for row, text in enumerate(texts):
@@ -199,9 +202,11 @@ class Shapes:
         columns: list[list[Any]] = [[None] * len(texts) for _ in Wanted._fields]
         for shape, rows in rows_of.items():
             chosen = [texts[row] for row in rows]
-            reals = [ways.reals[row] for row in rows]
+            delayed_properties = [context.delayed_properties[row] for row in rows]
             joined = b"\0%b\0" % b"\0".join(chosen)
-            wanted = shape.read(joined, chosen, ways._replace(reals=reals))
+            wanted = shape.read(
+                joined, chosen, context._replace(delayed_properties=delayed_properties)
+            )
             if wanted is None:
                 return None
             for column, values in zip(columns, wanted, strict=True):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from horolog.limits import SHAPE_TEXT_MAX
 from horolog.protocol.remoting.shapes import PropertyShape, Shapes
-from horolog.protocol.remoting.wanted import Ways
+from horolog.protocol.remoting.wanted import SendContext
 from horolog.protocol.rocketmq.delays import PLAIN_DELAYS, plain_dues
 
 _Table = npt.NDArray[np.uint8]
@@ -51,17 +51,17 @@ class TextRows(NamedTuple):
     lanes: Sequence[int]
 
 
-def read_rows(texts: _Table, ways: Ways, shapes: Shapes) -> TextRows | None:
+def read_rows(texts: _Table, context: SendContext, shapes: Shapes) -> TextRows | None:
     """Read the properties of many messages; None: they have to be read one by one.
 
-    ways  with an entry of `reals` for each message
+    context  with an entry of `delayed_properties` for each message
     """
     count, width = texts.shape
     if width > SHAPE_TEXT_MAX:
         return None
     first = texts[0].tobytes()
     shape = shapes.shape_of(first) if first.isascii() else None
-    if shape is None or (shape.delay and len(set(map(len, ways.reals))) > 1):
+    if shape is None or (shape.delay and len(set(map(len, context.delayed_properties))) > 1):
         return None
     kinds, spans = _places(first, shape)
     varying = (texts != texts[0]).any(axis=0).nonzero()[0]
@@ -80,20 +80,21 @@ def read_rows(texts: _Table, ways: Ways, shapes: Shapes) -> TextRows | None:
     due_ms: Sequence[int] = (0,)
     lanes: Sequence[int] = (0,)
     if shape.delay:
-        plain = plain_dues(shape.delay, _numbers(texts, *spans[shape.delay]), ways.levels)
+        plain = plain_dues(shape.delay, _numbers(texts, *spans[shape.delay]), context.levels)
         if plain is None:
             return None
         due_ms, lanes = plain
     ids = values(_ID)
     between = shape.separator
     if _ID not in spans:
-        ids = ways.new_ids(count)
+        ids = context.new_ids(count)
         pieces += [_table(between + b"UNIQ_KEY\x01"), _table(*ids), _table(b"\x02")]
         between = b""
     elif len(ids) < count:
         ids *= count
     if shape.delay:
-        pieces += [_table(between), _table(*ways.reals)] if between else [_table(*ways.reals)]
+        pieces += [_table(between)] if between else []
+        pieces.append(_table(*context.delayed_properties))
     shapes.matched(count)
     return TextRows(pieces, ids, shape.keyed, values(_TAGS), values(_GROUP), due_ms, lanes)
 

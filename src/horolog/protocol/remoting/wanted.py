@@ -20,11 +20,14 @@ _CANCELS = f"\x02{CANCELS}\x01".encode()
 _REGION = f"\x02{REGION}\x01".encode()
 
 
-class Ways(NamedTuple):
-    """Context of a send that the properties of its messages do not have."""
+class SendContext(NamedTuple):
+    """Context of a send that the properties of its messages do not have.
+
+    delayed_properties  for each message: the properties stored in addition if it is delayed
+    """
 
     levels: Levels
-    reals: Sequence[bytes]  # properties stored in addition with each message, if it is delayed
+    delayed_properties: Sequence[bytes]
     new_ids: Callable[[int], list[bytes]]
     cluster: bytes  # tells a client where to send the reply to a request
     takes_halves: bool = False
@@ -42,14 +45,17 @@ class Wanted(NamedTuple):
     lanes: Sequence[int]
 
     @classmethod
-    def of(cls, texts: Sequence[bytes], ways: Ways) -> Wanted:
+    def of(cls, texts: Sequence[bytes], context: SendContext) -> Wanted:
         """Read properties one by one; HorologError for the first message that cannot be stored."""
-        found = [_read(text, ways, real) for text, real in zip(texts, ways.reals, strict=True)]
+        found = [
+            _read(text, context, added)
+            for text, added in zip(texts, context.delayed_properties, strict=True)
+        ]
         return cls(*zip(*found, strict=True))
 
 
 def _read(
-    stored: bytes, ways: Ways, real: bytes
+    stored: bytes, context: SendContext, delayed_properties: bytes
 ) -> tuple[bytes, bytes, bool, bytes, bytes, int, int]:
     if len(stored) > 2 * STORED_PROPERTIES_MAX:  # what may be dropped is shorter than that
         check_stored_size(len(stored))
@@ -63,17 +69,17 @@ def _read(
         end = marked.find(b"\x02", at + 1)
         message_id = marked[at + 10 : end] if end >= 0 else marked[at + 10 :]
     else:
-        (message_id,) = ways.new_ids(1)
+        (message_id,) = context.new_ids(1)
         marked = ended(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
     if _ASKS in marked:
-        marked = ended(without(marked, _CLUSTER)) + _CLUSTER[1:] + ways.cluster + b"\x02"
+        marked = ended(without(marked, _CLUSTER)) + _CLUSTER[1:] + context.cluster + b"\x02"
     if not message_id.isalnum() or len(message_id) > 40:
         check_id(message_id.decode())
-    if _HALF in marked and not ways.takes_halves:
+    if _HALF in marked and not context.takes_halves:
         raise half_message()
     due_ms = lane = 0
     if b"DEL" in marked:  # the name of every property that delays has these letters
-        due_ms, lane, marked = due_of(marked, ways.levels, real)
+        due_ms, lane, marked = due_of(marked, context.levels, delayed_properties)
         if due_ms and not lane and _CANCELS in marked:
             raise refused(
                 CANCELS,
@@ -121,7 +127,7 @@ def is_half(stored: bytes) -> bool:
     return _HALF in b"\x02" + stored
 
 
-def of_half(stored: bytes, group: str) -> bytes:
+def as_half_properties(stored: bytes, group: str) -> bytes:
     """Return properties with those that mark a half message and name its producer group."""
     marked = b"\x02" + stored
     for name, value in ((_HALF, b""), (b"\x02PGROUP\x01", group.encode())):

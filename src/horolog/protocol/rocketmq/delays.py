@@ -92,23 +92,24 @@ def _no_levels(why: str) -> HorologError:
     return refused("message_delay_level", why, code=ErrorCode.CONFIG)
 
 
-def due_of(text: bytes, levels: Levels, real: bytes) -> Due:
+def due_of(text: bytes, levels: Levels, delayed_properties: bytes) -> Due:
     """Return when a message is due.  ILLEGAL_DELIVERY_TIME names a property that is no number.
 
-    text  stored properties of the message, after a separator
-    real  REAL_TOPIC and, if the producer chose a queue, REAL_QID: stored with a delayed message
+    text                stored properties of the message, after a separator
+    delayed_properties  stored with a delayed message: REAL_TOPIC, and REAL_QID if the producer
+                        chose a queue
     """
     level = _number(text, _LEVEL)
     if level is None or level <= 0:
         due_ms = _timer(text)
-        return Due(due_ms, 0, _delayed(text, real) if due_ms else text)
+        return Due(due_ms, 0, _delayed(text, delayed_properties) if due_ms else text)
     lane = min(level, len(levels.delays_ms))
     if level != lane:
         text = ended(without(text, _LEVEL)) + b"DELAY\x01%d\x02" % lane
     if b"\x02TIMER_" in text:
         for name, _, _ in _TIMERS:
             text = without(text, name)
-    return Due(-levels.delays_ms[lane - 1], lane, _delayed(text, real))
+    return Due(-levels.delays_ms[lane - 1], lane, _delayed(text, delayed_properties))
 
 
 def plain_dues(
@@ -141,11 +142,12 @@ def _timer(text: bytes) -> int:
     return max(0, min(start_ms or 0, _FAR_MS))
 
 
-def _delayed(text: bytes, real: bytes) -> bytes:
+def _delayed(text: bytes, delayed_properties: bytes) -> bytes:
     if b"\x02REAL_" in text:
         for name in _REAL:
             text = without(text, name)
-    return text + real if text.endswith(b"\x02") else text + b"\x02" + real
+    between = b"" if text.endswith(b"\x02") else b"\x02"
+    return text + between + delayed_properties
 
 
 def ended(text: bytes) -> bytes:
