@@ -20,7 +20,7 @@ class Building:
     """A send command of one topic under construction.
 
     Messages are added as columns or as finished records, with the frames that they came in;
-    `gathered` finishes the command.
+    `finish` returns the command.
     """
 
     def __init__(self, topic: str, name: bytes, *, is_half: bool = False) -> None:
@@ -83,7 +83,7 @@ class Building:
             self._ids += messages.ids
             self._columns = [[] for _ in Messages._fields]
 
-    def gathered(self) -> Gathered:
+    def finish(self) -> Gathered:
         """Return the finished command."""
         self._make()
         parts = () if len(self._parts) == len(self) else self._parts

@@ -84,7 +84,7 @@ class _Gathering:
     def commands(self) -> list[Gathered]:
         """Return all finished commands."""
         self._settle()
-        return [each.gathered() for each in (*self._full, *self._building.values())]
+        return [each.finish() for each in (*self._full, *self._building.values())]
 
     def _context(self, delayed_properties: Sequence[bytes]) -> SendContext:
         return SendContext(self._levels, delayed_properties, self._new_ids, self._cluster)

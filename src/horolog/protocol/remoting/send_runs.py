@@ -47,7 +47,7 @@ def gather_alike(
     shared, messages = read
     building = Building(shared.topic, shared.name)
     building.add_runs(runs, messages)
-    return building.gathered()
+    return building.finish()
 
 
 def read_run(
