@@ -104,11 +104,11 @@ class Gathered(NamedTuple):
             found.append((frame, Answer(0, fields)))
         return found
 
-    def alone(self) -> list[Gathered]:
+    def split_by_frame(self) -> list[Gathered]:
         """Split the command into one command for each frame."""
         return self._split(self.requests)
 
-    def alone_by_run(self) -> list[Gathered]:
+    def split_by_run(self) -> list[Gathered]:
         """Split the command into one command for each frame or run of `taken`."""
         return self._split(self.taken)
 

@@ -118,7 +118,7 @@ class ProduceCodes:
             ready = ready_answers(gathered, result, self._node.site)
         if ready is None:
             for (link, _), alone, (_, rows) in zip(
-                senders, gathered.alone_by_run(), gathered.taken, strict=True
+                senders, gathered.split_by_run(), gathered.taken, strict=True
             ):
                 part = result.part(rows.start, rows.stop) if isinstance(result, Sent) else result
                 self._sent(link, alone, part)
@@ -166,7 +166,7 @@ class ProduceCodes:
         """Store retries one by one: each has its count of attempts, and may be a dead letter."""
         group = gathered.command.topic.removeprefix(RETRY_PREFIX)
         in_order = self._node.locks.is_orderly(group, time.monotonic_ns() // 1_000_000)
-        for alone in gathered.alone():
+        for alone in gathered.split_by_frame():
             try:
                 command = retry_of(alone, group, in_order=in_order)
             except HorologError as error:
