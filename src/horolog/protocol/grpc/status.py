@@ -50,7 +50,7 @@ CODES: dict[ErrorCode, pb.Code] = {
     ErrorCode.INTERNAL: pb.INTERNAL_SERVER_ERROR,
     ErrorCode.DAMAGED: pb.INTERNAL_SERVER_ERROR,
 }
-"""Codes of errors that a 5.x client can meet; all others are INTERNAL_SERVER_ERROR."""
+"""Status code of each error that a 5.x client can meet; others become INTERNAL_SERVER_ERROR."""
 
 RECALL_CODES: dict[RecallStatus, pb.Code] = {
     RecallStatus.CANCELLED: pb.OK,
@@ -78,8 +78,12 @@ def common_status_named(statuses: Iterable[pb.Status]) -> pb.Status:
 
 
 def common_status(statuses: Iterable[pb.Status]) -> pb.Status:
-    """Return the status above entries: that of the entries if they agree, else MULTIPLE_RESULTS."""
+    """Return the status above entries: that of the entries if they agree, else MULTIPLE_RESULTS.
+
+    statuses  of the entries, at least one: a request without messages or handles is refused before
+    """
     found = list(statuses)
+    assert found, "an answer without entries"
     if all(status.code == found[0].code for status in found):
         return found[0]
     return pb.Status(code=pb.MULTIPLE_RESULTS, message="see the entries")
