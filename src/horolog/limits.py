@@ -134,9 +134,7 @@ LOAD_CHUNK = 8_192  # chain entries walked before loading a window yields to oth
 WINDOW_SECONDS = 10  # seconds loaded ahead of the wheel
 TURN_TOPICS_MAX = 1_024  # topics listed in one turn: about 5 ms
 TURN_GROUPS_MAX = 1_024  # consumer groups listed in one turn: about 5 ms
-TURN_QUEUES_WRITTEN_MAX = (
-    16  # queues written in a turn before a checkpoint: 1 to 5 ms, new ones make a directory
-)
+TURN_QUEUES_WRITTEN_MAX = 16  # queues written in a turn before a checkpoint: 1 to 5 ms
 TURN_LAG_QUEUES_MAX = 4_096  # queues whose lag one request counts in one turn: about 3 ms
 COUNTED_TOPICS = 100  # ours: topics with metrics, 30 to 36 series each; a setting changes it
 COUNTED_GROUPS = 100  # ours: (consumer group, topic) pairs with metrics; a setting changes it
@@ -144,9 +142,7 @@ COUNTED_MAX = 10_000  # highest value of both settings: a scrape copies them in 
 RATED_PAIRS_MAX = 4_096  # (consumer group, topic) pairs whose rates are kept: a look-up a minute
 TURN_READ_MAX = 1_024  # messages of one bulk read in one turn: about 5 ms
 TURN_READ_BYTES = 2 * MIB  # of messages of one bulk read in one turn: the bound for large bodies
-TURN_LEASED_BYTES = (
-    32 * MIB
-)  # of messages leased by the receives of one turn; each further receive gets one
+TURN_LEASED_BYTES = 32 * MIB  # leased by the receives of one turn; a further one gets one message
 TURN_PULLED_MAX = 2_048  # messages read for 4.x pulls in one turn: some 10 ms
 TURN_PULLED_BYTES = 8 * MIB  # of messages read for 4.x pulls in a turn: the bound for large bodies
 BULK_ROWS = 16_384  # messages that a bulk recall examines in one turn
@@ -159,9 +155,7 @@ HISTORY_EVENTS_MAX = 1_000  # events of one message: more leases than a person r
 ID_LOOK_UPS = 512  # look-ups of an id in one turn, files times topics: about 5 ms
 FIND_MAX = 1_000  # log records read for one look-up by id or key
 BULK_MOVED_ROWS = 256  # messages that a bulk reschedule copies in one turn: about 8 ms
-BULK_MOVED_BYTES = (
-    2 * MIB
-)  # of messages that a bulk reschedule copies in one turn: the bound for large bodies
+BULK_MOVED_BYTES = 2 * MIB  # of messages that a bulk reschedule copies in one turn
 MOVES_KEPT = 4  # names of bulk reschedules that are stored with a message that they have moved
 MOVE_NAME_MAX = 64  # characters of such a name: it is stored in every moved message
 KEY_RECALL_MAX = 128  # log records with the key of a recall by key, all decided in one turn
@@ -173,38 +167,30 @@ LOG_WAITING_BYTES_MAX = MIB  # of lines that wait for a blocked stderr; further 
 # --- clients ----------------------------------------------------------------------------------
 STREAMS_MAX = 1_000  # concurrent calls of one connection: the usual limit of HTTP/2 servers
 CONNECTIONS_MAX = 20_000  # of all ports for clients: an idle client's connection takes some 8 kB
-FILES_MIN = (
-    128  # files that the process must be allowed to open: the reserve, and some thirty clients
-)
+FILES_MIN = 128  # files that the process must be able to open: the reserve, and thirty clients
 FILES_RESERVE_MIN = 64  # descriptors reserved for log, hours, queues, runs, keys
 FILES_RESERVE_MAX = 4_096  # the reserve of a large broker; it may also use what connections leave
 ADDRESS_SHARE = 75  # percent of connections, polls and bytes that clients of one address may take
-LINK_BYTES_UNDER_WAY_MAX = (
-    16 * MIB
-)  # of one connection's unanswered requests; above it the connection is not read
+LINK_BYTES_UNDER_WAY_MAX = 16 * MIB  # of a connection's unanswered requests; then it is not read
 LINK_REQUESTS_MAX = 4_096  # unanswered requests of a connection, without polls: INPUTS_MAX / 4
 BYTES_UNDER_WAY_MAX = 64 * MIB  # of all unanswered requests; above it no connection is read
 REPLIES_BYTES_MAX = 64 * MIB  # of replies between 4.x clients that are not yet delivered
-UNFINISHED_BYTES_MAX = (
-    256 * MIB
-)  # of partly received requests; a client that adds to them is cut off
+UNFINISHED_BYTES_MAX = 256 * MIB  # of partly received requests; who adds to them is cut off
 UNFINISHED_SMALL = 8 * KIB  # a request this small is always accepted: at most 160 MiB in all
 UNFINISHED_FRAME_MS = MINUTE_MS  # for one request to arrive; the largest one, through a slow tunnel
 KV_BYTES_MAX = MIB  # of the name server's key-value table, which is always written as a whole
 UNTAKEN_BYTES_MAX = 16 * MIB  # of responses that a 4.x client has not read; then it gets no more
 UNTAKEN_SMALL = 4 * KIB  # a response this small is always sent: LINK_REQUESTS_MAX are 16 MiB
-UNTAKEN_ALL_BYTES_MAX = (
-    256 * MIB
-)  # of all clients; then one with unread responses gets no more, at twice that none
+UNTAKEN_ALL_BYTES_MAX = 256 * MIB  # of all clients; then one with unread responses gets no more
 UNTAKEN_STUCK_MS = 10 * SECOND_MS  # then a client that has read nothing for so long is cut off
-ANSWER_BYTES_MAX = (
-    8 * MIB
-)  # of messages in a reply to a 4.x pop or query; one more if fewer.  Clients read 16 MiB
+ANSWER_BYTES_MAX = 8 * MIB  # of messages in a reply to a 4.x pop or query; clients read 16 MiB
 SHAPES_MAX = 8  # message shapes kept per connection: few producers have more
 SHAPE_NAMES_MAX = 32  # properties of one shape
 SHAPE_TEXT_MAX = 4 * KIB  # bytes of a text that is read by a shape; longer ones need no fast path
 REMARK_MAX = 4 * KIB  # characters of the failure text in a response to a 4.x client
 ACKS_PER_REQUEST_MAX = 4_096  # messages in one acknowledgement of a pop consumer: about 10 ms
+ACK_BITS_BYTES_MAX = KIB  # of the bit set of such an acknowledgement: twice its messages
+HEARTBEAT_NAME_MAX = 1_024  # ours: characters of a 4.x client's id, group or topic, which are kept
 PULL_BYTES_MAX = 512 * KIB  # of messages in a response to a 4.x pull; more only with one message
 SUBSCRIPTIONS_BYTES_MAX = 64 * MIB  # of the subscriptions of all 4.x consumers
 NOTIFIED_AT_ONCE = 1_000  # members of changed groups that are notified without a pause: some 10 ms

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 from horolog.errors import refused
-from horolog.limits import FILTER_EXPRESSION_MAX
+from horolog.limits import FILTER_EXPRESSION_MAX, HEARTBEAT_NAME_MAX
 from horolog.protocol.rocketmq.names import check_group_name
 
 TAG, SQL92 = "TAG", "SQL92"
@@ -134,8 +134,8 @@ def _named(entry: dict[str, Any], name: str) -> str:
     value = entry.get(name)
     if not isinstance(value, str) or not value.strip():
         raise refused(name, "missing or blank")
-    if len(value) > 1_024:
-        raise refused(name, f"{len(value)} characters; at most 1024 are allowed")
+    if len(value) > HEARTBEAT_NAME_MAX:
+        raise refused(name, f"{len(value)} characters; at most {HEARTBEAT_NAME_MAX} are allowed")
     return value
 
 

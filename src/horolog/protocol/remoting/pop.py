@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from horolog.errors import refused
-from horolog.limits import ACKS_PER_REQUEST_MAX, STORED_PROPERTIES_MAX
+from horolog.limits import ACK_BITS_BYTES_MAX, ACKS_PER_REQUEST_MAX, STORED_PROPERTIES_MAX
 from horolog.protocol.commands import Delivered
 from horolog.protocol.rocketmq import layout, properties
 
@@ -109,6 +109,6 @@ def _set_of_bits(entry: dict[str, Any]) -> int:
         packed = b64decode(encoded, validate=True) if isinstance(encoded, str) else b""
     except (Base64Error, ValueError):
         packed = b""
-    if not packed or len(packed) > 1_024:
+    if not packed or len(packed) > ACK_BITS_BYTES_MAX:
         raise refused("b", "no set of bits")
     return int.from_bytes(packed, "little")
