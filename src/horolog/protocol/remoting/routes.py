@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import orjson
 
-READ, WRITE, INHERIT = 4, 2, 1
-READ_WRITE = READ | WRITE
+from horolog.protocol.topic_commands import PERM_READ, PERM_WRITE
+
+INHERIT = 1  # bit of RocketMQ's template topic: topics are made like it
+READ_WRITE = PERM_READ | PERM_WRITE
 ID_OF_LEADER = "0"
 
 

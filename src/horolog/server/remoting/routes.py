@@ -9,13 +9,13 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.request import Answer, text
 from horolog.protocol.remoting.routes import (
     INHERIT,
-    READ,
     READ_WRITE,
     broker_entry,
     cluster,
     route,
 )
 from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX, check_group
+from horolog.protocol.topic_commands import PERM_READ
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.kv_table import ORDER_TOPICS
 from horolog.server.remoting.node import (
@@ -44,7 +44,7 @@ class RouteCodes:
             "OFFSET_MOVED_EVENT": (1, READ_WRITE),
             TRACE_TOPIC: (1, READ_WRITE),
             node.reply_topic: (1, READ_WRITE),
-            LANES_TOPIC: (len(node.levels.delays_ms), READ),
+            LANES_TOPIC: (len(node.levels.delays_ms), PERM_READ),
         }
         if node.auto_create:
             self._defaults[TEMPLATE_TOPIC] = (QUEUES_DEFAULT, inherited)
