@@ -447,5 +447,5 @@ _TAKERS: tuple[_Taker, ...] = (
     Connection._take_window_update,
     Connection._take_continuation,
 )
-"""By frame type: looked up once a frame."""
+"""The method for each frame type, at the index of its code."""
 assert len(_TAKERS) == len(Type)

@@ -13,13 +13,13 @@ from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.http2 import hpack
 from horolog.protocol.http2.request_head import RequestHead
 
+# gRPC status codes that this server uses
 OK = 0
 INVALID_ARGUMENT = 3
 DEADLINE_EXCEEDED = 4
 RESOURCE_EXHAUSTED = 8
 UNIMPLEMENTED = 12
 INTERNAL = 13
-"""gRPC status codes that this server uses."""
 
 PREFIX_BYTES = 5  # before a message
 _TIMEOUT_MS = {"H": 3_600_000, "M": 60_000, "S": 1_000, "m": 1, "u": 1e-3, "n": 1e-6}

@@ -51,7 +51,7 @@ LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS",
     "RUST", "NODE_JS",
 )  # fmt: skip
-"""Names by their codes in a binary header."""
+"""Names of languages, at the index of their code in a binary header."""
 OTHER = "OTHER"
 
 # An operation of an IntFlag takes a microsecond, and these bits are tested for every frame.

@@ -28,8 +28,7 @@ from horolog.protocol.remoting.frame import (
 )
 
 _LONG_HEADER = 4_096  # bytes; most are some hundreds
-_LENIENT_MAX = 256 << 10
-"""Bytes of a header that is read again: as many properties as can be stored, with escapes."""
+_LENIENT_MAX = 256 << 10  # bytes of a header to parse leniently: all storable properties, escaped
 _CODE_MAX = 0x7FFF_FFFF
 _ONLY_TEXT = frozenset({str})
 _KNOWN = frozenset(LANGUAGES)

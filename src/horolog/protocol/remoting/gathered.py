@@ -20,7 +20,7 @@ from horolog.protocol.send_commands import NewRecords, SendMessages, Sent
 
 REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 NOT_STORED = {"msgId": "0", "queueId": "0", "queueOffset": "0", **REGION}
-"""The answer to a send that was taken, and is kept nowhere."""
+"""Fields of the answer to a send that is accepted but not stored."""
 
 
 class Site(NamedTuple):

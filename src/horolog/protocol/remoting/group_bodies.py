@@ -20,7 +20,9 @@ _UNUSED: dict[str, object] = {
     "notifyConsumerIdsChangedEnable": True,
     "whichBrokerWhenConsumeSlowly": 1,
 }
-"""Keys that Java's tools read and that mean nothing here, unless a client has stored others."""
+"""Keys that Java's tools read and this broker ignores, with the values shown until a client sets
+others.
+"""
 _SWITCHES = {
     "consumeEnable": "consume_enable",
     "consumeBroadcastEnable": "broadcast_enable",
@@ -37,7 +39,7 @@ _KNOWN = {
     "lite.sub.wildcard",
     "priority.factor",
 }
-"""RocketMQ's attributes of groups, which mean nothing here."""
+"""Group attributes that RocketMQ defines and this broker ignores."""
 _NUMBERS = {"retryQueueNums": "retry_queues", "retryMaxTimes": "retry_max"}
 
 

@@ -20,7 +20,7 @@ MULTI_TAG = "multi.tag"  # ours: of RocketMQ's tools, only Java programs send `t
 _UNSPECIFIED = "UNSPECIFIED"  # a RocketMQ topic without a type accepts all messages of 4.x clients
 LATE = "horolog.late"  # attribute with the late policy
 _KEPT = ("cleanup.policy", "lite.topic.expiration", "queue.type", "reserve.time")
-"""Attributes that RocketMQ has, and that mean nothing here: they are kept and shown."""
+"""Topic attributes that RocketMQ defines and this broker only stores and shows."""
 _KNOWN = frozenset({*_KEPT, MESSAGE_TYPE, MULTI_TAG, LATE})
 DATA_VERSION = {"counter": 0, "stateVersion": 0, "timestamp": 0}  # configuration has no versions
 

@@ -78,7 +78,7 @@ BY_LEVELS = Pauses(
         )
     )
 )
-"""The default."""
+"""The default: the pauses of RocketMQ's default delay levels."""
 
 
 def backoff_of(policy: object) -> Backoff | None:

@@ -49,7 +49,7 @@ PLAIN_DELAYS = {
     b"TIMER_DELIVER_MS": rb"[1-9][0-9]{0,14}",
     b"__STARTDELIVERTIME": rb"[1-9][0-9]{0,14}",
 }
-"""The properties that delay, and how their values are usually written: what `plain_dues` reads."""
+"""Properties that delay, and the usual form of their values, which `plain_dues` reads."""
 _UNITS = {b"TIMER_DELAY_SEC": -1_000, b"TIMER_DELAY_MS": -1}  # below 0: after the message is stored
 assert _FAR_MS > 10**12 * 1_000
 

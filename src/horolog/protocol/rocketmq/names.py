@@ -23,10 +23,16 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""Where RocketMQ, and this broker, keep the messages of transactions that nobody knew anything of: to be read only."""
+"""Topic of half messages whose producers could not say how their transactions ended; read-only.
+
+RocketMQ uses the same name.
+"""
 _SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 CLOUD_TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
-"""Where 4.x clients send their traces that reach Alibaba Cloud (`AccessChannel.CLOUD`); a region's name follows."""
+"""Prefix of the topics of message traces of 4.x clients with `AccessChannel.CLOUD`.
+
+A region's name follows.
+"""
 _SYSTEM_GROUPS = frozenset(
     {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"}
 )

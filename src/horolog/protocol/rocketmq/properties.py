@@ -32,7 +32,9 @@ DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 REGION = "MSG_REGION"
 IN_REGION = f"{REGION}\x01DefaultRegion\x02".encode()
-"""Stored with every message, as RocketMQ does: Java's 4.x consumers drop what they trace of messages without a region."""
+"""Stored with every message, as by RocketMQ: Java's 4.x consumers record no trace of a message
+without a region.
+"""
 
 DELAYS = frozenset(
     ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", TIMER_DELIVER_MS, "__STARTDELIVERTIME"]
@@ -112,13 +114,13 @@ HIDDEN = RESERVED | frozenset(
         "__HOROLOG_MOVES",
     ]
 )
-"""Names that are not among the user's properties where they are shown: so a user may not set them either."""
+"""Names that are left out where user properties are shown, and that users therefore may not set."""
 
 ECHOED = frozenset([SHARDING_KEY, TRACE_CONTEXT, TRANSACTION_ID])
-"""Names that 5.x consumers see all the same, as from RocketMQ.
+"""Hidden names that 5.x consumers still get among the user properties, as from RocketMQ.
 
-A message that is sent with them, because it was made from one that was received, is taken without them; but
-another message group than its own is refused.
+So a client that sends on a received message sends them too.  They are dropped from the sent
+message; a message group that differs from the message's own is refused.
 """
 
 HIDDEN_PREFIX = "__RMQ.TRANSIENT."
