@@ -128,7 +128,7 @@ class LateMessages:
             try:
                 if late_topic(name) not in self._shard.topics.by_name:
                     self._topics.make(CreateTopic(late_topic(name), TopicType.MIXED, 1))
-                made.append(retry.late_letter(record[HEAD_BYTES:], late_topic(name)))
+                made.append(retry.late_letter_record(record[HEAD_BYTES:], late_topic(name)))
             except HorologError as error:
                 if error.fatal:
                     raise

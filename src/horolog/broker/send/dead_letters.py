@@ -264,7 +264,7 @@ class DeadLetters:
             raise refusal
         due_ms = due_ms if due_ms > wall_ms else 0
         answer = RedrivenLetter(place, to, letter.message_id, due_ms)
-        return _Made(answer, topic, retry.redriven(stored, to, due_ms))
+        return _Made(answer, topic, retry.redriven_record(stored, to, due_ms))
 
     def _append(self, topic: Topic, made: list[_Made], wall_ms: int) -> None:
         """Append one frame: REDRIVING consumes the letters, and the new messages follow."""

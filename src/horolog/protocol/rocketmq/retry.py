@@ -89,7 +89,7 @@ def letter_of(stored: bytes) -> Letter:
     return Letter(topic, message_id)
 
 
-def late_letter(stored: bytes, topic: str) -> bytes:
+def late_letter_record(stored: bytes, topic: str) -> bytes:
     """Return the record of a dead letter, due now, for a scheduled message that was too late.
 
     The dead letter belongs to no consumer group; `topic` is where it goes.
@@ -104,7 +104,7 @@ def late_letter(stored: bytes, topic: str) -> bytes:
     return _record_of(stored, topic, message_id, 0, Due(0, 0, text))
 
 
-def redriven(stored: bytes, topic: str, due_ms: int) -> bytes:
+def redriven_record(stored: bytes, topic: str, due_ms: int) -> bytes:
     """Return the record of a dead letter as a new message of a topic, with a head as sent.
 
     Its attempts start again.  In a retry topic it keeps the name of the topic that clients show.
