@@ -152,7 +152,7 @@ class Connection:
             return 0
         size = buffer[data] << 16 | buffer[data + 1] << 8 | buffer[data + 2]
         stream = int.from_bytes(id_bytes, "big")
-        head = self._heads.known(buffer[at + HEADER_BYTES : data])
+        head = self._heads.cached(buffer[at + HEADER_BYTES : data])
         if (
             head is None
             or head.content_length not in (-1, size)

@@ -24,7 +24,7 @@ class Heads:
         except HpackFault as fault:
             raise ConnectionFault(Code.COMPRESSION_ERROR, str(fault)) from None
 
-    def known(self, block: bytes) -> RequestHead | None:
+    def cached(self, block: bytes) -> RequestHead | None:
         """Return the cached head of a block; None if it is new, or the table has changed."""
         return self._heads.get(block) if self._generation == self._decoder.generation else None
 
