@@ -7,5 +7,5 @@ frames, outgoing        frames; output, and answers that wait for the peer's win
 header_block, heads, request_head   header blocks: assembled, decoded with a cache, checked as
                                     requests
 hpack, huffman          compression of header blocks
-budget, faults          limits on a peer's cheap frames; errors of a peer
+token_bucket, faults    limits on a peer's cheap frames; errors of a peer
 """

@@ -14,7 +14,7 @@ Flow control.  Received bytes are credited at once: the reader of the socket lim
 reading.  Sent bytes wait in their stream for room in the peer's windows (`outgoing`); `wants_room`
 says that more than `Limits.queued_bytes` wait: no more answers, and new streams are refused.
 
-Floods.  Cheap frames have a budget: resets of unanswered streams, and frames without content (PING,
+Floods.  Token buckets limit cheap frames: resets of unanswered streams, and frames without content (PING,
 SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE, unknown ones); an answered stream gives one token
 back.  Header blocks are limited in bytes and pieces.  Excess ends in ENHANCE_YOUR_CALM and close.
 """
@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from horolog.protocol.http2 import frames
-from horolog.protocol.http2.budget import Budget
+from horolog.protocol.http2.token_bucket import TokenBucket
 from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong, Whole
 from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault, expect
 from horolog.protocol.http2.frames import HEADER_BYTES, Setting, Type
@@ -53,8 +53,8 @@ class Connection:
         self._streams: dict[int, Stream] = {}
         self._last = 0  # highest stream of the peer
         self._skipped: list[range] = []
-        self._resets = Budget(limits.resets_burst, limits.resets_per_second)
-        self._frames = Budget(limits.frames_burst, limits.frames_per_second)
+        self._resets = TokenBucket(limits.resets_burst, limits.resets_per_second)
+        self._frames = TokenBucket(limits.frames_burst, limits.frames_per_second)
         self._answered = 0  # count of `out.answered` for which tokens were given back
         self._now_ms = 0
         self._events: list[Event] = []

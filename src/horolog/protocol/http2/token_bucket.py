@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-class Budget:
-    """`burst` tokens, refilled by `per_second` and by `refill`.  Times are monotonic milliseconds."""
+class TokenBucket:
+    """`burst` tokens, refilled by `per_second` and `refill`.  Times are monotonic milliseconds."""
 
     __slots__ = ("_at_ms", "_burst", "_left", "_per_second")
 
