@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from horolog.protocol.http2 import frames
-from horolog.protocol.http2.token_bucket import TokenBucket
 from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong, Whole
 from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault, expect
 from horolog.protocol.http2.frames import HEADER_BYTES, Setting, Type
@@ -33,6 +32,7 @@ from horolog.protocol.http2.heads import Heads
 from horolog.protocol.http2.outgoing import Outgoing
 from horolog.protocol.http2.request_head import Malformed, check_trailers
 from horolog.protocol.http2.streams import State, Step, Stream, after
+from horolog.protocol.http2.token_bucket import TokenBucket
 
 _ENDING_DATA = bytes((Type.DATA, frames.END_STREAM))
 _ENDED = after(State.OPEN, Step.END)

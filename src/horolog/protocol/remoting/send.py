@@ -58,7 +58,7 @@ class Cancel(NamedTuple):
 class _Gathering:
     """The commands of one chunk under construction; arguments as of `gather`.
 
-    Consecutive batches to one topic wait for `_settle`, and are read together.
+    Consecutive batches to one topic are queued until `_add_queued`, and are read together.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class _Gathering:
         self._full: list[Building] = []
         self._building: dict[str, Building] = {}
         self._batches: list[Batch] = []
-        self._waiting = 0  # messages of `_batches`
+        self._queued = 0  # messages of `_batches`
         self._born_host = born_host
         self._levels = site.levels
         self._cluster = site.cluster.encode()
@@ -83,13 +83,13 @@ class _Gathering:
 
     def commands(self) -> list[Gathered]:
         """Return all finished commands."""
-        self._settle()
+        self._add_queued()
         return [each.finish() for each in (*self._full, *self._building.values())]
 
     def _context(self, delayed_properties: Sequence[bytes]) -> SendContext:
         return SendContext(self._levels, delayed_properties, self._new_ids, self._cluster)
 
-    def _room(self, shared: Shared, most: int) -> Building:
+    def _building_for(self, shared: Shared, most: int) -> Building:
         """Return the command under construction that has room for `most` more messages."""
         topic = shared.topic
         taken = self._building.get(topic)
@@ -102,12 +102,12 @@ class _Gathering:
 
     def take_run(self, run: Alike) -> bool:
         """Add a run; return False if a frame is bad: then each is to be added by itself."""
-        self._settle()
+        self._add_queued()
         read = read_run(run, [self._born_host] * len(run), self._context, self._shapes)
         if read is None:
             return False
         shared, messages = read
-        self._room(shared, len(run)).add_runs([run], messages)
+        self._building_for(shared, len(run)).add_runs([run], messages)
         return True
 
     def take(self, frame: Frame) -> None:
@@ -129,9 +129,9 @@ class _Gathering:
             self._take_half(frame, shared, born_ms, as_half_properties(text, _producers_of(frame)))
             return
         if shared.is_batch:
-            self._wait(Batch.of(frame, shared, born_ms))
+            self._queue(Batch.of(frame, shared, born_ms))
             return
-        self._settle()
+        self._add_queued()
         check_body(frame.body)
         if self._cancels is not None and not again:
             cancelled = cancelled_by(text, self._levels)
@@ -157,26 +157,26 @@ class _Gathering:
         half.add([frame], [1], messages_of([frame.body], where, wanted, [self._born_host]))
         self._full.append(half)
 
-    def _wait(self, batch: Batch) -> None:
+    def _queue(self, batch: Batch) -> None:
         count = batch.messages
         if self._batches and (
             self._batches[0].shared.topic != batch.shared.topic
-            or self._waiting + count > _GATHERED_MAX
+            or self._queued + count > _GATHERED_MAX
         ):
-            self._settle()
+            self._add_queued()
         self._batches.append(batch)
-        self._waiting += count
+        self._queued += count
 
-    def _settle(self) -> None:
-        """Add the waiting batches: together, or each by itself if one of them is unusual."""
+    def _add_queued(self) -> None:
+        """Add the queued batches: together, or each by itself if one of them is unusual."""
         if not self._batches:
             return
-        batches, waiting = self._batches, self._waiting
-        self._batches, self._waiting = [], 0
-        if waiting >= _MANY:
+        batches, queued = self._batches, self._queued
+        self._batches, self._queued = [], 0
+        if queued >= _MANY:
             made = records_of_batches(batches, self._born_host, self._context, self._shapes)
             if made is not None:
-                self._room(batches[0].shared, waiting).add_records(batches, *made)
+                self._building_for(batches[0].shared, queued).add_records(batches, *made)
                 return
         batches = [batch.cut() for batch in batches]
         wanted = self._read_together(batches)
@@ -231,7 +231,7 @@ class _Gathering:
             where.sys_flags.extend([shared.sys_flag] * count)
             where.attempts.extend([shared.attempts] * count)
             where.born_ms.extend([born_ms] * count)
-        building = self._room(batches[0].shared, len(bodies))
+        building = self._building_for(batches[0].shared, len(bodies))
         frames = [batch.frame for batch in batches]
         hosts = [self._born_host] * len(bodies)
         building.add(frames, counts, messages_of(bodies, where, wanted, hosts))
