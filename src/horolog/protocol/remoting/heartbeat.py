@@ -80,8 +80,8 @@ class Heartbeat(NamedTuple):
 def read_heartbeat(content: dict[str, Any]) -> Heartbeat:
     """Parse the body of a heartbeat.  BAD_REQUEST or ILLEGAL_GROUP, naming the field."""
     return Heartbeat(
-        _named(content, "clientID"),
-        [_named(entry, "groupName") for entry in _entries(content, "producerDataSet")],
+        _required_text(content, "clientID"),
+        [_required_text(entry, "groupName") for entry in _entries(content, "producerDataSet")],
         [_consumer(entry) for entry in _entries(content, "consumerDataSet")],
     )
 
@@ -103,14 +103,17 @@ def read_subscription(entry: dict[str, Any]) -> Subscription:
     if kind is not None and not isinstance(kind, str):
         raise refused("expressionType", "no text")
     return Subscription(
-        _named(entry, "topic"), expression or "*", kind or TAG, _integer(entry, "subVersion")
+        _required_text(entry, "topic"),
+        expression or "*",
+        kind or TAG,
+        _integer(entry, "subVersion"),
     )
 
 
 def _consumer(entry: dict[str, Any]) -> ConsumerData:
     found = map(read_subscription, _entries(entry, "subscriptionDataSet"))
     return ConsumerData(
-        check_group_name(_named(entry, "groupName")),
+        check_group_name(_required_text(entry, "groupName")),
         _choice(entry, "consumeType", ConsumeType, ConsumeType.CONSUME_PASSIVELY),
         _choice(entry, "messageModel", MessageModel, MessageModel.CLUSTERING),
         _choice(entry, "consumeFromWhere", ConsumeFrom, ConsumeFrom.CONSUME_FROM_LAST_OFFSET),
@@ -130,7 +133,7 @@ def _entries(content: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
         yield entry
 
 
-def _named(entry: dict[str, Any], name: str) -> str:
+def _required_text(entry: dict[str, Any], name: str) -> str:
     value = entry.get(name)
     if not isinstance(value, str) or not value.strip():
         raise refused(name, "missing or blank")

@@ -19,7 +19,7 @@ from horolog.protocol.rocketmq import layout, properties
 
 POP_CK = "POP_CK"
 _NORMAL = "0"  # queues of the topic itself, not of a retry topic
-_WORDS = ("it", "pt", "q", "rq", "so")  # numeric fields of an entry
+_NUMBER_FIELDS = ("it", "pt", "q", "rq", "so")  # numeric fields of an entry
 
 
 def popped(messages: Sequence[Delivered], handle_of: Callable[[str], str]) -> list[bytes]:
@@ -87,9 +87,9 @@ def _entry(entry: dict[str, Any], bits: int, broker: str) -> tuple[str, str, lis
     group, topic = entry.get("c"), entry.get("t")
     if not isinstance(group, str) or not isinstance(topic, str):
         raise refused("acks", "an entry names no group, or no topic")
-    numbers = [number for word in _WORDS if type(number := entry.get(word)) is int]
-    if len(numbers) != len(_WORDS) or min(numbers) < 0:
-        raise refused("acks", f"{', '.join(_WORDS)} of an entry are no numbers")
+    numbers = [number for name in _NUMBER_FIELDS if type(number := entry.get(name)) is int]
+    if len(numbers) != len(_NUMBER_FIELDS) or min(numbers) < 0:
+        raise refused("acks", f"{', '.join(_NUMBER_FIELDS)} of an entry are no numbers")
     invisible_ms, popped_ms, queue, revive, start = numbers
     return (
         group,
