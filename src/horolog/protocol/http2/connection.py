@@ -14,9 +14,10 @@ Flow control.  Received bytes are credited at once: the reader of the socket lim
 reading.  Sent bytes wait in their stream for room in the peer's windows (`outgoing`); `wants_room`
 says that more than `Limits.queued_bytes` wait: no more answers, and new streams are refused.
 
-Floods.  Token buckets limit cheap frames: resets of unanswered streams, and frames without content (PING,
-SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE, unknown ones); an answered stream gives one token
-back.  Header blocks are limited in bytes and pieces.  Excess ends in ENHANCE_YOUR_CALM and close.
+Floods.  Token buckets limit cheap frames: resets of unanswered streams, and frames without content
+(PING, SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE, unknown ones); an answered stream gives one
+token back.  Header blocks are limited in bytes and pieces.  Excess ends in ENHANCE_YOUR_CALM and
+close.
 """
 
 from __future__ import annotations
