@@ -341,15 +341,19 @@ def test_messages_of_one_size_that_are_not_alike_are_soon_read_one_by_one(monkey
         for i in range(9)
     ]
     messages = [Delivered(stored, 1, i, 1, "handle") for i, stored in enumerate(made)]
-    moulds, mould = [], deliveries._mould
-    monkeypatch.setattr(deliveries, "_mould", lambda *like: moulds.append(like) or mould(*like))
+    templates, template = [], deliveries._template
+    monkeypatch.setattr(
+        deliveries, "_template", lambda *like: templates.append(like) or template(*like)
+    )
     assert answer(messages) == b"".join(bytes(answer([message])) for message in messages)
-    assert len(moulds) == 2
+    assert len(templates) == 2
 
 
 def test_what_was_learned_for_one_receive_serves_the_next_ones(monkeypatch) -> None:
-    moulds, mould = [], deliveries._mould
-    monkeypatch.setattr(deliveries, "_mould", lambda *like: moulds.append(like) or mould(*like))
+    templates, template = [], deliveries._template
+    monkeypatch.setattr(
+        deliveries, "_template", lambda *like: templates.append(like) or template(*like)
+    )
     monkeypatch.setattr(deliveries, "_KEPT_MAX", 4)
     kept = Deliveries()
     for size in (1, 2, 1, 2, 3, 4, 5, 1):
@@ -359,8 +363,8 @@ def test_what_was_learned_for_one_receive_serves_the_next_ones(monkeypatch) -> N
         ]
         messages = [Delivered(stored, 1, i, 1, "handle") for i, stored in enumerate(made)]
         assert answer(messages, kept) == b"".join(bytes(answer([each])) for each in messages)
-        assert len(kept._moulds) <= 4
-    assert len(moulds) == 6, "the fifth size makes room, and the first one is learned again"
+        assert len(kept._templates) <= 4
+    assert len(templates) == 6, "the fifth size makes room, and the first one is learned again"
 
 
 VALUE = st.sampled_from(["12", "34", "\x025", "5\x02", "\x01\x01", "ä"])

@@ -1,8 +1,8 @@
 """Messages to consumers, as bytes: what protobuf would write for their stored layout (see `ready`).
 
-The fields of a message are encoded by themselves (`message_fields`), or with a mould.  A mould is
-made from a message that has the topic and the size of the next one.  It fills in the parts in which
-like messages differ (`alike`), and is kept for later receives.
+The fields of a message are encoded by themselves (`message_fields`), or with a template.  A
+template is made from a message that has the topic and the size of the next one.  It fills in the
+parts in which like messages differ (`alike`), and is kept for later receives.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from horolog.protocol.http2.grpc_wire import PREFIX_BYTES
 
 _RESPONSE_MESSAGE = _USER_PROPERTY = _PROPERTY_VALUE = bytes((2 << 3 | TEXT,))
 _MESSAGE_SYSTEM, _MESSAGE_BODY = (bytes((field << 3 | TEXT,)) for field in (3, 4))
-_MOULDS_MAX = 2  # made per receive: moulds do not pay off for messages that are not alike
-_KEPT_MAX = 256  # moulds that are kept for later receives
-_MOMENTS_MAX = 256  # that a mould caches
+_TEMPLATES_MAX = 2  # made per receive: templates do not pay off for messages that are not alike
+_KEPT_MAX = 256  # templates that are kept for later receives
+_MOMENTS_MAX = 256  # that a template caches
 
 
-class _Mould:
+class _Template:
     """Encoder of answers for messages that are like a sample message."""
 
     def __init__(self, head: bytes, likeness: Likeness, like: Usual, stored: bytes) -> None:
@@ -113,18 +113,18 @@ def _around(stored: bytes, likeness: Likeness, like: Usual) -> tuple[list[bytes]
     return between, last
 
 
-def _mould(head: bytes, like: bytes, other: bytes) -> _Mould | None:
-    """Build a mould from a message and another one of its size; None if the first is unusual."""
+def _template(head: bytes, like: bytes, other: bytes) -> _Template | None:
+    """Build a template from a message and another one of its size; None if the first is unusual."""
     read = read_usual(like)
     likeness = None if read is None else learn(like, read.body, other)
-    return None if read is None or likeness is None else _Mould(head, likeness, read, like)
+    return None if read is None or likeness is None else _Template(head, likeness, read, like)
 
 
 class Deliveries:
-    """Encoder of answers to receives; caches the moulds by topic and size."""
+    """Encoder of answers to receives; caches the templates by topic and size."""
 
     def __init__(self) -> None:
-        self._moulds: dict[tuple[bytes, int], _Mould] = {}
+        self._templates: dict[tuple[bytes, int], _Template] = {}
 
     def all_received(self, topic: bytes, messages: Sequence[Delivered]) -> bytes:
         """Encode a framed ReceiveMessageResponse for each message, as a 5.x consumer sees it.
@@ -136,9 +136,9 @@ class Deliveries:
         made, before = 0, b""
         for delivered in messages:
             stored = delivered.layout
-            mould = self._moulds.get((head, len(stored)))
-            filled = None if mould is None else mould.fill(delivered)
-            if filled is None and made < _MOULDS_MAX and len(before) == len(stored):
+            template = self._templates.get((head, len(stored)))
+            filled = None if template is None else template.fill(delivered)
+            if filled is None and made < _TEMPLATES_MAX and len(before) == len(stored):
                 made += 1
                 filled = self._learned(head, before, delivered)
             before = stored
@@ -146,13 +146,13 @@ class Deliveries:
         return b"".join(parts)
 
     def _learned(self, head: bytes, like: bytes, other: Delivered) -> Sequence[bytes] | None:
-        """Return the answer by a new mould, made from another message; None if they differ."""
-        mould = _mould(head, like, other.layout)
-        filled = None if mould is None else mould.fill(other)
-        if mould is not None and filled is not None:
-            if len(self._moulds) >= _KEPT_MAX:
-                self._moulds.clear()
-            self._moulds[head, len(like)] = mould
+        """Return the answer by a new template, made from another message; None if they differ."""
+        template = _template(head, like, other.layout)
+        filled = None if template is None else template.fill(other)
+        if template is not None and filled is not None:
+            if len(self._templates) >= _KEPT_MAX:
+                self._templates.clear()
+            self._templates[head, len(like)] = template
         return filled
 
 
@@ -162,7 +162,7 @@ def received(topic: bytes, delivered: Delivered) -> bytes:
 
 
 def _pieces(head: bytes, delivered: Delivered) -> Sequence[bytes]:
-    """Return the pieces of a framed answer, encoded without a mould."""
+    """Return the pieces of a framed answer, encoded without a template."""
     user, system, body = usual(delivered) or any_message(delivered)
     system_size = _MESSAGE_SYSTEM + varint(len(system))
     body_size = _MESSAGE_BODY + varint(len(body)) if body else b""
