@@ -17,7 +17,7 @@ import pytest
 
 from horolog.protocol.http2 import hpack
 from horolog.protocol.http2.connection import Connection
-from horolog.protocol.http2.events import Body, Gone, Head, Limits
+from horolog.protocol.http2.events import Body, Head, Limits, StreamAborted
 from horolog.protocol.http2.faults import Code
 from horolog.server.door import Door, Intake
 from horolog.server.link import Link, Links
@@ -45,7 +45,7 @@ class PageLink(Link):
             if isinstance(event, Head | Body) and event.ended:
                 self._open.add(event.stream)
                 self._door.loop.call_later(THINKS_S, self._answer, event.stream)
-            elif isinstance(event, Gone):
+            elif isinstance(event, StreamAborted):
                 self._open.discard(event.stream)
 
     def _answer(self, stream: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 from frame_fuzz import chunks, mutated, story
 
 from horolog.protocol.http2.calls import Asked, Calls, Dropped, Message, MessagesEnded, Opened
-from horolog.protocol.http2.events import Done, Limits
+from horolog.protocol.http2.events import AnswerSent, Limits
 from horolog.protocol.http2.grpc_wire import framed
 
 LIMITS = Limits(streams=8, queued_bytes=100_000, resets_burst=20, frames_burst=60)
@@ -49,7 +49,7 @@ class Peer:
                 assert event.stream not in self.dropped
                 self.dropped.add(event.stream)  # also of requests that had not come in whole
                 self.open.discard(event.stream)
-            elif isinstance(event, Done):
+            elif isinstance(event, AnswerSent):
                 self.open.remove(event.stream)
             elif isinstance(event, Asked | Opened | Message | MessagesEnded):
                 self._answer(event)

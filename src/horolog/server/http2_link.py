@@ -8,7 +8,7 @@ from typing import Protocol
 
 from horolog.limits import UNFINISHED_FRAME_MS, UNTAKEN_SMALL
 from horolog.protocol.http2.calls import Asked, Calls, Dropped, Message, MessagesEnded, Opened
-from horolog.protocol.http2.events import Done, Limits
+from horolog.protocol.http2.events import AnswerSent, Limits
 from horolog.protocol.http2.faults import Code, ConnectionFault
 from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED
 from horolog.server.call import Call
@@ -104,7 +104,7 @@ class Http2Link(Link):
                 self._service.opened(call)
             elif type(event) is Dropped:
                 self._drop(event.stream)
-            elif type(event) is Done:
+            elif type(event) is AnswerSent:
                 self._end(event.stream)
             elif type(event) is Message and (known := self._open.get(event.stream)) is not None:
                 self._service.said(known, event.message)

@@ -9,7 +9,7 @@ in advance.
     Message        a message of such a call
     MessagesEnded  the caller of such a call sends no more messages
     Dropped        the caller has gone and expects no answer
-    Done           an answer that waited for the caller's windows is sent completely
+    AnswerSent     an answer that waited for the caller's windows is sent completely
 
 Requests that are not gRPC get an HTTP status, broken ones a gRPC status; the caller of `receive`
 sees neither.
@@ -23,7 +23,16 @@ from typing import NamedTuple
 from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.http2 import hpack
 from horolog.protocol.http2.connection import Connection
-from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong, Whole
+from horolog.protocol.http2.events import (
+    AnswerSent,
+    Body,
+    Event,
+    Head,
+    Limits,
+    Pong,
+    StreamAborted,
+    WholeRequest,
+)
 from horolog.protocol.http2.faults import Code
 from horolog.protocol.http2.grpc_wire import (
     INTERNAL,
@@ -78,7 +87,7 @@ class Dropped(NamedTuple):
     stream: int
 
 
-CallEvent = Asked | Opened | Message | MessagesEnded | Dropped | Done | Pong
+CallEvent = Asked | Opened | Message | MessagesEnded | Dropped | AnswerSent | Pong
 
 
 class _Request:
@@ -119,7 +128,7 @@ class Calls:
         found: list[CallEvent] = []
         self._now_ms = max(1, now_ms)
         for event in self.http.receive(chunk, now_ms):
-            if type(event) is Whole:
+            if type(event) is WholeRequest:
                 self._take_whole(event, found)
             elif type(event) is Body:
                 self._take_body(event, found)
@@ -130,7 +139,7 @@ class Calls:
         self._broken.clear()
         return found
 
-    def _take_whole(self, event: Whole, found: list[CallEvent]) -> None:
+    def _take_whole(self, event: WholeRequest, found: list[CallEvent]) -> None:
         stream, head, content = event
         if (
             head.path not in self._streaming
@@ -245,11 +254,11 @@ class Calls:
             self._head_bytes -= request.head_bytes
 
     def _take_other(self, event: Event, found: list[CallEvent]) -> None:
-        if isinstance(event, Gone):
+        if isinstance(event, StreamAborted):
             self._forget(event.stream)
             if event.stream not in self._broken:
                 found.append(Dropped(event.stream))
-        elif isinstance(event, Done | Pong):
+        elif isinstance(event, AnswerSent | Pong):
             found.append(event)
 
     @property

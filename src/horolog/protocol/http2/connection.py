@@ -5,10 +5,10 @@
     transport.write(connection.take_output())       once, when all replies of a turn are there
 
 After a fault of the connection, and after `abort`, `closed` is true: write the output and close the
-transport.  `receive` returns `Head` and `Body` for requests, or `Whole` for one whose frames came
-together, `Gone` for a reset stream, `Done` for a delayed answer that has gone out, and `Pong` for
-the answer to `ping`.  Requests that the peer may not make are answered here and never seen:
-malformed ones, those beyond `Limits.streams`, those with too many fields.
+transport.  `receive` returns `Head` and `Body` for requests, or `WholeRequest` for one whose frames
+came together, `StreamAborted` for a reset stream, `AnswerSent` for a delayed answer that has gone
+out, and `Pong` for the answer to `ping`.  Requests that the peer may not make are answered here and
+never seen: malformed ones, those beyond `Limits.streams`, those with too many fields.
 
 Flow control.  Received bytes are credited at once: the reader of the socket limits memory by not
 reading.  Sent bytes wait in their stream for room in the peer's windows (`outgoing`); `wants_room`
@@ -25,7 +25,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from horolog.protocol.http2 import frames
-from horolog.protocol.http2.events import Body, Done, Event, Gone, Head, Limits, Pong, Whole
+from horolog.protocol.http2.events import (
+    AnswerSent,
+    Body,
+    Event,
+    Head,
+    Limits,
+    Pong,
+    StreamAborted,
+    WholeRequest,
+)
 from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault, expect
 from horolog.protocol.http2.frames import HEADER_BYTES, Setting, Type
 from horolog.protocol.http2.header_block import HeaderBlock
@@ -102,7 +111,7 @@ class Connection:
         self._buffer = buffer[at:] if at < len(buffer) else b""
         events, self._events = self._events, []
         if self.out.late:
-            events += map(Done, self.out.late)
+            events += map(AnswerSent, self.out.late)
             self.out.late.clear()
         return events
 
@@ -134,7 +143,7 @@ class Connection:
             except StreamFault as fault:
                 self._spend_reset()
                 if self.out.reset(fault.stream, fault.code):
-                    self._events.append(Gone(fault.stream))
+                    self._events.append(StreamAborted(fault.stream))
             at = stop
         return at
 
@@ -172,7 +181,7 @@ class Connection:
         made.state = _ENDED
         self._streams[stream] = made
         self._credit_connection(size)
-        self._events.append(Whole(stream, head, buffer[body : body + size]))
+        self._events.append(WholeRequest(stream, head, buffer[body : body + size]))
         return body + size
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
@@ -318,7 +327,7 @@ class Connection:
         self._spend_reset()
         found.move(Step.RESET)
         self.out.forget(found)
-        self._events.append(Gone(stream))
+        self._events.append(StreamAborted(stream))
 
     def _take_settings(self, flags: int, stream: int, payload: bytes) -> None:
         self._spend_frame()
@@ -409,12 +418,15 @@ class Connection:
             self.out.ready.append(frames.go_away(self._last, Code.NO_ERROR, "the broker stops"))
 
     def abort(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
-        """End the connection: GOAWAY, and `Gone` for every stream from this or the next receive."""
+        """End the connection with GOAWAY.
+
+        This `receive`, or the next one, returns `StreamAborted` for every stream.
+        """
         if self.closed:
             return
         self.closed = True
         self.out.ready.append(frames.go_away(self._last, code, why))
-        self._events += [Gone(stream) for stream in self._streams]
+        self._events += [StreamAborted(stream) for stream in self._streams]
         self._streams.clear()
         self.out.queued = 0
         self._block.drop()

@@ -48,7 +48,7 @@ class Body(NamedTuple):
     ended: bool
 
 
-class Whole(NamedTuple):
+class WholeRequest(NamedTuple):
     """A request with its whole body, in place of `Head` and one `Body`."""
 
     stream: int
@@ -56,8 +56,8 @@ class Whole(NamedTuple):
     content: bytes
 
 
-class Gone(NamedTuple):
-    """The peer has reset a stream, and expects no answer."""
+class StreamAborted(NamedTuple):
+    """A stream has ended before its answer: it was reset, or its connection ended."""
 
     stream: int
 
@@ -68,10 +68,10 @@ class Pong(NamedTuple):
     opaque: bytes
 
 
-class Done(NamedTuple):
+class AnswerSent(NamedTuple):
     """An answer that waited for the peer's windows is sent completely."""
 
     stream: int
 
 
-Event = Head | Body | Whole | Gone | Pong | Done
+Event = Head | Body | WholeRequest | StreamAborted | Pong | AnswerSent
