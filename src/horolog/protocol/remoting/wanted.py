@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from horolog.errors import HorologError, refused
 from horolog.limits import STORED_PROPERTIES_MAX
-from horolog.protocol.rocketmq.delays import Levels, due_of, ended, without
+from horolog.protocol.rocketmq.delays import Levels, due_of, with_separator, without
 from horolog.protocol.rocketmq.message import check_id, check_stored_size
 from horolog.protocol.rocketmq.properties import CANCELS, IN_REGION, REGION
 
@@ -70,9 +70,11 @@ def _read(
         message_id = marked[at + 10 : end] if end >= 0 else marked[at + 10 :]
     else:
         (message_id,) = context.new_ids(1)
-        marked = ended(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
+        marked = with_separator(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
     if _ASKS in marked:
-        marked = ended(without(marked, _CLUSTER)) + _CLUSTER[1:] + context.cluster + b"\x02"
+        marked = (
+            with_separator(without(marked, _CLUSTER)) + _CLUSTER[1:] + context.cluster + b"\x02"
+        )
     if not message_id.isalnum() or len(message_id) > 40:
         check_id(message_id.decode())
     if _HALF in marked and not context.takes_halves:
@@ -132,5 +134,5 @@ def as_half_properties(stored: bytes, group: str) -> bytes:
     marked = b"\x02" + stored
     for name, value in ((_HALF, b""), (b"\x02PGROUP\x01", group.encode())):
         if name not in marked:
-            marked = ended(marked) + name[1:] + value + b"\x02"
+            marked = with_separator(marked) + name[1:] + value + b"\x02"
     return marked[1:]

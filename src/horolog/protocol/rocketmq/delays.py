@@ -105,7 +105,7 @@ def due_of(text: bytes, levels: Levels, delayed_properties: bytes) -> Due:
         return Due(due_ms, 0, _delayed(text, delayed_properties) if due_ms else text)
     lane = min(level, len(levels.delays_ms))
     if level != lane:
-        text = ended(without(text, _LEVEL)) + b"DELAY\x01%d\x02" % lane
+        text = with_separator(without(text, _LEVEL)) + b"DELAY\x01%d\x02" % lane
     if b"\x02TIMER_" in text:
         for name, _, _ in _TIMERS:
             text = without(text, name)
@@ -150,7 +150,7 @@ def _delayed(text: bytes, delayed_properties: bytes) -> bytes:
     return text + between + delayed_properties
 
 
-def ended(text: bytes) -> bytes:
+def with_separator(text: bytes) -> bytes:
     """Append a separator to stored properties that do not end with one."""
     return text if text.endswith(b"\x02") else text + b"\x02"
 
