@@ -194,14 +194,14 @@ class Connection:
         else:
             self._spend_frame()  # of an unknown type
 
-    def _found(self, stream: int) -> Stream | None:
+    def _open_stream(self, stream: int) -> Stream | None:
         """Return an open stream; None if we ended it first; else raise the fault of the peer."""
         found = self._streams.get(stream)
         if found is not None:
             return found
         if stream > self._last or not stream & 1 or any(stream in gap for gap in self._skipped):
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"stream {stream} was never opened")
-        if self.out.was_left(stream):
+        if self.out.was_ended_early(stream):
             return None
         raise ConnectionFault(Code.STREAM_CLOSED, f"stream {stream} is closed")
 
@@ -246,7 +246,7 @@ class Connection:
 
     def _take_trailers(self, stream: int, block: bytes) -> None:
         fields = self._heads.decode(block)
-        found = self._found(stream)
+        found = self._open_stream(stream)
         if found is None:
             return
         found.move(Step.END)
@@ -272,7 +272,7 @@ class Connection:
         content = frames.unpadded(payload) if flags & frames.PADDED else payload
         if not content and not ended:
             self._spend_frame()
-        found = self._found(stream)
+        found = self._open_stream(stream)
         if found is None:
             return
         if size > found.receive_window:

@@ -11,7 +11,7 @@ from horolog.protocol.http2.frames import Type
 from horolog.protocol.http2.streams import State, Step, Stream, after
 
 # Streams that we ended before the peer did: the peer may still have sent frames of them
-_LEFT_MAX = 1_024
+_ENDED_EARLY_MAX = 1_024
 _ANSWERED = after(State.HALF_CLOSED, Step.OUR_END)
 _DATA = Type.DATA << 8
 _HEAD = Type.HEADERS << 8 | frames.END_HEADERS
@@ -39,7 +39,7 @@ class Outgoing:
         self._frame_bytes_max = frame_bytes
         self._frame_bytes = frames.FRAME_BYTES_INITIAL
         self._owes_table_change = False
-        self._left: OrderedDict[int, None] = OrderedDict()
+        self._ended_early: OrderedDict[int, None] = OrderedDict()
 
     @property
     def has_only_pongs(self) -> bool:
@@ -157,7 +157,7 @@ class Outgoing:
                 self._head_frame(stream.stream_id, stream.trailers, frames.END_STREAM)
             )
             if stream.state is State.OPEN:
-                self._leave(stream.stream_id)
+                self._note_ended_early(stream.stream_id)
             stream.move(Step.OUR_END)
             self.answered += 1
             self.forget(stream)
@@ -173,7 +173,7 @@ class Outgoing:
 
     def reset(self, stream: int, code: Code) -> bool:
         """End a stream at once; return whether it was open."""
-        self._leave(stream)
+        self._note_ended_early(stream)
         self.ready.append(frames.reset(stream, code))
         found = self.streams.get(stream)
         if found is None:
@@ -182,14 +182,14 @@ class Outgoing:
         self.forget(found)
         return True
 
-    def _leave(self, stream: int) -> None:
-        self._left[stream] = None
-        if len(self._left) > _LEFT_MAX:
-            self._left.popitem(last=False)
+    def _note_ended_early(self, stream: int) -> None:
+        self._ended_early[stream] = None
+        if len(self._ended_early) > _ENDED_EARLY_MAX:
+            self._ended_early.popitem(last=False)
 
-    def was_left(self, stream: int) -> bool:
+    def was_ended_early(self, stream: int) -> bool:
         """Return whether we ended a stream before the peer did: late frames of it are no fault."""
-        return stream in self._left
+        return stream in self._ended_early
 
     # --- the peer's windows and settings ----------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Outgoing:
         """Check what must hold between the fields."""
         assert self.queued == sum(len(p) for s in self.streams.values() for p in s.queue or ())
         assert self._window <= frames.WINDOW_MAX
-        assert len(self._left) <= _LEFT_MAX
+        assert len(self._ended_early) <= _ENDED_EARLY_MAX
         assert all(s.send_window <= frames.WINDOW_MAX for s in self.streams.values())
 
 
