@@ -69,7 +69,7 @@ class PageLink(Link):
         """Quiet peers may stay."""
 
     def leave(self) -> None:
-        self.http.leave()
+        self.http.announce_shutdown()
         self.flush()
 
     @property

@@ -147,7 +147,7 @@ def test_a_reset_by_the_peer_drops_what_waits() -> None:
 def test_leaving_answers_what_is_under_way_and_refuses_the_rest() -> None:
     connection = greeted()
     connection.receive(headers(1, flags=END_HEADERS | END_STREAM), 0)
-    connection.leave()
+    connection.announce_shutdown()
     connection.take_output()
     assert connection.receive(headers(3), 0) == []
     assert resets(connection) == [(3, Code.REFUSED_STREAM)]

@@ -225,7 +225,7 @@ class Http2Link(Link):
 
     def leave(self) -> None:
         """Accept no more calls; answer those under way."""
-        self.calls.http.leave()
+        self.calls.http.announce_shutdown()
         self.flush()
 
     @property

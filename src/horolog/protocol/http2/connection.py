@@ -70,7 +70,7 @@ class Connection:
         self._events: list[Event] = []
         self._window = 4 * limits.window_bytes  # bytes that the peer may still send
         self._credit = 0  # bytes received, and not yet credited to the peer
-        self._leaving = False
+        self._is_shutting_down = False
         self.out = Outgoing(self._streams, self._frame_bytes)
         self.closed = False
         self.fault: ConnectionFault | None = None
@@ -170,7 +170,7 @@ class Connection:
             or not 0 < size <= min(self._frame_bytes, self._window, self._limits.window_bytes)
             or len(buffer) < body + size
             or self._block.stream
-            or self._leaving
+            or self._is_shutting_down
             or len(self._streams) >= self._limits.streams
             or self.wants_room
         ):
@@ -230,7 +230,7 @@ class Connection:
         head = self._heads.read(stream, block)
         if self._block.fault is not None:
             raise self._block.fault
-        if self._leaving:
+        if self._is_shutting_down:
             raise StreamFault(stream, Code.REFUSED_STREAM, "this end is leaving")
         if len(self._streams) >= self._limits.streams:
             raise StreamFault(stream, Code.REFUSED_STREAM, f"{self._limits.streams} are open")
@@ -411,10 +411,10 @@ class Connection:
         """Ask whether the peer is alive; `Pong` brings the same 8 bytes back."""
         self.out.ready.append(frames.frame(Type.PING, 0, 0, opaque))
 
-    def leave(self) -> None:
+    def announce_shutdown(self) -> None:
         """Announce that no more requests are taken; requests under way are answered."""
-        if not self._leaving and not self.closed:
-            self._leaving = True
+        if not self._is_shutting_down and not self.closed:
+            self._is_shutting_down = True
             self.out.ready.append(frames.go_away(self._last, Code.NO_ERROR, "the broker stops"))
 
     def abort(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
