@@ -37,9 +37,9 @@ from horolog.protocol.rocketmq.properties import CANCELS, IN_REGION, REGION
 
 _LEARN_AFTER = 64  # messages that no shape has matched
 _LEARN_AFTER_MAX = 65_536
-_OF_USE = 1_024  # messages that a shape must have matched to have been useful
+_USEFUL_MIN = 1_024  # messages that a useful shape has matched
 _ID, _TAGS, _KEYS, _GROUP = b"UNIQ_KEY", b"TAGS", b"KEYS", b"__SHARDINGKEY"
-_FULL_WAY = frozenset(
+_NEED_FULL_PARSER = frozenset(
     {b"POP_CK", b"TRAN_MSG", b"REAL_TOPIC", b"REAL_QID", b"TIMER_OUT_MS", b"REPLY_TO_CLIENT"}
     | {CANCELS.encode()}
 )
@@ -67,8 +67,8 @@ class Pace:
         self._missed += count
         if self._missed < self._wait:
             return False
-        of_use = self.matched >= _OF_USE
-        self._wait = _LEARN_AFTER if of_use else min(2 * self._wait, _LEARN_AFTER_MAX)
+        was_useful = self.matched >= _USEFUL_MIN
+        self._wait = _LEARN_AFTER if was_useful else min(2 * self._wait, _LEARN_AFTER_MAX)
         self._missed = self.matched = 0
         return True
 
@@ -112,7 +112,7 @@ class PropertyShape:
         names = [pair[0] for pair in pairs]
         if any(len(pair) != 2 for pair in pairs) or len(names) > SHAPE_NAMES_MAX:
             return None
-        if len(set(names)) != len(names) or not _FULL_WAY.isdisjoint(names):
+        if len(set(names)) != len(names) or not _NEED_FULL_PARSER.isdisjoint(names):
             return None
         if sum(name in PLAIN_DELAYS for name in names) > 1:
             return None
