@@ -194,7 +194,7 @@ class Connection:
         else:
             self._spend_frame()  # of an unknown type
 
-    def _open_stream(self, stream: int) -> Stream | None:
+    def _find_open_stream(self, stream: int) -> Stream | None:
         """Return an open stream; None if we ended it first; else raise the fault of the peer."""
         found = self._streams.get(stream)
         if found is not None:
@@ -246,7 +246,7 @@ class Connection:
 
     def _take_trailers(self, stream: int, block: bytes) -> None:
         fields = self._heads.decode(block)
-        found = self._open_stream(stream)
+        found = self._find_open_stream(stream)
         if found is None:
             return
         found.move(Step.END)
@@ -272,7 +272,7 @@ class Connection:
         content = frames.unpadded(payload) if flags & frames.PADDED else payload
         if not content and not ended:
             self._spend_frame()
-        found = self._open_stream(stream)
+        found = self._find_open_stream(stream)
         if found is None:
             return
         if size > found.receive_window:

@@ -146,8 +146,7 @@ def _delayed(text: bytes, delayed_properties: bytes) -> bytes:
     if b"\x02REAL_" in text:
         for name in _REAL:
             text = without(text, name)
-    between = b"" if text.endswith(b"\x02") else b"\x02"
-    return text + between + delayed_properties
+    return with_separator(text) + delayed_properties
 
 
 def with_separator(text: bytes) -> bytes:
