@@ -29,7 +29,7 @@ from horolog.protocol.grpc.message_fields import (
     user_fields,
     usual,
 )
-from horolog.protocol.grpc.ready import TEXT, piece, varint
+from horolog.protocol.grpc.ready import TEXT, encode_field, varint
 from horolog.protocol.http2.grpc_wire import PREFIX_BYTES
 
 _RESPONSE_MESSAGE = _USER_PROPERTY = _PROPERTY_VALUE = bytes((2 << 3 | TEXT,))
@@ -103,7 +103,7 @@ def _around(stored: bytes, likeness: Likeness, like: Usual) -> tuple[list[bytes]
     between, last = [], b""
     for name, value, differs in likeness.shown:
         size = value.stop - value.start
-        named = piece(1, name) + _PROPERTY_VALUE + varint(size)
+        named = encode_field(1, name) + _PROPERTY_VALUE + varint(size)
         last += b"".join((_USER_PROPERTY, varint(len(named) + size), named))
         if differs:
             between.append(last)
@@ -131,7 +131,7 @@ class Deliveries:
 
         topic  the Resource as the client named it, serialised
         """
-        head = piece(1, topic)
+        head = encode_field(1, topic)
         parts: list[bytes] = []
         made, before = 0, b""
         for delivered in messages:
@@ -158,7 +158,7 @@ class Deliveries:
 
 def received(topic: bytes, delivered: Delivered) -> bytes:
     """Encode the framed ReceiveMessageResponse for one message."""
-    return b"".join(_pieces(piece(1, topic), delivered))
+    return b"".join(_pieces(encode_field(1, topic), delivered))
 
 
 def _pieces(head: bytes, delivered: Delivered) -> Sequence[bytes]:

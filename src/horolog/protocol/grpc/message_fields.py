@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from horolog.protocol.commands import Delivered
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.ready import NUMBER, TEXT, piece, varint
+from horolog.protocol.grpc.ready import NUMBER, TEXT, encode_field, varint
 from horolog.protocol.rocketmq import bodies, layout, properties
 
 _HOST_CACHED_MAX = 64  # bytes of a host name given by the producer; longer ones are not cached
@@ -175,21 +175,21 @@ def _shape_of(known: dict[bytes, bytes]) -> _Shape:
     user = []
     for name, value in known.items():
         if name not in _HIDDEN and not name.startswith(_HIDDEN_PREFIX):
-            user.append(piece(2, piece(1, name) + piece(2, value)))
+            user.append(encode_field(2, encode_field(1, name) + encode_field(2, value)))
     front = []
     if (tag := get(_P_TAGS)) is not None:
-        front.append(piece(1, tag))
+        front.append(encode_field(1, tag))
     if (keys := get(_P_KEYS)) is not None:
-        front += [piece(2, key) for key in keys.split(b" ")]
+        front += [encode_field(2, key) for key in keys.split(b" ")]
     group, trace = get(_P_GROUP), get(_P_TRACE)
     kind = _NORMAL if group is None else _FIFO
     if not _DELAYS.isdisjoint(known):
         kind = DELAY
-    back = piece(17, group) if group is not None else b""
+    back = encode_field(17, group) if group is not None else b""
     if trace is not None:
-        back += piece(18, trace)
+        back += encode_field(18, trace)
     if (of := get(_P_DEAD_TOPIC)) is not None:
-        back += piece(20, piece(1, of) + piece(2, get(_P_DEAD_ID, b"")))
+        back += encode_field(20, encode_field(1, of) + encode_field(2, get(_P_DEAD_ID, b"")))
     return _Shape(b"".join(user), b"".join(front), kind, get(_P_BORN_HOST), back)
 
 
@@ -212,7 +212,9 @@ def began_field(half: int) -> bytes:
     """Encode the property with the id of the transaction; b"" without a transaction."""
     if not half:
         return b""
-    return piece(2, piece(1, _TRANSACTION_ID) + piece(2, transaction_id(half).encode()))
+    return encode_field(
+        2, encode_field(1, _TRANSACTION_ID) + encode_field(2, transaction_id(half).encode())
+    )
 
 
 def transaction_id(position: int) -> str:
@@ -300,7 +302,7 @@ def any_message(delivered: Delivered) -> tuple[bytes, bytes, bytes]:
     body, gzip = bodies.for_5x(stored.body, stored.sys_flag)
     system = (
         shape.front,
-        piece(3, message_id) if message_id else b"",
+        encode_field(3, message_id) if message_id else b"",
         DIGEST_MD5,
         digest_of(body),
         _GZIP if gzip else IDENTITY,

@@ -46,14 +46,14 @@ def varint(value: int) -> bytes:
     return _varint(value)
 
 
-def piece(field: int, content: bytes) -> bytes:
+def encode_field(field: int, content: bytes) -> bytes:
     """Encode a field of text, bytes, or a message."""
     return b"".join((varint(field << 3 | TEXT), varint(len(content)), content))
 
 
 _OK = OK.SerializeToString()
-_OK_AT_1 = piece(1, _OK)
-_OK_AT_3 = piece(3, _OK)
+_OK_AT_1 = encode_field(1, _OK)
+_OK_AT_3 = encode_field(3, _OK)
 _ID_AT_1, _ID_AT_2, _ENTRY_AT_2, _HANDLE_AT_2, _TRANSACTION_AT_3, _HANDLE_AT_5 = (
     bytes((field << 3 | TEXT,)) for field in (1, 2, 2, 2, 3, 5)
 )
