@@ -17,7 +17,7 @@ from horolog.protocol.grpc.message_fields import BORN_MARK, DUE_MARK, ID_MARK
 from horolog.protocol.rocketmq import layout, properties
 
 _SEPARATOR = b"\x02"
-_UNASKED = slice(8, layout.SYS_FLAG_AT)  # after size and magic: its place, set by the broker
+_PLACE = slice(8, layout.SYS_FLAG_AT)  # after size and magic: its place, set by the broker
 _MOMENTS = slice(layout.SYS_FLAG_AT + 4, layout.RECONSUME_TIMES_AT)
 assert _MOMENTS.stop - _MOMENTS.start == 32
 _ECHOED = {name.encode() for name in properties.ECHOED}  # user's or the system's
@@ -89,7 +89,7 @@ def learn(stored: bytes, body: slice, other: bytes) -> Likeness | None:
     differing = [value for _, value, differs in shown if differs]
     values = [value for value in (message_id, due, made) if value.stop > value.start]
     values = sorted((*values, *differing), key=lambda each: each.start)
-    cut = _cut(len(stored), [_UNASKED, _MOMENTS, body, *values])
+    cut = _cut(len(stored), [_PLACE, _MOMENTS, body, *values])
     which = {value.start: _VALUES_PIECE + 2 * i for i, value in enumerate(values)}
     # A missing value is the last piece, which is empty.
     nothing = _VALUES_PIECE + 2 * len(values)

@@ -67,7 +67,7 @@ def gather(
         except HorologError:
             alone += places
             continue
-        taken, columns = _taken(topic, places, requests, peers)
+        taken, columns = _within_limits(topic, places, requests, peers)
         if columns is not None:
             command = SendMessages(topic, records_of(topic.encode(), columns))
             ends = list(accumulate([len(requests[place].ids) for place in taken]))
@@ -76,7 +76,7 @@ def gather(
     return found, alone
 
 
-def _taken(
+def _within_limits(
     topic: str, places: list[int], requests: Sequence[QuickSend], peers: Sequence[Peer]
 ) -> tuple[list[int], Messages | None]:
     """Return the places of requests that break no limit, and all their messages, or None."""
