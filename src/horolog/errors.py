@@ -125,7 +125,7 @@ class HorologError(Exception):
         """Whether the process or its data directory cannot continue."""
         return self.code in _FATAL
 
-    def kept(self) -> Self:
+    def without_traceback(self) -> Self:
         """Return this error without traceback, cause and context, to be kept as a reply.
 
         Its stack frames refer to the error in turn, so everything they hold (the commands of a
@@ -134,7 +134,7 @@ class HorologError(Exception):
         self.__cause__ = self.__context__ = None
         return self.with_traceback(None)
 
-    def of(self, name: str) -> HorologError:
+    def with_field(self, name: str) -> HorologError:
         """Return a copy of this error for an input that the caller knows by another name.
 
         A message that begins with the old field begins with `name` in the copy.

@@ -61,7 +61,7 @@ def given_as(name: str, field: str) -> Iterator[None]:
     except HorologError as error:
         if error.field != field:
             raise
-        raise error.of(name) from None
+        raise error.with_field(name) from None
 
 
 def explain(error: ValidationError) -> HorologError:

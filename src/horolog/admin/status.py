@@ -97,7 +97,7 @@ def http_status(error: HorologError) -> int:
 
 def error_body(error: HorologError) -> dict[str, Any]:
     """Return the one error shape; `field` is the name of the input in requests."""
-    error = error.of(_FIELDS.get(error.field, error.field))
+    error = error.with_field(_FIELDS.get(error.field, error.field))
     return {
         "error": {
             "code": error.code.value,

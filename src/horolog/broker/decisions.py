@@ -171,7 +171,7 @@ class Decisions:
                 if error.fatal:
                     raise
                 self.recalls.forget(item.token)
-                result = error.kept()
+                result = error.without_traceback()
             if result is WAIT:
                 self._deferred.append(item)
                 self._are_signalled = self._are_signalled and wait in SIGNALLED

@@ -185,7 +185,7 @@ class Adoptions:
             except HorologError as error:
                 if error.fatal:
                     raise
-                result = error.kept()
+                result = error.without_traceback()
             replies.append(Reply(token, result))
         return replies
 

@@ -74,7 +74,7 @@ class Acks:
                 self._take_alone(read)
                 refused.append(None)
             except HorologError as error:
-                refused.append(error.kept())
+                refused.append(error.without_traceback())
         return refused
 
     def _open(self, queue_id: int) -> _Queue | None:

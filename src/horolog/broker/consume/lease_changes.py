@@ -68,7 +68,7 @@ class LeaseChanges:
             lease = None if progress is None else progress.leases.get(pop.offset)
             return resolved(pop, lease, group, topic.id, ready.epoch)
         except HorologError as error:
-            return error.kept()
+            return error.without_traceback()
 
     def _known_group(self, name: str) -> int:
         group_id = self._shard.ready.groups.ids.get(name)

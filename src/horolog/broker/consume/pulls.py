@@ -177,7 +177,7 @@ class Pulls:
                 except HorologError as error:
                     if error.fatal:
                         raise
-                    answers[asked] = error.kept()
+                    answers[asked] = error.without_traceback()
             polls.leave(waiter)
             found = answers[asked]
             if isinstance(found, Pulled):

@@ -166,7 +166,7 @@ class BulkRecalls:
         except HorologError as error:
             if error.fatal:
                 raise
-            piece.replies.append(Reply(task.token, error.kept()))
+            piece.replies.append(Reply(task.token, error.without_traceback()))
             self._tasks.popleft()
             self._can_go_on = True
             return piece

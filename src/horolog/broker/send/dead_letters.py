@@ -192,7 +192,7 @@ class DeadLetters:
         except HorologError as error:
             if error.fatal:
                 raise
-            return error.kept()
+            return error.without_traceback()
 
     def _redrive(self, command: Redrive, wall_ms: int) -> Redriven:
         done = Redriven()
@@ -219,7 +219,7 @@ class DeadLetters:
                 each = self._make(command, place, record[HEAD_BYTES:], due_ms, wall_ms)
             except HorologError as error:
                 name = retry.letter_of(record[HEAD_BYTES:]).message_id
-                done.refused.append(RefusedLetter(place, name, error.kept()))
+                done.refused.append(RefusedLetter(place, name, error.without_traceback()))
                 continue
             if made and size + len(each.record) > self._shard.log.frame_bytes_max:
                 done.next = place

@@ -36,7 +36,7 @@ def mark(
         try:
             has_policy = check_policy(stored)
         except HorologError as error:
-            refused[row] = error.kept()
+            refused[row] = error.without_traceback()
         else:
             heads["flags"][row] |= HAS_LATE * has_policy
     return refused

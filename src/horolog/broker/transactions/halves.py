@@ -116,7 +116,7 @@ class Halves:
             try:
                 check_policy(stored)
             except HorologError as error:
-                return error.kept()
+                return error.without_traceback()
         return too_late(due_ms, now.wall_ms, self._shard.settings.max_delay_ms)
 
     def _patience_ms(self, made: bytes) -> int:

@@ -110,7 +110,7 @@ def to_send(
         try:
             encoded.append(to_record(topic, message, peer))
         except HorologError as error:
-            refused[i] = error.kept()
+            refused[i] = error.without_traceback()
     return SendMessages(topic, NewRecords.of(encoded)), refused
 
 

@@ -115,7 +115,7 @@ class _Gathering:
         try:
             self._take(frame)
         except HorologError as error:
-            self.refused.append((frame, error.kept()))
+            self.refused.append((frame, error.without_traceback()))
 
     def _take(self, frame: Frame) -> None:
         get = frame.fields.get
@@ -187,7 +187,7 @@ class _Gathering:
             try:
                 self._add([batch], self._read_together([batch]) or self._read_batch(batch))
             except HorologError as error:
-                self.refused.append((batch.frame, error.kept()))
+                self.refused.append((batch.frame, error.without_traceback()))
 
     def _read_together(self, batches: Sequence[Batch]) -> Wanted | None:
         """Read the properties of all messages of batches; None if a batch is unusual."""
