@@ -150,7 +150,7 @@ def test_a_message_that_is_given_up_again_after_a_crash_is_one_dead_letter(world
     send(world, "a")
     (message,) = receive(world)
     broker.ask(ForwardToDeadLetters("g", "t", message.receipt_handle))
-    progress = broker.shard.ready.of(
+    progress = broker.shard.ready.progress_of(
         broker.shard.ready.groups.ids["g"],
         broker.shard.topics.by_name["t"].id,
         message.queue_id,

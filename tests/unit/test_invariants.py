@@ -64,7 +64,7 @@ def rename_a_topic(broker: Broker) -> None:
 
 
 def give_out_what_is_not_there(broker: Broker) -> None:
-    broker.shard.ready.of(1, 1, 0).next = queue_of(broker).length + 1
+    broker.shard.ready.progress_of(1, 1, 0).next = queue_of(broker).length + 1
 
 
 def commit_what_was_not_appended(broker: Broker) -> None:

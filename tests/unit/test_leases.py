@@ -96,16 +96,18 @@ def test_only_parts_that_change_are_copied_and_once() -> None:
 def test_a_copy_has_all_of_progress_as_columns() -> None:
     ready = Ready()
     for queue in range(3):
-        progress = ready.of(1, 2, queue)
+        progress = ready.progress_of(1, 2, queue)
         leases = {offset: lease(offset) for offset in range(0, 3_000, 1 + queue)}
         progress.lease_all(leases, 9, Event.RECORD)
         progress.skip_to(3_000, set())
         progress.consume_leased([2 * (1 + queue)], Event.ACK)
-    ready.of(1, 2, 1).lease(0, lease(5)._replace(client_id="c", renew_until=100_000), Event.RECORD)
+    ready.progress_of(1, 2, 1).lease(
+        0, lease(5)._replace(client_id="c", renew_until=100_000), Event.RECORD
+    )
     before = ConsumersCopy.of(ready)
     expected = {name: rows.tolist() for name, rows in ConsumersCopy.of(ready).columns().items()}
     for queue in range(3):
-        ready.of(1, 2, queue).commit(2_000)
+        ready.progress_of(1, 2, queue).commit(2_000)
     found = before.columns()
     assert {name: rows.tolist() for name, rows in found.items()} == expected
     assert expected["progress"] == [(1, 2, 0, 0, 3_000), (1, 2, 1, 0, 3_000), (1, 2, 2, 0, 3_000)]
@@ -131,7 +133,7 @@ def test_acks_after_the_position_of_a_checkpoint_are_not_in_it(world, power_cut:
     broker.ask(Ack("g", "t", handles[::2]))
     broker.settle()
     world.reopen(power_cut=power_cut)
-    progress = world.broker.shard.ready.find(1, 1, 0)
+    progress = world.broker.shard.ready.progress_if_any(1, 1, 0)
     assert sorted(progress.leases) == list(range(1, 20, 2))
     world.broker.ask(Ack("g", "t", handles[1::2]))
     assert (progress.floor, len(progress.leases)) == (20, 0)

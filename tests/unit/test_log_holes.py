@@ -100,7 +100,7 @@ def problems(world) -> list[str]:
 
 def progress(world, group: str):
     shard = world.broker.shard
-    found = shard.ready.of(shard.ready.groups.ids[group], shard.topics.get("t").id, 0)
+    found = shard.ready.progress_of(shard.ready.groups.ids[group], shard.topics.get("t").id, 0)
     return found.floor, found.next, sorted(found.acked), sorted(found.leases)
 
 

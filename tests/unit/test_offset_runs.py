@@ -80,7 +80,7 @@ def test_one_lease_that_is_kept_costs_nothing_for_what_is_consumed_after_it(worl
     for _ in range(2_999 // 32 + 1):
         got = world.broker.ask(Receive("g", "t", -1, "*", 32, HOUR_MS, False, 0, "c")).messages
         world.broker.ask(Ack("g", "t", [each.receipt_handle for each in got]))
-        progress = world.broker.shard.ready.find(1, 1, 0)
+        progress = world.broker.shard.ready.progress_if_any(1, 1, 0)
         sizes.append(len(list(progress.acked.runs())))
     assert set(sizes) == {1}
     assert len(progress.acked) == 2_999
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_an_older_horolog_has_single_offsets(world) -> None:
     assert checkpoint is not None
     assert checkpoint.columns["acked"].tolist() == [(1, 1, 0, 1)]
     world.reopen()
-    assert list(world.broker.shard.ready.find(1, 1, 0).acked) == [1]
+    assert list(world.broker.shard.ready.progress_if_any(1, 1, 0).acked) == [1]
 
 
 def test_runs_that_overlap_what_cannot_be_are_refused() -> None:

@@ -232,7 +232,7 @@ def test_where_a_new_group_begins_that_wants_what_is_new(make_world, dropped) ->
     assert len(world.broker.ask(new).messages) == (0 if dropped else 1)
     world.reopen()
     group = world.broker.shard.ready.groups.ids["new"]
-    found = world.broker.shard.ready.find(group, 1, 0)
+    found = world.broker.shard.ready.progress_if_any(group, 1, 0)
     assert found is not None
     assert found.next == length
     world.broker.ask(send)

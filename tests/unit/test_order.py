@@ -247,7 +247,7 @@ def test_tags_are_taken_in_order_and_the_rest_is_passed_over(world, broker) -> N
     assert names(last) == "a3x"
     ack(world, *last.values())
     assert not take(world, filter_expression="x")
-    progress = world.broker.shard.ready.of(*place(world))
+    progress = world.broker.shard.ready.progress_of(*place(world))
     assert progress.floor == progress.next == 6, "all of it is consumed"
 
 
@@ -375,7 +375,7 @@ def test_a_turn_does_no_work_for_what_is_blocked(world, broker) -> None:
     assert not take(world)
     for _ in range(100):
         assert not take(world)
-    progress = world.broker.shard.ready.of(*place(world))
+    progress = world.broker.shard.ready.progress_of(*place(world))
     assert progress.order is not None
     assert len(progress.order.held) == ORDER_HELD_MAX
     turns = Turns(world)
@@ -452,7 +452,7 @@ def test_acks_of_grants_that_were_lost_are_taken(make_world) -> None:
     checkpoint(world)
     found = take(world, 2)
     world.reopen(power_cut=True)
-    progress = world.broker.shard.ready.of(*place(world))
+    progress = world.broker.shard.ready.progress_of(*place(world))
     assert not progress.leases
     progress.put_in_order(in_order=True)
     ack(world, found["a1"], found["b1"])
@@ -478,7 +478,7 @@ def test_many_leases_are_read_in_pieces_after_a_start(world, broker) -> None:
     assert len(found) == 600
     world.reopen()
     assert not take(world)
-    assert world.broker.shard.ready.of(*place(world)).order.is_learned
+    assert world.broker.shard.ready.progress_of(*place(world)).order.is_learned
     ack(world, *list(found.values())[:200])
     again: dict[str, Delivered] = {}
     while more := take(world):

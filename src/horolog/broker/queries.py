@@ -139,7 +139,9 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
         )
     views = []
     for queue_id, queue in enumerate(topic.queues):
-        progress = shard.ready.find(group_id, topic.id, queue_id) or QueueProgress(queue.first)
+        progress = shard.ready.progress_if_any(group_id, topic.id, queue_id) or QueueProgress(
+            queue.first
+        )
         views.append(
             GroupQueueView(
                 queue_id,

@@ -90,7 +90,7 @@ def check_polls(shard: Shard) -> None:
             assert (topic_id, queue_id) in shard.visible, (topic_id, queue_id, bucket.seen, length)
     for group, topic_id in shard.ready.polls.groups():
         for queue_id, queue in enumerate(shard.topics.by_id[topic_id].queues):
-            found = shard.ready.find(group, topic_id, queue_id)
+            found = shard.ready.progress_if_any(group, topic_id, queue_id)
             if found is None:
                 has_more = queue.first < queue.length
             elif found.order is not None:

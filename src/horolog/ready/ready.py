@@ -68,7 +68,7 @@ class Ready:
         """Return the topics that a group has progress in."""
         return list(self._topics_of.get(group, ()))
 
-    def find(self, group: int, topic: int, queue: int) -> QueueProgress | None:
+    def progress_if_any(self, group: int, topic: int, queue: int) -> QueueProgress | None:
         """Return the progress of a group in a queue; None if it has taken nothing from it yet."""
         return self.progress.get((group, topic), {}).get(queue)
 
@@ -80,7 +80,7 @@ class Ready:
         place     group, topic and queue
         in_order  None: the receive is not in order; else its id if the client may repeat it, or 0
         """
-        found = self.find(*place)
+        found = self.progress_if_any(*place)
         if found is None:
             return queue.first < queue.length
         found.put_in_order(in_order=in_order is not None)
@@ -110,7 +110,7 @@ class Ready:
 
         return sorted(queues, key=has_given, reverse=True)
 
-    def of(self, group: int, topic: int, queue: int) -> QueueProgress:
+    def progress_of(self, group: int, topic: int, queue: int) -> QueueProgress:
         """Return or make a group's progress in a queue; a new group begins where the queue does."""
         queues = self.progress.get((group, topic))
         if queues is None:
@@ -134,13 +134,13 @@ class Ready:
         The offset is raised to where the queue begins: in a replay, the checkpoint may know of
         later drops by retention than the record.
         """
-        gone = self.of(*place).commit(max(offset, self._first_offset(*place[1:])))
+        gone = self.progress_of(*place).commit(max(offset, self._first_offset(*place[1:])))
         self.watch(*place)
         return gone
 
     def restore_lease(self, group: int, topic: int, queue: int, offset: int, lease: Lease) -> None:
         """Restore a lease from the checkpoint or the log."""
-        self.of(group, topic, queue).lease(offset, lease, Event.RECORD)
+        self.progress_of(group, topic, queue).lease(offset, lease, Event.RECORD)
         self.watch(group, topic, queue)
 
     @property
@@ -214,7 +214,7 @@ class Ready:
             raise invalid_receipt("of another consumer group or topic")
         if receipt.epoch > self.epoch:
             raise invalid_receipt("of an epoch that has not begun")
-        progress = self.of(group, topic, receipt.queue)
+        progress = self.progress_of(group, topic, receipt.queue)
         lease = progress.leases.get(receipt.offset)
         if lease is not None:
             if lease.grant != receipt.epoch << 32 | receipt.grant:
@@ -251,7 +251,7 @@ class Ready:
 
     def watch(self, group: int, topic: int, queue: int) -> None:
         """Watch the first lease end of a queue after a change, to wake the group's polls then."""
-        found = self.of(group, topic, queue)
+        found = self.progress_of(group, topic, queue)
         end = found.next_end()
         ends = self._ends.get((group, topic))
         if end is not None:
@@ -282,7 +282,8 @@ class Ready:
     def lacks_room(self, group: int, topic: int, queues: list[ConsumeQueue]) -> bool:
         """Return whether there is a new message for a group, but no room for its lease."""
         return not self.room and any(
-            (found.next if (found := self.find(group, topic, id)) else queue.first) < queue.length
+            (found.next if (found := self.progress_if_any(group, topic, id)) else queue.first)
+            < queue.length
             for id, queue in enumerate(queues)
         )
 

@@ -255,7 +255,7 @@ class InOrder(Actor):
         topic = self._broker.shard.topics.by_name[TOPIC]
         group = self._broker.shard.ready.groups.ids[GROUP]
         for queue_id, queue in enumerate(topic.queues):
-            found = self._broker.shard.ready.find(group, topic.id, queue_id)
+            found = self._broker.shard.ready.progress_if_any(group, topic.id, queue_id)
             floor = queue.first if found is None else found.floor
             if floor < queue.length and not lost_allowed:
                 raise PromiseBroken(

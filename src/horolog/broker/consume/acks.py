@@ -79,7 +79,7 @@ class Acks:
 
     def _open(self, queue_id: int) -> _Queue | None:
         ready, topic = self._shard.ready, self._topic
-        progress = ready.find(self.group, topic.id, queue_id)
+        progress = ready.progress_if_any(self.group, topic.id, queue_id)
         if progress is None or queue_id >= len(topic.queues):
             return None
         queue = self._queues[queue_id] = _Queue(progress, topic.queues[queue_id].length)

@@ -64,7 +64,7 @@ class LeaseChanges:
         ready = self._shard.ready
         try:
             pop = decode_pop(handle)
-            progress = ready.find(group, topic.id, pop.queue)
+            progress = ready.progress_if_any(group, topic.id, pop.queue)
             lease = None if progress is None else progress.leases.get(pop.offset)
             return resolved(pop, lease, group, topic.id, ready.epoch)
         except HorologError as error:

@@ -47,7 +47,7 @@ class Offsets:
         ready, queue = self._shard.ready, topic.queues[queue_id]
         place = group, topic.id, queue_id
         offset = max(offset, queue.first)
-        found = ready.find(*place)
+        found = ready.progress_if_any(*place)
         knows_more = found is not None and (found.next > offset or found.acked)
         if found is None or not knows_more or offset < found.floor or offset == queue.length:
             self._commit(topic, group, queue_id, offset)
@@ -67,7 +67,7 @@ class Offsets:
         ready = self._shard.ready
         place = group, topic.id, queue_id
         offset = max(offset, topic.queues[queue_id].first)  # retention has dropped lower ones
-        found = ready.find(*place)
+        found = ready.progress_if_any(*place)
         if found is not None and found.floor == offset:
             return
         goes_back = found is not None and offset < found.floor

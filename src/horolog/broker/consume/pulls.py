@@ -112,7 +112,7 @@ class Pulls:
             return queue.length
         group = self._shard.ready.groups.ids.get(command.group)
         if group is not None:
-            found = self._shard.ready.find(group, topic.id, command.queue_id)
+            found = self._shard.ready.progress_if_any(group, topic.id, command.queue_id)
             if found is not None:
                 return max(found.floor, queue.first)
         return queue.length if queue.first else 0

@@ -137,7 +137,7 @@ class Receives:
             place = group, topic.id, queue_id
             if not ready.has_for(place, queue, now.mono_ms, in_order):
                 continue
-            progress = ready.of(*place)
+            progress = ready.progress_of(*place)
             progress.put_in_order(in_order=in_order is not None)
             read = partial(self._shard.queued.record, topic, queue_id)
             follow = partial(self._shard.queued.following, topic, queue_id)

@@ -164,7 +164,7 @@ class Renewals:
 
     def _lease(self, held: Held, now: Now) -> Lease | None:
         """Return the lease if that client still holds it and it is not over."""
-        progress = self._shard.ready.find(*held[:3])
+        progress = self._shard.ready.progress_if_any(*held[:3])
         lease = progress.leases.get(held[3]) if progress is not None else None
         if lease is None or lease.client_id != self._holders[held] or lease.ends_at <= now.mono_ms:
             return None
@@ -182,7 +182,7 @@ class Renewals:
         together: dict[tuple[GroupQueue, Holder], list[int]] = {}
         for group, topic, queue, offset in every:
             place = group, topic, queue
-            progress = self._shard.ready.of(*place)
+            progress = self._shard.ready.progress_of(*place)
             lease = progress.leases[offset]._replace(
                 ends_at=now.mono_ms + duration, granted_ms=now.wall_ms, duration_ms=duration
             )
@@ -191,7 +191,7 @@ class Renewals:
             progress.lease(offset, lease, Event.RENEW)
             together.setdefault((place, _holder_of(lease)), []).append(offset)
         for (place, holder), offsets in together.items():
-            progress = self._shard.ready.of(*place)
+            progress = self._shard.ready.progress_of(*place)
             for first in range(0, len(offsets), _ROWS_MAX):
                 some = offsets[first : first + _ROWS_MAX]
                 self._records.append(regrant_record(place, progress, some, duration, holder))
@@ -206,7 +206,7 @@ class Renewals:
         n = sum(len(client.held) for client in self._clients.values())
         assert n == len(self._holders) == len(self._looks), (n, len(self._looks))
         for held, at in self._looks.items():
-            progress = self._shard.ready.find(*held[:3])
+            progress = self._shard.ready.progress_if_any(*held[:3])
             lease = progress.leases.get(held[3]) if progress is not None else None
             assert lease is None or at <= lease.ends_at, (held, at, lease)
         self._looks.check_invariants()

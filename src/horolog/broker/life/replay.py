@@ -190,7 +190,7 @@ class Replay:
 
     def _grant(self, frame: _Frame, _: int, control: Control) -> None:
         record: Grant = control.content
-        progress = self._shard.ready.of(record.group, record.topic, record.queue)
+        progress = self._shard.ready.progress_of(record.group, record.topic, record.queue)
         header = frame.header
 
         def lease(attempt: int, grant: int) -> Lease:
@@ -209,7 +209,7 @@ class Replay:
 
     def _ack(self, _frame: _Frame, _: int, control: Control) -> None:
         ack: AckRecord = control.content
-        ack_again(self._shard.ready.of(ack.group, ack.topic, ack.queue), ack)
+        ack_again(self._shard.ready.progress_of(ack.group, ack.topic, ack.queue), ack)
         self._shard.ready.watch(ack.group, ack.topic, ack.queue)
 
     def _offsets(self, _frame: _Frame, _: int, control: Control) -> None:

@@ -116,10 +116,10 @@ def _restore_names(shard: Shard, registry: dict[str, Any]) -> None:
 def _restore_consumers(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int) -> None:
     """Restore progress of groups, offsets acknowledged above their floors, and live leases."""
     for group, topic_id, queue, floor, next_offset in checkpoint.columns["progress"].tolist():
-        progress = shard.ready.of(group, topic_id, queue)
+        progress = shard.ready.progress_of(group, topic_id, queue)
         progress.floor, progress.next = floor, next_offset
     for group, topic_id, queue, first, stop in acked_runs(checkpoint):
-        shard.ready.of(group, topic_id, queue).acked.add(first, stop)
+        shard.ready.progress_of(group, topic_id, queue).acked.add(first, stop)
     held = held_leases(checkpoint)
     for row in checkpoint.columns["leases"].tolist():
         group, topic_id, queue, attempt, grant, offset, granted_ms, duration_ms = row

@@ -262,7 +262,7 @@ class Histories:
         topic_id, queue, offset = place
         ready = self._shard.ready
         for group_id, name in ready.groups.names.items():
-            progress = ready.find(group_id, topic_id, queue)
+            progress = ready.progress_if_any(group_id, topic_id, queue)
             if progress is None:
                 continue
             state = progress.state(offset)

@@ -130,7 +130,11 @@ class DeadLetters:
 
     def _progress(self, topic: Topic, queue_id: int) -> QueueProgress | None:
         group_id = self._shard.ready.groups.ids.get(REDRIVING)
-        return None if group_id is None else self._shard.ready.find(group_id, topic.id, queue_id)
+        return (
+            None
+            if group_id is None
+            else self._shard.ready.progress_if_any(group_id, topic.id, queue_id)
+        )
 
     def _is_redriven(self, topic: Topic, place: LetterPlace) -> bool:
         progress = self._progress(topic, place.queue)
@@ -271,7 +275,7 @@ class DeadLetters:
         group = self._shard.ready.groups.ids[REDRIVING]
         controls = []
         for queue_id, places in _by_queue(made).items():
-            progress = self._shard.ready.of(group, topic.id, queue_id)
+            progress = self._shard.ready.progress_of(group, topic.id, queue_id)
             for offset in places:
                 consumed = progress.consume(offset, Event.ACK)
                 assert consumed, (topic.name, queue_id, offset)

@@ -89,7 +89,9 @@ class SendBacks:
         failed = retry.failed(record[HEAD_BYTES:], self._shard.ready.groups.names[group])
         failed = failed._replace(attempts=failed.attempts + leases - 1)
         self._send(token, _dead(failed), now)
-        consumed = self._shard.ready.of(group, *place[:2]).consume(place.offset, Event.GIVE_UP)
+        consumed = self._shard.ready.progress_of(group, *place[:2]).consume(
+            place.offset, Event.GIVE_UP
+        )
         assert consumed, place
         self._buried.append(encode_ack(group, *place[:2], [place.offset]))
 
