@@ -12,11 +12,11 @@ from horolog.log.queue_unit import UNIT
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq.message import encode
 from horolog.ready import order as order_module
-from horolog.ready.chosen import Ask
 from horolog.ready.filter import ALL_TAGS
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
 from horolog.ready.order_pick import pick_in_order
+from horolog.ready.picking import PickRequest
 from horolog.ready.progress import QueueProgress
 
 LEASE_MS = 1_000
@@ -134,7 +134,9 @@ def test_what_is_chosen_is_what_the_model_says(steps) -> None:
         elif step[0] == "receive":
             limit, receive = step[1:]
             progress.put_in_order(in_order=True)
-            ask = Ask(0, queue, ALL_TAGS, limit, 1 << 20, lambda at, *_: record(queue, at), receive)
+            ask = PickRequest(
+                0, queue, ALL_TAGS, limit, 1 << 20, lambda at, *_: record(queue, at), receive
+            )
             chosen = pick_in_order(progress, progress.order, ask, 1_000, now)
             found = [(each.offset, each.attempt) for each in chosen.picked]
             offsets = [offset for offset, _ in found]
@@ -187,7 +189,7 @@ def test_what_comes_after_what_is_held_waits(monkeypatch, held: int) -> None:
     assert order is not None
 
     def pick() -> list[int]:
-        ask = Ask(0, queue, ALL_TAGS, 1, 1 << 20, lambda at, *_: record(queue, at))
+        ask = PickRequest(0, queue, ALL_TAGS, 1, 1 << 20, lambda at, *_: record(queue, at))
         chosen = pick_in_order(progress, order, ask, 1_000, 0)
         offsets = [each.offset for each in chosen.picked]
         progress.skip_to(chosen.upto, set(offsets))
@@ -221,7 +223,7 @@ def test_a_look_is_bounded() -> None:
 
     for _ in range(3):
         before = len(read)
-        ask = Ask(0, queue, ALL_TAGS, 1, 1 << 20, reading)
+        ask = PickRequest(0, queue, ALL_TAGS, 1, 1 << 20, reading)
         chosen = pick_in_order(progress, progress.order, ask, 1_000, 0)
         progress.skip_to(chosen.upto, {each.offset for each in chosen.picked})
         for each in chosen.picked:

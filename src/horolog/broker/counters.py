@@ -27,7 +27,7 @@ from horolog.log.record import DUE_AT, KIND_AT, Kind
 
 if TYPE_CHECKING:
     from horolog.broker.applied import Applied
-    from horolog.ready.chosen import Picked
+    from horolog.ready.picking import PickedMessage
 
 LATENESS_BOUNDS_MS = (
     1, 2, 5, 10, 20, 50, 100, 200, 500,
@@ -208,7 +208,7 @@ class Counters:
             self._seen.append(_Seen(topics, wall_ms - due_ms))
             self._noted(len(topics))
 
-    def leased(self, topic_id: int, picked: Sequence[Picked], wall_ms: int) -> None:
+    def leased(self, topic_id: int, picked: Sequence[PickedMessage], wall_ms: int) -> None:
         """Count messages that are leased to a consumer."""
         heads = [each.record[_LEASED_AT] for each in picked if each.attempt == 1]
         row = self.rows[self._row(topic_id)]

@@ -5,7 +5,7 @@ groups                      names, ids and settings of consumer groups
 progress, offset_runs       which messages of a queue a group has consumed
 leases, lease_life          the leases of a group in a queue; the states of a queue offset, as a
                             table
-free_pick                   picks messages of a queue for a receive; `chosen`: request and result,
+free_pick                   picks messages of a queue for a receive; `picking`: request and result,
                             `filter`: tags and SQL
 order, order_pick           picks messages for groups that consume in order
 polls, deadlines            waiting receives and pulls, and the events that wake them

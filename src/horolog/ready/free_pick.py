@@ -9,78 +9,85 @@ import numpy as np
 
 from horolog.limits import SCAN_MAX
 from horolog.log.record import HEAD_BYTES
-from horolog.ready.chosen import Ask, Chosen, Picked
+from horolog.ready.picking import PickedMessage, PickRequest, PickResult
 from horolog.ready.progress import QueueProgress
 
 
-def pick_free(progress: QueueProgress, ask: Ask, leases: int, mono_ms: int) -> Chosen:
+def pick_free(
+    progress: QueueProgress, request: PickRequest, leases: int, mono_ms: int
+) -> PickResult:
     """Pick messages: first those whose lease is over, then new ones that match the filter.
 
     leases  how many more leases there may be; a message that is given out again needs none
     """
-    chosen, limit = Chosen(progress.next), ask.limit
+    result, limit = PickResult(progress.next), request.limit
     progress.expire(mono_ms)
     while (
-        len(chosen.picked) < limit
-        and chosen.size < ask.room
+        len(result.picked) < limit
+        and result.size < request.room
         and (offset := progress.first_free()) is not None
     ):
-        units = chosen.units(ask.queue, offset, 1)
+        units = result.units(request.queue, offset, 1)
         if not len(units):
-            return chosen
+            return result
         progress.take_free()
-        record = ask.read(offset, *units[0].tolist()[:2])
+        record = request.read(offset, *units[0].tolist()[:2])
         if record is None:
-            chosen.lost.append(offset)
+            result.lost.append(offset)
         else:
             attempt = progress.leases[offset].attempt + 1
-            chosen.picked.append(Picked(ask.queue_id, offset, attempt, record))
-            chosen.size += ask.weigh(record)
-    fresh = min(limit, len(chosen.picked) + leases)  # messages given out again need no lease
-    _choose_new(chosen, progress, ask, fresh)
-    if fresh < limit and len(chosen.picked) >= fresh and chosen.upto < ask.queue.length:
-        chosen.is_short = True
-    chosen.cost = (chosen.upto - progress.next) * ask.tags.cost
-    chosen.is_through = chosen.upto >= ask.queue.length or not leases
-    return chosen
+            result.picked.append(PickedMessage(request.queue_id, offset, attempt, record))
+            result.size += request.weigh(record)
+    fresh = min(limit, len(result.picked) + leases)  # messages given out again need no lease
+    _choose_new(result, progress, request, fresh)
+    if fresh < limit and len(result.picked) >= fresh and result.upto < request.queue.length:
+        result.is_short = True
+    result.cost = (result.upto - progress.next) * request.tags.cost
+    result.is_through = result.upto >= request.queue.length or not leases
+    return result
 
 
-def _following(progress: QueueProgress, ask: Ask, first: int, most: int) -> list[bytes]:
+def _following(progress: QueueProgress, request: PickRequest, first: int, most: int) -> list[bytes]:
     """Return messages from offset `first` on, none of them acknowledged; none if one is leased."""
     if progress.leases.has_any(range(first, first + most)):
         return []
-    return ask.follow(first, most)
+    return request.follow(first, most)
 
 
-def _that_fit(records: list[bytes], ask: Ask, room: int) -> tuple[list[bytes], int]:
+def _that_fit(records: list[bytes], request: PickRequest, room: int) -> tuple[list[bytes], int]:
     """Return the records up to the one that uses up `room`, and their bytes in the response."""
     size = 0
     for count, record in enumerate(records, 1):
-        size += ask.weigh(record)
+        size += request.weigh(record)
         if size >= room:
             return records[:count], size
     return records, size
 
 
-def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -> None:
+def _choose_new(
+    result: PickResult, progress: QueueProgress, request: PickRequest, limit: int
+) -> None:
     """Pick messages that were never given out."""
-    picked, tags = chosen.picked, ask.tags
-    stop = min(ask.queue.length, progress.next + SCAN_MAX // tags.cost)
+    picked, tags = result.picked, request.tags
+    stop = min(request.queue.length, progress.next + SCAN_MAX // tags.cost)
     known = progress.acked.stop  # mostly nothing from `next` on is acknowledged
-    while len(picked) < limit and chosen.size < ask.room and chosen.upto < stop:
-        first, wants_all = chosen.upto, tags.wants_all
+    while len(picked) < limit and result.size < request.room and result.upto < stop:
+        first, wants_all = result.upto, tags.wants_all
         count = stop - first
         if wants_all and first >= known:
-            found = _following(progress, ask, first, min(count, limit - len(picked)))
-            some, size = _that_fit(found, ask, ask.room - chosen.size)
+            found = _following(progress, request, first, min(count, limit - len(picked)))
+            some, size = _that_fit(found, request, request.room - result.size)
             if some:
-                named, queue = tuple.__new__, ask.queue_id  # takes half as long as Picked does
-                picked += [named(Picked, (queue, at, 1, rec)) for at, rec in enumerate(some, first)]
-                chosen.size += size
-                chosen.upto += len(some)
+                # `tuple.__new__` takes half as long as PickedMessage does
+                new, queue = tuple.__new__, request.queue_id
+                picked += [
+                    new(PickedMessage, (queue, at, 1, rec)) for at, rec in enumerate(some, first)
+                ]
+                result.size += size
+                result.upto += len(some)
                 continue
-        units = chosen.units(
-            ask.queue, first, min(count, limit - len(picked)) if wants_all else count
+        units = result.units(
+            request.queue, first, min(count, limit - len(picked)) if wants_all else count
         )
         if not len(units):
             return
@@ -93,13 +100,13 @@ def _choose_new(chosen: Chosen, progress: QueueProgress, ask: Ask, limit: int) -
             offset = first + row
             if offset in progress.leases or (offset < known and offset in progress.acked):
                 continue
-            record = ask.read(offset, position, size)
+            record = request.read(offset, position, size)
             if record is None:
-                chosen.holes.append(offset)
+                result.holes.append(offset)
             elif wants_all or tags.takes(memoryview(record)[HEAD_BYTES:]):
-                picked.append(Picked(ask.queue_id, offset, 1, record))
-                chosen.size += ask.weigh(record)
-                if len(picked) == limit or chosen.size >= ask.room:
-                    chosen.upto = offset + 1
+                picked.append(PickedMessage(request.queue_id, offset, 1, record))
+                result.size += request.weigh(record)
+                if len(picked) == limit or result.size >= request.room:
+                    result.upto = offset + 1
                     return
-        chosen.upto = first + len(units)
+        result.upto = first + len(units)

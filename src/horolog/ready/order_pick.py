@@ -17,8 +17,8 @@ from heapq import heappop, heappush
 from horolog.limits import ORDER_COST, SCAN_MAX
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.rocketmq.message_group import NO_GROUP, group_hash
-from horolog.ready.chosen import Ask, Chosen, Picked
 from horolog.ready.order import QueueOrder
+from horolog.ready.picking import PickedMessage, PickRequest, PickResult
 from horolog.ready.progress import QueueProgress
 
 _CHUNK = 64  # units read at once
@@ -26,22 +26,22 @@ _REFUSED_MAX = 32  # a scan ends after so many groups got nothing for lack of ro
 
 
 def pick_in_order(
-    progress: QueueProgress, order: QueueOrder, ask: Ask, leases: int, mono_ms: int
-) -> Chosen:
+    progress: QueueProgress, order: QueueOrder, request: PickRequest, leases: int, mono_ms: int
+) -> PickResult:
     """Pick messages; the caller leases the picked messages in the same step.
 
     leases  how many more leases there may be; a message that is given out again needs none
     """
     progress.expire(mono_ms)
     order.pass_to(progress.next)
-    pick = _Pick(progress, order, ask, leases, mono_ms)
+    pick = _Pick(progress, order, request, leases, mono_ms)
     if not order.is_learned:
         learned = order.learn(pick.group_at, SCAN_MAX // ORDER_COST)
-        pick.chosen.cost += ORDER_COST * learned
+        pick.result.cost += ORDER_COST * learned
         if not order.is_learned:
-            pick.chosen.is_through = not learned
-            return pick.chosen
-    for offset in order.given(ask.receive) if ask.receive else ():
+            pick.result.is_through = not learned
+            return pick.result
+    for offset in order.given(request.receive) if request.receive else ():
         pick.give_back(offset)
     pick.take_able()
     while not pick.is_over and pick.look():
@@ -53,12 +53,17 @@ class _Pick:
     """One scan of a queue."""
 
     def __init__(
-        self, progress: QueueProgress, order: QueueOrder, ask: Ask, leases: int, mono_ms: int
+        self,
+        progress: QueueProgress,
+        order: QueueOrder,
+        request: PickRequest,
+        leases: int,
+        mono_ms: int,
     ) -> None:
-        self.chosen = Chosen(progress.next)
+        self.result = PickResult(progress.next)
         self._progress = progress
         self._order = order
-        self._ask = ask
+        self._request = request
         self._mono_ms = mono_ms
         self._leases = leases
         self._begun: set[int] = set()  # groups that this scan has begun to pick from
@@ -66,14 +71,16 @@ class _Pick:
 
     @property
     def _is_full(self) -> bool:
-        return len(self.chosen.picked) >= self._ask.limit or self.chosen.size >= self._ask.room
+        return (
+            len(self.result.picked) >= self._request.limit or self.result.size >= self._request.room
+        )
 
     @property
     def is_over(self) -> bool:
         """Whether the scan must stop: full, out of leases, too costly, or unreadable files."""
-        chosen = self.chosen
-        is_costly = chosen.cost >= SCAN_MAX
-        return self._is_full or chosen.is_short or is_costly or bool(chosen.unreadable)
+        result = self.result
+        is_costly = result.cost >= SCAN_MAX
+        return self._is_full or result.is_short or is_costly or bool(result.unreadable)
 
     def group_at(self, offset: int) -> int | None:
         """Return the hash of a leased message's group; None if it cannot be found.
@@ -84,14 +91,14 @@ class _Pick:
         record = self._read(offset)
         if record is not None:
             return group_hash(memoryview(record)[HEAD_BYTES:])
-        is_open = self.chosen.unreadable or offset in self._progress.ends
+        is_open = self.result.unreadable or offset in self._progress.ends
         return None if is_open else NO_GROUP
 
     def _read(self, offset: int) -> bytes | None:
-        units = self.chosen.units(self._ask.queue, offset, 1)
+        units = self.result.units(self._request.queue, offset, 1)
         if not len(units):
             return None
-        return self._ask.read(offset, *units[0].tolist()[:2])
+        return self._request.read(offset, *units[0].tolist()[:2])
 
     def give_back(self, offset: int) -> None:
         """End the lease that a repeated receive had got on an offset: it is no new attempt."""
@@ -101,7 +108,7 @@ class _Pick:
 
     def _end(self, offset: int) -> None:
         self._progress.end(offset, self._mono_ms)
-        self.chosen.revoked.append(offset)
+        self.result.revoked.append(offset)
 
     # --- what was held or leased before -----------------------------------------------------------
 
@@ -110,7 +117,7 @@ class _Pick:
         order, refused = self._order, 0
         going: list[tuple[int, int, int]] = []  # heap of (next member, its place, group)
         had: list[int] = []  # groups begun by this scan that have become able again
-        while not self._is_full and refused < _REFUSED_MAX and not self.chosen.unreadable:
+        while not self._is_full and refused < _REFUSED_MAX and not self.result.unreadable:
             able = order.first_able()
             if able is not None and (not going or able < going[0][0]):
                 group = order.take_able()
@@ -152,27 +159,27 @@ class _Pick:
 
         False too if the files of the queue cannot be read.
         """
-        progress, chosen = self._progress, self.chosen
+        progress, result = self._progress, self.result
         lease = progress.leases.get(offset)
         if lease is None and self._leases <= 0:
-            chosen.is_short = True
+            result.is_short = True
             return False
         if offset in progress.ends:
             self._end(offset)
         is_new = record is not None
         if record is None:
             record = self._read(offset)
-        if record is None and chosen.unreadable:
+        if record is None and result.unreadable:
             return False
         if lease is not None:
             progress.take_out(offset)
         if record is None:
-            chosen.lost.append(offset)
+            result.lost.append(offset)
             return True
-        tags = self._ask.tags
+        tags = self._request.tags
         is_held = lease is None and not is_new
         if is_held and not (tags.wants_all or tags.takes(memoryview(record)[HEAD_BYTES:])):
-            chosen.unwanted.append(offset)
+            result.unwanted.append(offset)
             return True
         attempt = 1
         if lease is None:
@@ -181,46 +188,46 @@ class _Pick:
             is_tried = group not in self._taken and offset not in self._order.again
             attempt = lease.attempt + is_tried
         self._taken.setdefault(group, False)
-        chosen.picked.append(Picked(self._ask.queue_id, offset, attempt, record))
-        chosen.size += self._ask.weigh(record)
+        result.picked.append(PickedMessage(self._request.queue_id, offset, attempt, record))
+        result.size += self._request.weigh(record)
         return True
 
     # --- new ones ---------------------------------------------------------------------------------
 
     def look(self) -> bool:
         """Scan some new messages; False if no more can be scanned now."""
-        order, progress, ask = self._order, self._progress, self._ask
-        first, chosen = order.frontier, self.chosen
-        if order.is_full or first >= ask.queue.length:
+        order, progress, request = self._order, self._progress, self._request
+        first, result = order.frontier, self.result
+        if order.is_full or first >= request.queue.length:
             return False
-        units = chosen.units(ask.queue, first, _CHUNK)
-        may = None if ask.tags.wants_all else ask.tags.may_match(units).tolist()
+        units = result.units(request.queue, first, _CHUNK)
+        may = None if request.tags.wants_all else request.tags.may_match(units).tolist()
         for row, (position, size, _) in enumerate(units.tolist()):
             if self.is_over or order.is_full:
                 return False
             offset = order.frontier = first + row
             order.frontier += 1
-            chosen.cost += 1
+            result.cost += 1
             if offset in progress.leases or offset in progress.acked:
                 continue
             if may is not None and not may[row]:
                 continue
-            record = ask.read(offset, position, size)
+            record = request.read(offset, position, size)
             if record is None:
-                chosen.lost.append(offset)
+                result.lost.append(offset)
             else:
                 self._look_at(offset, record)
         return len(units) > 0
 
     def _look_at(self, offset: int, record: bytes) -> None:
-        stored, tags = memoryview(record)[HEAD_BYTES:], self._ask.tags
+        stored, tags = memoryview(record)[HEAD_BYTES:], self._request.tags
         if not tags.wants_all and not tags.takes(stored):
-            self.chosen.cost += tags.cost
+            self.result.cost += tags.cost
             return
         order, group = self._order, group_hash(stored)
         is_first = order.hold(offset, group)
         if not is_first and not self._taken.get(group):
-            self.chosen.cost += ORDER_COST
+            self.result.cost += ORDER_COST
         elif is_first and order.members(group)[-1] != offset:
             order.offer(group)
             self.take_able()
@@ -230,12 +237,12 @@ class _Pick:
         else:
             order.offer(group)
 
-    def seal(self) -> Chosen:
+    def seal(self) -> PickResult:
         """Complete the result of the scan and return it."""
-        chosen, order, ask = self.chosen, self._order, self._ask
-        picked = {each.offset for each in chosen.picked}
-        gone = {*chosen.lost, *chosen.unwanted}
-        chosen.upto = order.settled(picked | gone)
-        at_end = order.is_full or order.frontier >= ask.queue.length
-        chosen.is_through = at_end or chosen.is_short
-        return chosen
+        result, order, request = self.result, self._order, self._request
+        picked = {each.offset for each in result.picked}
+        gone = {*result.lost, *result.unwanted}
+        result.upto = order.settled(picked | gone)
+        at_end = order.is_full or order.frontier >= request.queue.length
+        result.is_through = at_end or result.is_short
+        return result

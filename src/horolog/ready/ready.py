@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from horolog.limits import INVISIBLE_MAX_MS, LEASES_MAX
 from horolog.log.consume_queue import ConsumeQueue
-from horolog.ready.chosen import Ask, Chosen
 from horolog.ready.deadlines import Deadlines
 from horolog.ready.free_pick import pick_free
 from horolog.ready.groups import GroupTable
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
 from horolog.ready.order_pick import pick_in_order
+from horolog.ready.picking import PickRequest, PickResult
 from horolog.ready.polls import News, Polls, Waiter
 from horolog.ready.progress import QueueProgress, Tally
 from horolog.ready.receipt import Receipt, invalid_receipt
@@ -191,15 +191,15 @@ class Ready:
         for i in range(queues):
             yield (first + i) % queues
 
-    def pick(self, progress: QueueProgress, ask: Ask, mono_ms: int) -> Chosen:
+    def pick(self, progress: QueueProgress, request: PickRequest, mono_ms: int) -> PickResult:
         """Pick messages for a receive; changes ended leases, and the order of a group in order."""
         order, room = progress.order, self.room
         if order is None:
-            chosen = pick_free(progress, ask, room, mono_ms)
+            result = pick_free(progress, request, room, mono_ms)
         else:
-            chosen = pick_in_order(progress, order, ask, room, mono_ms)
-        self.is_short |= chosen.is_short
-        return chosen
+            result = pick_in_order(progress, order, request, room, mono_ms)
+        self.is_short |= result.is_short
+        return result
 
     # --- handles --------------------------------------------------------------------------------
 

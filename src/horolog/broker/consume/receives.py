@@ -35,10 +35,10 @@ from horolog.protocol.commands import (
     Received,
 )
 from horolog.protocol.rocketmq.bodies import size_for_5x
-from horolog.ready.chosen import Ask, Chosen, Picked
 from horolog.ready.filter import Filter, parse_filter
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
+from horolog.ready.picking import PickedMessage, PickRequest, PickResult
 from horolog.ready.polls import News, Waiter, check_may_park
 from horolog.ready.progress import QueueProgress
 from horolog.ready.receipt import (
@@ -147,8 +147,10 @@ class Receives:
                     leased.unseen.append(queue_id)
                     break
                 count = limit - len(leased.messages)
-                ask = Ask(queue_id, queue, tags, count, room, read, in_order or 0, weigh, follow)
-                chosen = ready.pick(progress, ask, now.mono_ms)
+                request = PickRequest(
+                    queue_id, queue, tags, count, room, read, in_order or 0, weigh, follow
+                )
+                chosen = ready.pick(progress, request, now.mono_ms)
                 room -= chosen.size
                 self._bytes_left -= chosen.size
                 left -= chosen.cost
@@ -173,7 +175,7 @@ class Receives:
             return None
         return _receive_of(command) if command.attempt_id else 0
 
-    def _bury(self, topic: Topic, group: int, queue_id: int, chosen: Chosen, now: Now) -> bool:
+    def _bury(self, topic: Topic, group: int, queue_id: int, chosen: PickResult, now: Now) -> bool:
         """Move messages leased as often as allowed to the dead letters, and out of `chosen`.
 
         A message that the dead letters cannot take is leased once more.
@@ -197,7 +199,7 @@ class Receives:
         group: int,
         queue_id: int,
         progress: QueueProgress,
-        chosen: Chosen,
+        chosen: PickResult,
         command: Receive,
         now: Now,
     ) -> list[Delivered]:
@@ -236,7 +238,9 @@ class Receives:
             for (_, offset, attempt, record), handle in zip(chosen.picked, handles, strict=True)
         ]
 
-    def _revoke(self, place: tuple[int, int, int], progress: QueueProgress, chosen: Chosen) -> None:
+    def _revoke(
+        self, place: tuple[int, int, int], progress: QueueProgress, chosen: PickResult
+    ) -> None:
         """Log the leases that have ended before their time and are not granted again now.
 
         This must come before `next` moves, which in a replay passes over messages that no earlier
@@ -331,7 +335,7 @@ def _receive_of(command: Receive) -> int:
 
 
 def _leases(
-    picked: list[Picked], grant_ids: range, command: Receive, duration: int, now: Now
+    picked: list[PickedMessage], grant_ids: range, command: Receive, duration: int, now: Now
 ) -> dict[int, Lease]:
     """Build the leases of the picked messages, by queue offset."""
     ends_at, renew_until = now.mono_ms + duration, now.mono_ms + AUTO_RENEW_TOTAL_MAX_MS

@@ -17,7 +17,7 @@ RecordAt: TypeAlias = Callable[[int, int, int], bytes | None]  # (queue offset, 
 RecordsFrom: TypeAlias = Callable[[int, int], list[bytes]]  # (queue offset, most records)
 
 
-class Ask(NamedTuple):
+class PickRequest(NamedTuple):
     """A receive's request to one queue.
 
     limit    most messages
@@ -42,7 +42,7 @@ class Ask(NamedTuple):
     follow: RecordsFrom = lambda _offset, _most: []
 
 
-class Picked(NamedTuple):
+class PickedMessage(NamedTuple):
     """A message picked for a receive."""
 
     queue: int
@@ -52,7 +52,7 @@ class Picked(NamedTuple):
 
 
 @dataclass(slots=True)
-class Chosen:
+class PickResult:
     """The result of a scan of one queue.
 
     upto        queue offset below which every message was given out, or does not match the filter
@@ -69,7 +69,7 @@ class Chosen:
     """
 
     upto: int
-    picked: list[Picked] = field(default_factory=list)
+    picked: list[PickedMessage] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
     holes: list[int] = field(default_factory=list)
     size: int = 0
