@@ -149,7 +149,7 @@ def test_what_is_chosen_is_what_the_model_says(steps) -> None:
                 leases[offset] = Lease(attempt, grants, now + LEASE_MS, 0, LEASE_MS)
             progress.lease_all(leases, now + LEASE_MS, Event.GRANT)
             if receive:
-                progress.order.remember(receive, leases)
+                progress.order.record_given(receive, leases)
         elif step[0] == "pass":
             now += step[1]
             progress.expire(now)

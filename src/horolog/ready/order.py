@@ -51,17 +51,17 @@ class QueueOrder:
         "_listed",
         "_members",
         "_unknown",
-        "again",
         "frontier",
         "has_news",
         "held",
+        "repeated",
     )
 
     def __init__(self, first: int, leased: Iterable[int], ends: Deadlines[int]) -> None:
         """Make the order of a queue, unread from `first` on; `ends`: offsets with a live lease."""
         self.frontier = first
         self.held: OrderedDict[int, int] = OrderedDict()  # queue offset → message group; ascending
-        self.again: set[int] = set()  # given again to the same receive: counts as no new attempt
+        self.repeated: set[int] = set()  # given again to the same receive: counts as no new attempt
         self.has_news = False  # a group has become able since this was set to False
         self._ends = ends
         self._members: dict[int, list[int]] = {}
@@ -139,13 +139,13 @@ class QueueOrder:
         return self._join(offset, group) == 0
 
     def take_able(self) -> int:
-        """Take the group of `first_able` off the heap, until `offer` or an event of the group."""
+        """Take the group of `first_able` off the heap, until `put_back` or its next event."""
         assert self.first_able() is not None, "no group can go on"
         _, group = heappop(self._able)
         self._listed.discard(group)
         return group
 
-    def offer(self, group: int) -> None:
+    def put_back(self, group: int) -> None:
         """Put a taken group back: the receive had no room for its message."""
         self._list(group)
 
@@ -188,7 +188,7 @@ class QueueOrder:
 
     def leased(self, offset: int) -> None:
         """Record that an offset was leased, or that its lease has a new end."""
-        self.again.discard(offset)
+        self.repeated.discard(offset)
         self._forget_attempt(offset)
         if offset in self._group_of:
             return
@@ -208,7 +208,7 @@ class QueueOrder:
         """Record that an offset is consumed or dropped."""
         was_learned = self.is_learned
         self._unknown.pop(offset, None)
-        self.again.discard(offset)
+        self.repeated.discard(offset)
         self._forget_attempt(offset)
         if self.is_learned and not was_learned:
             self._list_all()
@@ -231,7 +231,7 @@ class QueueOrder:
 
     # --- receives that are repeated ---------------------------------------------------------------
 
-    def remember(self, receive: int, offsets: Iterable[int]) -> None:
+    def record_given(self, receive: int, offsets: Iterable[int]) -> None:
         """Record which offsets, leased just now, a receive was given.
 
         The client may repeat the receive if the response was lost.
@@ -240,7 +240,7 @@ class QueueOrder:
             self._attempts.setdefault(receive, {})[offset] = None
             self._attempt_of[offset] = receive
 
-    def given(self, receive: int) -> list[int]:
+    def offsets_given(self, receive: int) -> list[int]:
         """Return the offsets a receive was given that were not consumed or leased since."""
         return list(self._attempts.get(receive, ()))
 
@@ -271,7 +271,7 @@ class QueueOrder:
             can_go_on = offsets[0] not in self._ends and self.is_learned
             assert not can_go_on or group in self._listed, f"group {group} would wait for ever"
         assert self._listed == {group for _, group in self._able}, "listed, and not able"
-        assert self.again <= leased, self.again
+        assert self.repeated <= leased, self.repeated
         given = {offset: receive for receive, all in self._attempts.items() for offset in all}
         assert given == self._attempt_of
         assert given.keys() <= leased, "given, and not leased"

@@ -41,10 +41,10 @@ def pick_in_order(
         if not order.is_learned:
             pick.result.is_through = not learned
             return pick.result
-    for offset in order.given(request.receive) if request.receive else ():
+    for offset in order.offsets_given(request.receive) if request.receive else ():
         pick.give_back(offset)
     pick.take_able()
-    while not pick.is_over and pick.look():
+    while not pick.is_over and pick.scan_new():
         pass
     return pick.seal()
 
@@ -104,7 +104,7 @@ class _Pick:
         """End the lease that a repeated receive had got on an offset: it is no new attempt."""
         if offset in self._progress.ends:
             self._end(offset)
-        self._order.again.add(offset)
+        self._order.repeated.add(offset)
 
     def _end(self, offset: int) -> None:
         self._progress.end(offset, self._mono_ms)
@@ -140,13 +140,13 @@ class _Pick:
         for _, place, group in going:
             self._stop(group, place)
         for group in had:
-            order.offer(group)
+            order.put_back(group)
 
     def _stop(self, group: int, place: int) -> None:
         """Stop picking a group before member `place`: revoke the leases of its later members."""
         if not place:
             self._begun.discard(group)
-            self._order.offer(group)
+            self._order.put_back(group)
             return
         for offset in self._order.members(group)[place:]:
             if offset not in self._progress.leases:
@@ -185,7 +185,7 @@ class _Pick:
         if lease is None:
             self._leases -= 1
         else:
-            is_tried = group not in self._taken and offset not in self._order.again
+            is_tried = group not in self._taken and offset not in self._order.repeated
             attempt = lease.attempt + is_tried
         self._taken.setdefault(group, False)
         result.picked.append(PickedMessage(self._request.queue_id, offset, attempt, record))
@@ -194,7 +194,7 @@ class _Pick:
 
     # --- new ones ---------------------------------------------------------------------------------
 
-    def look(self) -> bool:
+    def scan_new(self) -> bool:
         """Scan some new messages; False if no more can be scanned now."""
         order, progress, request = self._order, self._progress, self._request
         first, result = order.frontier, self.result
@@ -216,10 +216,10 @@ class _Pick:
             if record is None:
                 result.lost.append(offset)
             else:
-                self._look_at(offset, record)
+                self._hold_or_pick(offset, record)
         return len(units) > 0
 
-    def _look_at(self, offset: int, record: bytes) -> None:
+    def _hold_or_pick(self, offset: int, record: bytes) -> None:
         stored, tags = memoryview(record)[HEAD_BYTES:], self._request.tags
         if not tags.wants_all and not tags.takes(stored):
             self.result.cost += tags.cost
@@ -229,13 +229,13 @@ class _Pick:
         if not is_first and not self._taken.get(group):
             self.result.cost += ORDER_COST
         elif is_first and order.members(group)[-1] != offset:
-            order.offer(group)
+            order.put_back(group)
             self.take_able()
         elif self._choose(offset, group, record):
             self._begun.add(group)
             self._taken[group] = True
         else:
-            order.offer(group)
+            order.put_back(group)
 
     def seal(self) -> PickResult:
         """Complete the result of the scan and return it."""

@@ -84,7 +84,7 @@ class Ready:
         if found is None:
             return queue.first < queue.length
         found.put_in_order(in_order=in_order is not None)
-        if in_order and found.order is not None and found.order.given(in_order):
+        if in_order and found.order is not None and found.order.offsets_given(in_order):
             return True
         return found.has_for(queue.length, mono_ms)
 
@@ -96,7 +96,7 @@ class Ready:
             for id, queue in enumerate(queues)
         )
 
-    def given_first(
+    def repeated_first(
         self, group: int, topic: int, queues: Iterable[int], in_order: int | None
     ) -> Iterable[int]:
         """Return the queues, first those of which the repeated receive was given messages."""
@@ -106,7 +106,7 @@ class Ready:
 
         def has_given(queue: int) -> bool:
             order = known[queue].order if queue in known else None
-            return order is not None and bool(order.given(in_order))
+            return order is not None and bool(order.offsets_given(in_order))
 
         return sorted(queues, key=has_given, reverse=True)
 

@@ -132,7 +132,7 @@ class Receives:
         left = RECEIVE_SCAN_MAX
         room = min(command.bytes_max, max(1, self._bytes_left))  # at least one message
         weigh = size_for_5x if command.inflates else len
-        for queue_id in ready.given_first(group, topic.id, queues, in_order):
+        for queue_id in ready.repeated_first(group, topic.id, queues, in_order):
             queue = topic.queues[queue_id]
             place = group, topic.id, queue_id
             if not ready.has_for(place, queue, now.mono_ms, in_order):
@@ -222,7 +222,7 @@ class Receives:
         leases = _leases(chosen.picked, grant_ids, command, duration, now)
         progress.lease_all(leases, now.mono_ms + duration, Event.GRANT)
         if progress.order is not None and command.attempt_id:
-            progress.order.remember(_receive_of(command), leases)
+            progress.order.record_given(_receive_of(command), leases)
         if command.auto_renew:
             for offset in leases:
                 self.renewals.hold((*place, offset), command.client_id, now)
