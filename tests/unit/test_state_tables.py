@@ -89,8 +89,8 @@ DONE = {
     Event.FREEZE: lambda lake: lake.happened(1, Event.FREEZE),
     Event.COMMIT: lambda lake: lake.commit(1, {"uri": "x", "rows": 2}, 64, COUNTS),
     Event.ABORT: lambda lake: lake.abort(1),
-    Event.PROMOTE: lambda lake: lake.promoted(1, 500_001, 1),
-    Event.MADE_ANEW: lambda lake: lake.happened(1, Event.MADE_ANEW),
+    Event.PROMOTE: lambda lake: lake.apply_promotion(1, 500_001, 1),
+    Event.REBUILT: lambda lake: lake.happened(1, Event.REBUILT),
 }
 
 
@@ -113,7 +113,7 @@ def test_a_lake_does_what_the_table_has_and_nothing_else(stage: Stage, event: Ev
 def test_only_an_offload_in_the_lake_can_be_over(stage: Stage) -> None:
     lake = lake_in(stage)
     if stage is Stage.LAKE:
-        lake.promoted(1, 500_001, 1)
+        lake.apply_promotion(1, 500_001, 1)
     lake.forget(1 << 40)
     assert lake.stage_of(1) is lake_stages.TABLE.get((stage, Event.OVER), stage)
 

@@ -149,8 +149,8 @@ def test_a_late_promotion_that_dies_is_told_and_tried_again(
         hour = core.clock.wall_ms() // HOUR_MS
         waiting = cast("Any", SimpleNamespace(next_hour=hour))
         late = LatePromotion(cast("Any", core), waiting, promote_due, "http://127.0.0.1:1")
-        await late.look()
-        await late.look()
+        await late.promote_late_hours()
+        await late.promote_late_hours()
         await late.stop()
         assert len(tries) >= 2
         assert core.whys[0].startswith("lake: messages that are due soon cannot be read (")
@@ -168,9 +168,9 @@ def test_a_problem_that_a_busy_broker_does_not_take_is_told_later() -> None:
         core.busy = True
         waiting = cast("Any", SimpleNamespace(next_hour=core.clock.wall_ms() // HOUR_MS))
         late = LatePromotion(cast("Any", core), waiting, promote_due, "http://127.0.0.1:1")
-        await late.look()
+        await late.promote_late_hours()
         core.busy = False
-        await late.look()
+        await late.promote_late_hours()
         await late.stop()
         assert core.whys == ["lake: messages that are due soon cannot be read (gone)"]
 

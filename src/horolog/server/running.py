@@ -115,11 +115,11 @@ class Promote(Protocol):
 class LateFetch(Protocol):
     """Fetches from a tier the messages that are due soon and that no job has promoted."""
 
-    def least_in_ms(self, most: int) -> int:
-        """Return how many ms a simulated clock may advance before `look` runs; at most `most`."""
+    def clock_step_ms(self, most: int) -> int:
+        """Return how many ms a simulated clock may advance before a fetch is due; at most `most`."""
         ...
 
-    async def look(self, *, again: bool = True) -> None:
+    async def promote_late_hours(self, *, again: bool = True) -> None:
         """Fetch what is late; with `again` also if the last fetch has just failed."""
         ...
 

@@ -61,7 +61,7 @@ async def advance(engine: Engine, by_ms: int) -> None:
             hops += 1
             hop = by_ms if engine.next_in_ms is None else min(by_ms, max(engine.next_in_ms, least))
             if late is not None:
-                hop = min(hop, late.least_in_ms(hop))
+                hop = min(hop, late.clock_step_ms(hop))
             clock.advance(hop)
             by_ms -= hop
             # Work of every few seconds is for real time that passes: a year would have three
@@ -70,7 +70,7 @@ async def advance(engine: Engine, by_ms: int) -> None:
             over = engine.broker.shard.delay.near.finished(clock.wall_ms())
             checkpoints.hurries = by_ms > 0 and len(over) < FINISHED_HOURS_MAX
             if late is not None:
-                await late.look(again=False)
+                await late.promote_late_hours(again=False)
             await engine.until_quiet()
     finally:
         checkpoints.hurries = False

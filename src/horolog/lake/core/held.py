@@ -227,7 +227,7 @@ class Lake:
         self.note_gone(fresh)
         return done
 
-    def promoted(self, offload_id: int, hour: int, topic: int) -> int:
+    def apply_promotion(self, offload_id: int, hour: int, topic: int) -> int:
         """Stop counting an hour of a topic, now in runs again; return how many waited."""
         self.happened(offload_id, Event.PROMOTE)
         n = self._counts.put((offload_id, hour, topic), 0)

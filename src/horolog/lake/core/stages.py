@@ -41,7 +41,7 @@ class Event(StrEnum):
     ABORT = "abort"
     PROMOTE = "promote"  # an hour of a topic is in runs again
     OVER = "over"
-    MADE_ANEW = "rebuilt"  # the runs were rebuilt: they are not the ones that were frozen
+    REBUILT = "rebuilt"  # the runs were rebuilt: they are not the ones that were frozen
 
 
 TABLE: dict[tuple[Stage, Event], Stage] = {
@@ -49,12 +49,12 @@ TABLE: dict[tuple[Stage, Event], Stage] = {
     (Stage.NONE, Event.BEGIN_UNFILED): Stage.BROKEN,
     (Stage.SEALING, Event.FREEZE): Stage.FROZEN,
     (Stage.SEALING, Event.ABORT): Stage.NONE,
-    (Stage.SEALING, Event.MADE_ANEW): Stage.BROKEN,
+    (Stage.SEALING, Event.REBUILT): Stage.BROKEN,
     (Stage.FROZEN, Event.COMMIT): Stage.LAKE,
     (Stage.FROZEN, Event.ABORT): Stage.NONE,
-    (Stage.FROZEN, Event.MADE_ANEW): Stage.BROKEN,
+    (Stage.FROZEN, Event.REBUILT): Stage.BROKEN,
     (Stage.BROKEN, Event.ABORT): Stage.NONE,
-    (Stage.BROKEN, Event.MADE_ANEW): Stage.BROKEN,
+    (Stage.BROKEN, Event.REBUILT): Stage.BROKEN,
     (Stage.LAKE, Event.PROMOTE): Stage.LAKE,
     (Stage.LAKE, Event.OVER): Stage.NONE,
 }

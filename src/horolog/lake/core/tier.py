@@ -106,7 +106,7 @@ class LakeTier(Lake):
 
     def came_back(self, promotion: Promotion) -> None:
         """Record that an hour of a topic was promoted."""
-        self.promoted(*promotion)
+        self.apply_promotion(*promotion)
 
     # --- checkpoints ------------------------------------------------------------------------------------
 

@@ -113,9 +113,9 @@ def lake_of(steps: Sequence[Placed], adoptions: Sequence[Adoption], gone: npt.ND
         if isinstance(event, Placed):
             _apply(lake, event, gone)
         elif event.promotion is not None:
-            lake.promoted(*event.promotion)
+            lake.apply_promotion(*event.promotion)
     if lake.open is not None:
-        lake.happened(lake.open.offload_id, Event.MADE_ANEW)
+        lake.happened(lake.open.offload_id, Event.REBUILT)
     return lake
 
 

@@ -23,7 +23,7 @@ from horolog.server.running import Promote
 from horolog.server.threads import in_thread
 
 _log = logging.getLogger("horolog.lake")
-_LOOK_S = 60.0
+_CHECK_EVERY_S = 60.0
 _TIMEOUT_MS = 5_000  # for the broker's own responses; a stop of the broker waits no longer
 
 
@@ -53,12 +53,12 @@ class LatePromotion:
         hour = self._tier.next_hour
         return None if hour is None else hour * HOUR_MS - PROMOTE_LATE_MS - self.clock.wall_ms()
 
-    def least_in_ms(self, most: int) -> int:
+    def clock_step_ms(self, most: int) -> int:
         """Return by how many ms a simulated clock may advance before an hour is late, or `most`."""
         due_in = self.due_in_ms()
         return due_in if due_in is not None and 0 < due_in < most else most
 
-    async def look(self, *, again: bool = True) -> None:
+    async def promote_late_hours(self, *, again: bool = True) -> None:
         """Promote late hours; return once they are promoted, or the failure has been reported.
 
         again  try also if the last attempt failed
@@ -80,8 +80,8 @@ class LatePromotion:
 
     async def _run(self) -> None:
         while True:
-            await self.look()
-            await asyncio.sleep(_LOOK_S)
+            await self.promote_late_hours()
+            await asyncio.sleep(_CHECK_EVERY_S)
 
     async def _promote(self) -> str:
         """Run the job; return why it failed, "" if it did not."""
@@ -105,7 +105,7 @@ class LatePromotion:
         try:
             await self._engine.submit(TellTierProblem(said))
         except HorologError as error:
-            # The broker stops or is busy: try again after `_LOOK_S`
+            # The broker stops or is busy: try again after `_CHECK_EVERY_S`
             _log.info("not told yet: %s", first_line(error))
             return
         self._problem = why
