@@ -200,7 +200,7 @@ def test_what_is_recalled_while_it_is_copied_does_not_come_back(broker, tmp_path
     done = offload(broker.admin, uri, start)
     assert done.rows == len(far_of(made, start))  # the table has it
     assert total(broker) == len(made) - 1
-    assert len(lake_broker.gone_rows(broker.admin, frozen.offload_id)) == 1
+    assert len(lake_broker.recalled_origins(broker.admin, frozen.offload_id)) == 1
     broker.advance(30 * 24 * HOUR_MS)
     assert sorted(receive_all(broker)) == sorted(set(made) - {left_out})
 

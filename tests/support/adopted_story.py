@@ -149,8 +149,8 @@ def exported(path: Path, view: OffloadView) -> list[Row]:
         directory, _, name = frozen.path.rpartition("/")
         run = Run.open(Disk(path), directory, name.removesuffix(".run"), view.log_id)
         rows = np.arange(frozen.first, frozen.stop)
-        if frozen.gone:
-            bits = np.unpackbits(np.frombuffer(frozen.gone, np.uint8), bitorder="little")
+        if frozen.removed:
+            bits = np.unpackbits(np.frombuffer(frozen.removed, np.uint8), bitorder="little")
             rows = rows[bits[: len(rows)] == 0]
         entries = run.entries(rows)
         for entry, record in zip(entries, run.records(entries), strict=True):

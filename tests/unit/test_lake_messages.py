@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core.gone import GONE
+from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.serve.reader import LakeMessages
 from horolog.lake.table import reading
 from horolog.limits import HOUR_MS
@@ -121,7 +121,7 @@ def rows_between(
         "",
     )
     for hour in hours:
-        rows = np.zeros(2, GONE)
+        rows = np.zeros(2, LAKE_ROW)
         rows["number"], rows["due_ms"] = number, hour * HOUR_MS + 7
         yield rows, np.full(2, 100)
 

@@ -12,7 +12,7 @@ from worlds import changes_of, checkpoint, killed_at, made
 from horolog.broker.recall import bulk_recalls
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core import recalls as lake_recalls
-from horolog.lake.core.gone import GONE, GoneRows
+from horolog.lake.core.recalled_set import LAKE_ROW, RecalledSet
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
@@ -60,8 +60,8 @@ def move(row, new_due_ms: int, record: bytes | None = None) -> Reschedule:
     return Reschedule(topic, row.message_id, row.due_ms, new_due_ms, elsewhere=found)
 
 
-def gone_rows(rows) -> Any:
-    return np.array([(1, row.position, row.row, row.topic, row.due_ms) for row in rows], GONE)
+def lake_rows(rows) -> Any:
+    return np.array([(1, row.position, row.row, row.topic, row.due_ms) for row in rows], LAKE_ROW)
 
 
 def states(world, name: str) -> list[tuple[int, MessageState]]:
@@ -212,7 +212,7 @@ def test_what_came_into_the_lake_meanwhile_is_looked_for_again(make_world) -> No
 def test_rows_of_a_window_are_recalled_once(make_world) -> None:
     world = open_world(make_world)
     rows = [row for row in offloaded(world).values() if row.topic == 1]
-    named = gone_rows(rows)
+    named = lake_rows(rows)
     counted = world.broker.ask(RecallRows(named, dry_run=True))
     assert counted.tolist() == [True] * len(rows)
     assert pending(world) == 60
@@ -235,21 +235,21 @@ def test_recalls_that_are_remembered_are_bounded(make_world, monkeypatch) -> Non
     """P4: what is recalled in the lake takes memory until its hour is promoted."""
     world = open_world(make_world)
     rows = offloaded(world)
-    monkeypatch.setattr(lake_recalls, "LAKE_GONE_MAX", 2)
+    monkeypatch.setattr(lake_recalls, "LAKE_RECALLED_MAX", 2)
     named = list(rows.values())
-    assert world.broker.ask(RecallRows(gone_rows(named[:2]))).all()
+    assert world.broker.ask(RecallRows(lake_rows(named[:2]))).all()
     third = named[2]
     place = TierRow(1, third.position, third.row, third.due_ms)
     topic = "tu"[int(third.message_id[1:]) % 2]
     for command in (
-        RecallRows(gone_rows([third]), done=7),
+        RecallRows(lake_rows([third]), done=7),
         Recall(topic, third.message_id, third.due_ms, elsewhere=Elsewhere((place,), (1,))),
         move(third, third.due_ms + 1),
     ):
         with pytest.raises(HorologError, match="at most 2 can be") as refused:
             world.broker.ask(command)
         assert refused.value.code is ErrorCode.IN_TIER
-    assert world.broker.ask(RecallRows(gone_rows(named[:2]))).tolist() == [False] * 2
+    assert world.broker.ask(RecallRows(lake_rows(named[:2]))).tolist() == [False] * 2
     assert pending(world) == 58
 
 
@@ -285,7 +285,7 @@ def story(world, noted: dict[str, Any]) -> None:
         noted["moved"] = name
         checkpoint(world)
     noted["asked"] = "many"
-    world.broker.ask(RecallRows(gone_rows([rows["m5"], rows["m8"]])))
+    world.broker.ask(RecallRows(lake_rows([rows["m5"], rows["m8"]])))
     noted["moved"] = "many"
     checkpoint(world)
 
@@ -349,12 +349,12 @@ def moved_of(gone: set[tuple[int, int]], rows) -> set[str]:
     return {name for name, row in rows.items() if row.origin in gone}
 
 
-def test_gone_rows_are_a_set() -> None:
+def test_recalled_rows_are_a_set() -> None:
     chance = np.random.default_rng(3)
     model: set[tuple[int, ...]] = set()
-    found = GoneRows()
+    found = RecalledSet()
     for _ in range(60):
-        rows = np.zeros(int(chance.integers(0, 9)), GONE)
+        rows = np.zeros(int(chance.integers(0, 9)), LAKE_ROW)
         for name, high in (("number", 3), ("position", 9), ("row", 3), ("due_ms", 4)):
             rows[name] = chance.integers(0, high, len(rows))
         rows["due_ms"] = rows["position"] % 4  # a message has one due time

@@ -81,7 +81,7 @@ async def list_recalled(request: Request) -> Response:
         raise refused("number", f"{text!r} is not a number")
     parameters = query(request, "hour")
     hour = query_int(parameters, "hour", 0, 0, 1 << 32) if "hour" in parameters else None
-    found = await _offloads(request).gone(min(int(text[:20]), _NUMBER_MAX), hour)
+    found = await _offloads(request).recalled_origins(min(int(text[:20]), _NUMBER_MAX), hour)
     return answer({"number": int(text), "recalled": found})
 
 

@@ -1,7 +1,7 @@
 """Runs that a broker has frozen for an offload: the files and rows that go to the lake.
 
 The broker names the files, the rows [`first`, `stop`) of each file, and the rows among them that
-were gone when the run was frozen (recalled, moved, quarantined).  The files do not change; each
+were removed when the run was frozen (recalled, moved, quarantined).  The files do not change; each
 task opens them by itself.
 """
 
@@ -28,7 +28,7 @@ _NEIGHBOURS = 128  # rows read on either side of a damaged one, to bound its due
 
 
 class FrozenRun:
-    """Rows [first, stop) of one run file, without the rows that are gone.
+    """Rows [first, stop) of one run file, without the removed rows.
 
     fields  a run as `POST /v1/offloads/begin` returns it: path, log_id, first, stop, gone; for
             adopted runs also position and first_row, from which the origins of its messages follow
@@ -39,7 +39,7 @@ class FrozenRun:
         self.first = int(fields["first"])
         self.stop = int(fields["stop"])
         self._log_id = int(fields["log_id"], 16)
-        self._gone = str(fields.get("gone", ""))
+        self._removed = str(fields.get("gone", ""))
         self._adopted: int | None = fields.get("position")
         self._first_row = int(fields.get("first_row", 0))
 
@@ -61,11 +61,11 @@ class FrozenRun:
     def waits(self) -> npt.NDArray[np.bool_]:
         """A mask of the rows [first, stop) that go to the lake."""
         count = self.stop - self.first
-        if not self._gone:
+        if not self._removed:
             return np.ones(count, bool)
-        bits = np.frombuffer(zlib.decompress(base64.b64decode(self._gone)), np.uint8)
-        gone = np.unpackbits(bits, bitorder="little")[:count]
-        waits: npt.NDArray[np.bool_] = gone == 0
+        bits = np.frombuffer(zlib.decompress(base64.b64decode(self._removed)), np.uint8)
+        removed = np.unpackbits(bits, bitorder="little")[:count]
+        waits: npt.NDArray[np.bool_] = removed == 0
         return waits
 
     def rows_between(self, from_ms: int, to_ms: int) -> Rows:

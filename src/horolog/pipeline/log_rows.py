@@ -10,7 +10,7 @@ import numpy.typing as npt
 import orjson
 
 from horolog.delay.tier import Promotion
-from horolog.lake.core.gone import GONE
+from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.log.control_records import RecallRecord
 from horolog.log.controls import ENDING, UNREADABLE, Control, Outcome
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
@@ -229,14 +229,14 @@ def _many(plan: LogPlan, control: Control) -> _Recalled:
 def _elsewhere(plan: LogPlan, control: Control) -> _Recalled:
     """Return the recalls of messages in the lake."""
     step, table = control.content
-    gone = np.frombuffer(table if step["step"] == "recalled" else b"", GONE)
-    due_ms = gone["due_ms"].astype(np.int64)
-    topic = gone["topic"].astype(np.int64)
+    rows = np.frombuffer(table if step["step"] == "recalled" else b"", LAKE_ROW)
+    due_ms = rows["due_ms"].astype(np.int64)
+    topic = rows["topic"].astype(np.int64)
     return _Recalled(
-        gone,
+        rows,
         topic,
         due_ms,
-        _keys(plan, gone),
+        _keys(plan, rows),
         RowKind.MOVED if step.get("moved") else RowKind.RECALL,
     )
 

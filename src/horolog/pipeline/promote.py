@@ -155,7 +155,7 @@ def _commit(begun: Transaction, hour: TierHour, files: list[StagedRun]) -> int:
 
 def _parts(broker: str, uri: str, hour: TierHour) -> Iterator[pa.Table]:
     """Yield the rows to promote, sorted, one run at a time; a run may span files of the table."""
-    gone = lake_broker.gone_rows(AdminClient(broker), hour.offload_id, hour.hour)
+    gone = lake_broker.recalled_origins(AdminClient(broker), hour.offload_id, hour.hour)
     recalled = set(zip(*(gone[name].to_pylist() for name in gone.column_names), strict=True))
     gathered: list[pa.Table] = []
     rows = size = 0

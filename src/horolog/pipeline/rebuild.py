@@ -24,8 +24,8 @@ import orjson
 
 from horolog.delay.far.adopted import Adoption
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import Lake
+from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.jobs.rebuild import (
     Placed,
     cuts_of,
@@ -235,7 +235,7 @@ class _Rebuild:
             self._report("keeping adopted runs")
         cuts, others = cuts_of(self._steps), recalled_at(self._steps)
         rows = write_adopted(self._spark, every, self._files, self._target, cuts, others)
-        gone = recalled_frozen(every, cuts, others) if cuts else np.empty(0, GONE)
+        gone = recalled_frozen(every, cuts, others) if cuts else np.empty(0, LAKE_ROW)
         return rows, lake_of(self._steps, self._adoptions, gone)
 
     def _queues(self, every: DataFrame) -> dict[tuple[int, int], int]:

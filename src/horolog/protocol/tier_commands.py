@@ -150,14 +150,14 @@ class RecallRows:
 class FrozenView(NamedTuple):
     """Frozen rows [first, stop) of a run.
 
-    gone     a bit for each row, packed, little-endian; b"": no row is gone
+    removed  a bit for each row, packed, little-endian; b"": no row is removed
     adopted  for an adopted run: position of its adoption, and the row there of the file's row 0
     """
 
     path: str  # in the data directory
     first: int
     stop: int
-    gone: bytes
+    removed: bytes
     adopted: tuple[int, int] | None = None
 
 

@@ -143,7 +143,7 @@ class OffloadMaker(Protocol):
         """Return all offloads, and what waits in the tier in hours that begin before `to_ms`."""
         ...
 
-    async def gone(self, offload_id: int, hour: int | None) -> list[tuple[int, int]]:
+    async def recalled_origins(self, offload_id: int, hour: int | None) -> list[tuple[int, int]]:
         """Return the origins of messages recalled from an offload, or from one hour of it."""
         ...
 

@@ -19,7 +19,7 @@ from horolog.delay.entry import ENTRY, is_readable, record_crcs
 from horolog.delay.run.reader import Run
 from horolog.delay.tier import Promotion
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core.gone import GONE
+from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.core.stages import Stage
 from horolog.limits import DAY_MS, HOUR_MS, LAKE_MARGIN_MS, OFFLOAD_MARGIN_MS
 from horolog.log.record import HEAD_BYTES
@@ -88,8 +88,8 @@ def _messages_of(place: ShardFiles, frozen: FrozenView) -> list[LakeMessage]:
     run = Run.open(place.storage, place.runs, stem, place.log_id)
     try:
         rows = np.arange(frozen.first, frozen.stop)
-        if frozen.gone:
-            bits = np.unpackbits(np.frombuffer(frozen.gone, np.uint8), bitorder="little")
+        if frozen.removed:
+            bits = np.unpackbits(np.frombuffer(frozen.removed, np.uint8), bitorder="little")
             rows = rows[bits[: len(rows)] == 0]
         entries = run.entries(rows)
         records = [bytes(record) for record in run.records(entries)]
@@ -332,7 +332,7 @@ class LakeJobs:
                 if row.topic == topic.id and window.from_ms <= row.due_ms < window.to_ms
             ]
             for first in range(0, len(rows), _STEP_ROWS):
-                step = np.array(rows[first : first + _STEP_ROWS], GONE)
+                step = np.array(rows[first : first + _STEP_ROWS], LAKE_ROW)
                 meant = self._ask(RecallRows(step, dry_run))
                 if not isinstance(meant, np.ndarray):
                     return None, f"recall many in the lake: {meant}"

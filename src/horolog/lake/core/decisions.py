@@ -28,8 +28,8 @@ from horolog.lake.core.held import Lake, Offload
 from horolog.lake.core.stages import TABLE, Event, Stage
 from horolog.lake.core.steps import (
     adopted_rows,
-    frozen_gone,
     frozen_runs,
+    removed_mask,
     rows_of,
     waiting_counts,
 )
@@ -81,8 +81,8 @@ def decide(lake: Lake, host: TierHost, command: TierStep | TierQuestion, wall_ms
         case DescribeTier(to_ms):
             return _lake_view(lake, host, to_ms)
         case ListRecalled(offload_id, hour):
-            gone = lake.gone_of(_of(lake, offload_id).offload_id, hour)
-            return list(zip(gone["position"].tolist(), gone["row"].tolist(), strict=True))
+            recalled = lake.recalled_of(_of(lake, offload_id).offload_id, hour)
+            return list(zip(recalled["position"].tolist(), recalled["row"].tolist(), strict=True))
 
 
 def _of(lake: Lake, offload_id: int) -> Offload:
@@ -150,7 +150,7 @@ def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) ->
         raise refused(
             "number", f"{len(counts)} hours times topics; at most {limit} are allowed", limit
         )
-    recalled = len(lake.gone_of(offload.offload_id))
+    recalled = len(lake.recalled_of(offload.offload_id))
     has = int(counts["count"].sum()) + recalled
     if has != command.rows:
         raise refused("rows", f"the lake has {command.rows}, the broker {has}")
@@ -200,14 +200,14 @@ def _view(lake: Lake, host: TierHost, offload: Offload, *, with_runs: bool = Fal
 
 
 def _runs(lake: Lake, host: TierHost, offload: Offload) -> list[FrozenView]:
-    recalled = lake.gone_of(offload.offload_id)
+    recalled = lake.recalled_of(offload.offload_id)
     found = []
     for run in frozen_runs(host.delay.far):
         first, stop = rows_of(run, offload.from_ms)
         if first >= stop:
             continue
-        gone = frozen_gone(run, first, stop, recalled)
-        bits = np.packbits(gone, bitorder="little").tobytes() if bool(gone.any()) else b""
+        removed = removed_mask(run, first, stop, recalled)
+        bits = np.packbits(removed, bitorder="little").tobytes() if bool(removed.any()) else b""
         path = f"{host.delay.far.directory}/{run.info.name}.run"
         origin = (
             (run.provenance.position, run.provenance.first_row)

@@ -5,7 +5,8 @@ change follows from a record of the log, so a replay leads to the same state:
 
     begin      far buffers are sealed; the messages filed in the far store so far are *frozen*: no
                merge takes them
-    frozen     all frozen messages are in runs; from here on recalls of them are remembered (`gone`)
+    frozen     all frozen messages are in runs; from here on recalls of them are remembered
+               (`recalled_set`)
     commit     the table has the messages: they are cut from the runs, and counted here instead
     abort      the frozen messages stay in their runs, as if the offload had never begun
     recalled   rows of the table are recalled
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from horolog.delay.damage import Damaged
 from horolog.delay.tier import state_name
 from horolog.lake.core.counts import LakeCounts
-from horolog.lake.core.gone import GoneRows
+from horolog.lake.core.recalled_set import RecalledSet
 from horolog.lake.core.stages import TABLE, Event, Stage
 from horolog.lake.core.state_file import COUNT, NAME, decode_lake, encode_lake
 from horolog.limits import HOUR_MS
@@ -71,7 +72,7 @@ class Lake:
         self.changed = False
         self._last = 0  # highest version ever used: an older checkpoint may name it
         self._counts = LakeCounts()
-        self.gone = GoneRows()
+        self.recalled_set = RecalledSet()
 
     @property
     def open(self) -> Offload | None:
@@ -145,18 +146,18 @@ class Lake:
         )
 
     def waits(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the GONE rows (all of the table) that still wait.
+        """Return a mask of the LAKE_ROW rows (all of the table) that still wait.
 
         Such a row's hour is still counted, and the row is not recalled.
         """
         hours, at = np.unique(_hours_of(rows), return_inverse=True)
         there = np.array([self.count(*hour) > 0 for hour in hours.tolist()], bool)[at]
-        there[there] = ~self.gone.knows(rows[there])
+        there[there] = ~self.recalled_set.knows(rows[there])
         return there
 
-    def gone_of(self, offload_id: int, hour: int | None = None) -> npt.NDArray[Any]:
-        """Return the GONE rows of an offload, of one hour or (None) of all."""
-        rows: npt.NDArray[Any] = self.gone.all
+    def recalled_of(self, offload_id: int, hour: int | None = None) -> npt.NDArray[Any]:
+        """Return the LAKE_ROW rows of an offload, of one hour or (None) of all."""
+        rows: npt.NDArray[Any] = self.recalled_set.all
         rows = rows[rows["number"] == offload_id]
         return rows if hour is None else rows[rows["due_ms"] // HOUR_MS == hour]
 
@@ -184,7 +185,7 @@ class Lake:
         """Remove an aborted offload and the recalls remembered for it."""
         assert after(TABLE, self.stage_of(offload_id), Event.ABORT) is Stage.NONE
         del self.offloads[offload_id]
-        self._drop_gone(self.gone.all["number"] == offload_id)
+        self._drop_recalled(self.recalled_set.all["number"] == offload_id)
 
     def commit(
         self, offload_id: int, fields: dict[str, Any], position: int, counts: npt.NDArray[Any]
@@ -209,31 +210,31 @@ class Lake:
         offload.last_hour = int(counts["hour"].max()) if len(counts) else 0
         self.changed = True
 
-    def note_gone(self, rows: npt.NDArray[Any]) -> None:
-        """Remember GONE rows recalled while frozen: in the table, but not counted."""
+    def remember_recalled(self, rows: npt.NDArray[Any]) -> None:
+        """Remember LAKE_ROW rows recalled while frozen: in the table, but not counted."""
         if len(rows):
-            self.gone.add(rows)
+            self.recalled_set.add(rows)
             self.changed = True
 
     def recall(self, rows: npt.NDArray[Any]) -> int:
-        """Recall GONE rows of the table; return how many of them still waited."""
-        fresh = rows[~self.gone.knows(rows)]
+        """Recall LAKE_ROW rows of the table; return how many of them still waited."""
+        fresh = rows[~self.recalled_set.knows(rows)]
         done = 0
         hours, counts = np.unique(_hours_of(fresh), return_counts=True)
         for hour, n in zip(hours.tolist(), counts.tolist(), strict=True):
             left = self.count(*hour)
             self._counts.put(tuple(hour), left - min(left, n))
             done += min(left, n)
-        self.note_gone(fresh)
+        self.remember_recalled(fresh)
         return done
 
     def apply_promotion(self, offload_id: int, hour: int, topic: int) -> int:
         """Stop counting an hour of a topic, now in runs again; return how many waited."""
         self.happened(offload_id, Event.PROMOTE)
         n = self._counts.put((offload_id, hour, topic), 0)
-        rows = self.gone.all
+        rows = self.recalled_set.all
         mine = (rows["number"] == offload_id) & (rows["due_ms"] // HOUR_MS == hour)
-        self._drop_gone(mine & (rows["topic"] == topic))
+        self._drop_recalled(mine & (rows["topic"] == topic))
         self.changed = True
         return n
 
@@ -245,8 +246,8 @@ class Lake:
             if allows(TABLE, offload.stage, Event.OVER) and not is_needed:
                 del self.offloads[offload_id]
 
-    def _drop_gone(self, rows: npt.NDArray[np.bool_]) -> None:
-        if self.gone.drop(rows):
+    def _drop_recalled(self, rows: npt.NDArray[np.bool_]) -> None:
+        if self.recalled_set.drop(rows):
             self.changed = True
 
     # --- checkpoint ---------------------------------------------------------------------------------
@@ -256,7 +257,7 @@ class Lake:
         if not self.changed:
             return None
         self.changed = False
-        if not len(self._counts) and not len(self.gone):
+        if not len(self._counts) and not len(self.recalled_set):
             self.version = 0
             return None
         self._last += 1
@@ -266,7 +267,7 @@ class Lake:
     def encode(self) -> bytes:
         """Encode the state file."""
         counts = np.array([(*key, n) for key, n in sorted(self._counts.items())], COUNT)
-        return encode_lake(counts, self.gone.all)
+        return encode_lake(counts, self.recalled_set.all)
 
     def registry(self) -> dict[str, Any]:
         """Build the lake's part of a checkpoint's registry."""
@@ -291,14 +292,14 @@ class Lake:
         tables = decode_lake(content)
         if tables is None:
             return False
-        counts, gone = tables
+        counts, recalled = tables
         self._counts = LakeCounts((row[:3], row[3]) for row in counts.tolist())
-        self.gone = GoneRows(gone)
+        self.recalled_set = RecalledSet(recalled)
         return True
 
 
 def _hours_of(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return rows (number, hour, topic) of GONE rows."""
+    """Return rows (number, hour, topic) of LAKE_ROW rows."""
     found = np.empty(len(rows), [(name, "<u8") for name in ("number", "hour", "topic")])
     found["number"], found["topic"] = rows["number"], rows["topic"]
     found["hour"] = rows["due_ms"] // HOUR_MS

@@ -14,22 +14,22 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import Lake
-from horolog.limits import HOUR_MS, LAKE_GONE_MAX
+from horolog.lake.core.recalled_set import LAKE_ROW
+from horolog.limits import HOUR_MS, LAKE_RECALLED_MAX
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
 
-_NONE = np.empty(0, GONE)
+_NONE = np.empty(0, LAKE_ROW)
 
 
 def claim(lake: Lake, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
-    """Return the GONE rows that a command names and that still wait."""
+    """Return the LAKE_ROW rows that a command names and that still wait."""
     if command.elsewhere is None:
         return _NONE
     named = [
         (row.offload_id, row.position, row.row, topic, row.due_ms) for row in command.elsewhere.rows
     ]
-    rows = np.array(named, GONE)
+    rows = np.array(named, LAKE_ROW)
     return rows[lake.waits(rows)]
 
 
@@ -64,13 +64,13 @@ def _unseen_window(lake: Lake, topic: int, command: RecallMany) -> HorologError 
 
 def check_room(lake: Lake, count: int, done: int) -> None:
     """Raise IN_TIER if `count` more recalls cannot be remembered; `done` were cancelled before."""
-    known = len(lake.gone)
-    if known + count > LAKE_GONE_MAX:
+    known = len(lake.recalled_set)
+    if known + count > LAKE_RECALLED_MAX:
         raise refused(
             "deliver_at",
             f"{known} messages in the lake are recalled, and remembered until their hours are promoted; "
-            f"at most {LAKE_GONE_MAX} can be ({done} were cancelled before)",
-            f"{LAKE_GONE_MAX} messages",
+            f"at most {LAKE_RECALLED_MAX} can be ({done} were cancelled before)",
+            f"{LAKE_RECALLED_MAX} messages",
             code=ErrorCode.IN_TIER,
         )
 

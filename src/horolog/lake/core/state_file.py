@@ -26,7 +26,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core.gone import GONE
+from horolog.lake.core.recalled_set import LAKE_ROW
 
 NAME = "lake"  # name of the state files, and of the lake's part of a checkpoint
 MAGIC = b"HLLK"
@@ -39,15 +39,15 @@ COUNT = np.dtype([("number", "<u8"), ("hour", "<u4"), ("topic", "<u4"), ("count"
 assert COUNT.itemsize == 24
 
 
-def encode_lake(counts: npt.NDArray[Any], gone: npt.NDArray[Any]) -> bytes:
-    """Encode a state file with COUNT and GONE rows."""
-    body = counts.tobytes() + gone.tobytes()
-    head = _HEAD.pack(MAGIC, VERSION, 0, len(counts), len(gone), crc32(body))
+def encode_lake(counts: npt.NDArray[Any], recalled: npt.NDArray[Any]) -> bytes:
+    """Encode a state file with COUNT and LAKE_ROW rows."""
+    body = counts.tobytes() + recalled.tobytes()
+    head = _HEAD.pack(MAGIC, VERSION, 0, len(counts), len(recalled), crc32(body))
     return head + _CRC.pack(crc32(head)) + body
 
 
 def decode_lake(content: bytes) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
-    """Decode a state file into COUNT and GONE rows; None if it is damaged.
+    """Decode a state file into COUNT and LAKE_ROW rows; None if it is damaged.
 
     VERSION_UNSUPPORTED if a newer horolog wrote it.
     """
@@ -55,7 +55,7 @@ def decode_lake(content: bytes) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | N
         return None
     if crc32(content[: _HEAD.size]) != _CRC.unpack_from(content, _HEAD.size)[0]:
         return None
-    _, version, flags, counts, gone, crc = _HEAD.unpack_from(content)
+    _, version, flags, counts, recalled, crc = _HEAD.unpack_from(content)
     if version > VERSION or flags:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,
@@ -64,6 +64,6 @@ def decode_lake(content: bytes) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | N
         )
     body = memoryview(content)[HEADER_BYTES:]
     cut = counts * COUNT.itemsize
-    if len(body) != cut + gone * GONE.itemsize or crc32(body) != crc:
+    if len(body) != cut + recalled * LAKE_ROW.itemsize or crc32(body) != crc:
         return None
-    return np.frombuffer(body, COUNT, counts), np.frombuffer(body, GONE, gone, cut)
+    return np.frombuffer(body, COUNT, counts), np.frombuffer(body, LAKE_ROW, recalled, cut)

@@ -18,8 +18,8 @@ from horolog.delay.far.store import FarStore
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
-from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import Lake, Offload
+from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.core.stages import TABLE, Event, Stage
 from horolog.lake.core.state_file import COUNT
 from horolog.limits import HOUR_MS
@@ -31,16 +31,16 @@ class LakeStep(NamedTuple):
 
     fields: dict[str, Any]
     counts: npt.NDArray[Any]  # COUNT, of a commit
-    gone: npt.NDArray[Any]  # GONE, of a recall
+    recalled: npt.NDArray[Any]  # LAKE_ROW, of a recall
 
 
 def step_of(fields: dict[str, Any], table: bytes) -> LakeStep:
     """Decode a step from the content of its record."""
-    none = np.empty(0, COUNT), np.empty(0, GONE)
+    none = np.empty(0, COUNT), np.empty(0, LAKE_ROW)
     if fields["step"] == "commit":
         return LakeStep(fields, np.frombuffer(table, COUNT), none[1])
     if fields["step"] == "recalled":
-        return LakeStep(fields, none[0], np.frombuffer(table, GONE))
+        return LakeStep(fields, none[0], np.frombuffer(table, LAKE_ROW))
     return LakeStep(fields, *none)
 
 
@@ -86,19 +86,19 @@ def rows_of(run: FarRun, from_ms: int) -> tuple[int, int]:
     return min(run.file.row_at(from_ms), run.states.limit), run.states.limit
 
 
-def frozen_gone(
+def removed_mask(
     run: FarRun, first: int, stop: int, recalled: npt.NDArray[Any]
 ) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows [first, stop) that were gone when the run was frozen.
+    """Return a mask of the rows [first, stop) that were removed when the run was frozen.
 
-    recalled  GONE rows: messages recalled since then, which are not in the mask
+    recalled  LAKE_ROW rows: messages recalled since then, which are not in the mask
     """
-    gone = run.states.gone_between(first, stop)
+    removed = run.states.gone_between(first, stop)
     if len(recalled):
         rows = run.find(recalled["due_ms"], recalled["position"], recalled["row"])
         rows = rows[(rows >= first) & (rows < stop)]
-        gone[rows - first] = False
-    return gone
+        removed[rows - first] = False
+    return removed
 
 
 # --- steps ------------------------------------------------------------------------------------------
@@ -113,11 +113,11 @@ def note_recalled(lake: Lake, store: DelayStore, refs: npt.NDArray[np.int64]) ->
         if isinstance(source, FarRun) and source.frozen:
             entries = source.entries(rows)
             entries = entries.compress(entries["due_ms"] >= offload.from_ms)
-            gone = np.empty(len(entries), GONE)
-            gone["number"], gone["topic"] = offload.offload_id, entries["topic"]
-            gone["position"], gone["row"] = entries["origin"], entries["row"]
-            gone["due_ms"] = entries["due_ms"]
-            lake.note_gone(gone)
+            recalled = np.empty(len(entries), LAKE_ROW)
+            recalled["number"], recalled["topic"] = offload.offload_id, entries["topic"]
+            recalled["position"], recalled["row"] = entries["origin"], entries["row"]
+            recalled["due_ms"] = entries["due_ms"]
+            lake.remember_recalled(recalled)
 
 
 _EVENTS = {
@@ -131,7 +131,7 @@ _EVENTS = {
 def follows(lake: Lake, step: LakeStep) -> bool:
     """Return whether a step fits the earlier ones; false only if salvage gave some up."""
     if step.fields["step"] == "recalled":
-        return bool(lake.waits(step.gone).all())
+        return bool(lake.waits(step.recalled).all())
     offload_id, event = step.fields["number"], _EVENTS[step.fields["step"]]
     if event is Event.BEGIN and (lake.open is not None or offload_id < lake.next):
         return False
@@ -163,7 +163,7 @@ def apply_step(lake: Lake, store: DelayStore, step: LakeStep, end: int, *, is_wh
             _freeze(far, frozen=False)
             lake.abort(offload_id)
         case "recalled":
-            return lake.recall(step.gone)
+            return lake.recall(step.recalled)
     return 0
 
 

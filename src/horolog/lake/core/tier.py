@@ -31,12 +31,12 @@ class LakeTier(Lake):
         """Return whether a message that the delay store does not have may wait in the lake."""
         if not self.waiting or not self.may_hold(topic, due_ms, due_ms + 1):
             return False
-        return not self.gone.has(position, 0)
+        return not self.recalled_set.has(position, 0)
 
     # --- recalls --------------------------------------------------------------------------------------
 
     def claim(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
-        """Return the GONE rows that a command names and that still wait."""
+        """Return the LAKE_ROW rows that a command names and that still wait."""
         return recalls.claim(self, topic, command)
 
     def unseen(self, topic: int, command: Recall | Reschedule | RecallMany) -> HorologError | None:
@@ -44,7 +44,7 @@ class LakeTier(Lake):
         return recalls.unseen(self, topic, command)
 
     def recalled(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
-        """Build the step that recalls (or moves) waiting GONE rows; IN_TIER if there are too many.
+        """Build the step that recalls (or moves) waiting LAKE_ROW rows; IN_TIER if too many.
 
         done  messages that the command has cancelled before
         """

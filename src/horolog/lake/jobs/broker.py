@@ -69,13 +69,13 @@ def hours(admin: AdminClient, to_ms: int) -> tuple[dict[int, str], list[TierHour
     return tables, sorted(TierHour(row.pop("number"), **row) for row in answer["hours"])
 
 
-def gone_rows(admin: AdminClient, offload_id: int, hour: int | None = None) -> pa.Table:
+def recalled_origins(admin: AdminClient, offload_id: int, hour: int | None = None) -> pa.Table:
     """Return (origin_position, origin_row) of the recalled messages of an offload (and hour)."""
     answer = admin.get(f"/v1/offloads/{offload_id}/recalled", {"hour": hour})
-    return gone_table(answer["recalled"])
+    return origins_table(answer["recalled"])
 
 
-def gone_table(origins: Sequence[Sequence[int]]) -> pa.Table:
+def origins_table(origins: Sequence[Sequence[int]]) -> pa.Table:
     """Build an Arrow table of origins."""
     return pa.table(
         {

@@ -43,6 +43,6 @@ def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, i
             adoption = Adoption.of(control.position, control.content)
             if adoption.promotion is not None:
                 offload_id, hour, topic = adoption.promotion
-                gone = lake.apply_promotion(offload_id, hour, topic)
-                rows.append((topic, hour * HOUR_MS // 1000, -gone))
+                waited = lake.apply_promotion(offload_id, hour, topic)
+                rows.append((topic, hour * HOUR_MS // 1000, -waited))
     return rows

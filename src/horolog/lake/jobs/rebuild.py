@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.delay.far.adopted import Adoption
-from horolog.lake.core.gone import GONE
 from horolog.lake.core.held import Lake
+from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.core.stages import Event
 from horolog.lake.core.steps import LakeStep, step_of
 from horolog.limits import HOUR_MS, NEAR_HOURS
@@ -100,10 +100,12 @@ def taken_of(steps: Sequence[Placed]) -> dict[str, int]:
     return found
 
 
-def lake_of(steps: Sequence[Placed], adoptions: Sequence[Adoption], gone: npt.NDArray[Any]) -> Lake:
+def lake_of(
+    steps: Sequence[Placed], adoptions: Sequence[Adoption], recalled: npt.NDArray[Any]
+) -> Lake:
     """Build the state of the lake at the end of the log.
 
-    gone  GONE rows: messages of committed offloads that were recalled while frozen
+    recalled  LAKE_ROW rows: messages of committed offloads that were recalled while frozen
           (`recalled_frozen`)
     """
     lake = Lake()
@@ -111,7 +113,7 @@ def lake_of(steps: Sequence[Placed], adoptions: Sequence[Adoption], gone: npt.ND
     events += [(adoption.position, adoption) for adoption in adoptions]
     for _, event in sorted(events, key=itemgetter(0)):
         if isinstance(event, Placed):
-            _apply(lake, event, gone)
+            _apply(lake, event, recalled)
         elif event.promotion is not None:
             lake.apply_promotion(*event.promotion)
     if lake.open is not None:
@@ -119,7 +121,7 @@ def lake_of(steps: Sequence[Placed], adoptions: Sequence[Adoption], gone: npt.ND
     return lake
 
 
-def _apply(lake: Lake, placed: Placed, gone: npt.NDArray[Any]) -> None:
+def _apply(lake: Lake, placed: Placed, recalled: npt.NDArray[Any]) -> None:
     fields = placed.step.fields
     offload_id = fields.get("number", 0)
     match fields["step"]:
@@ -128,12 +130,12 @@ def _apply(lake: Lake, placed: Placed, gone: npt.NDArray[Any]) -> None:
         case "frozen":
             lake.happened(offload_id, Event.FREEZE)
         case "commit":
-            lake.note_gone(gone[gone["number"] == offload_id])
+            lake.remember_recalled(recalled[recalled["number"] == offload_id])
             lake.commit(offload_id, fields, placed.end, placed.step.counts)
         case "abort":
             lake.abort(offload_id)
         case "recalled":
-            lake.recall(placed.step.gone)
+            lake.recall(placed.step.recalled)
 
 
 def untaken(cuts: Sequence[Cut]) -> Task:
@@ -164,7 +166,7 @@ def sent(every: DataFrame) -> DataFrame:
 
 
 def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]) -> Any:
-    """Return GONE rows of messages recalled or moved between `frozen` and `commit`.
+    """Return LAKE_ROW rows of messages recalled or moved between `frozen` and `commit`.
 
     Only messages that the offload in question took.
 
@@ -178,13 +180,13 @@ def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]
     # Adopted rows have no append time: they are in the far store
     append_ms = rows.column("append_ms").fill_null(0).to_numpy()
     far = _is_far(rows.column("due_ms").to_numpy(), append_ms)
-    gone = np.empty(len(rows), GONE)
+    recalled = np.empty(len(rows), LAKE_ROW)
     for name, column in (("number", "number"), ("topic", "topic"), ("due_ms", "due_ms")):
-        gone[name] = rows.column(column).to_numpy()
-    gone["position"] = rows.column("origin").to_numpy()
-    gone["row"] = rows.column("origin_row").to_numpy()
-    gone = gone[far]
-    return gone[np.lexsort((gone["row"], gone["position"]))]
+        recalled[name] = rows.column(column).to_numpy()
+    recalled["position"] = rows.column("origin").to_numpy()
+    recalled["row"] = rows.column("origin_row").to_numpy()
+    recalled = recalled[far]
+    return recalled[np.lexsort((recalled["row"], recalled["position"]))]
 
 
 def _within(cuts: Sequence[Cut], others: Sequence[int]) -> Task:

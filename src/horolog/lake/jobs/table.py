@@ -56,16 +56,16 @@ def _waiting(spark: SparkSession, found: DataFrame, uri: str, admin: AdminClient
     counted = pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
     named = found.withColumn("__hour", f.expr(f"due_ms div {HOUR_MS}"))
     waiting = named.join(f.broadcast(spark.createDataFrame(counted)), list(columns), "left_semi")
-    recalled = [gone for offload_id in sorted(here) if len(gone := _gone_of(admin, offload_id))]
-    if recalled:
-        gone = pa.concat_tables(recalled)
-        waiting = waiting.join(spark.createDataFrame(gone), list(gone.column_names), "left_anti")
+    parts = [part for offload_id in sorted(here) if len(part := _recalled_of(admin, offload_id))]
+    if parts:
+        recalled = spark.createDataFrame(pa.concat_tables(parts))
+        waiting = waiting.join(recalled, recalled.columns, "left_anti")
     return waiting.select(found.columns)
 
 
-def _gone_of(admin: AdminClient, offload_id: int) -> pa.Table:
-    gone = lake_broker.gone_rows(admin, offload_id)
-    return gone.append_column("number", pa.array([offload_id] * len(gone), pa.int64()))
+def _recalled_of(admin: AdminClient, offload_id: int) -> pa.Table:
+    origins = lake_broker.recalled_origins(admin, offload_id)
+    return origins.append_column("number", pa.array([offload_id] * len(origins), pa.int64()))
 
 
 def _is_elsewhere(lake: str, uri: str) -> bool:

@@ -129,7 +129,7 @@ class Offloads:
             "hours": [hour.row() for hour in view.hours],
         }
 
-    async def gone(self, offload_id: int, hour: int | None) -> list[tuple[int, int]]:
+    async def recalled_origins(self, offload_id: int, hour: int | None) -> list[tuple[int, int]]:
         """Return the origins of the recalled messages of an offload (and hour)."""
         found: list[tuple[int, int]] = await self._engine.submit(ListRecalled(offload_id, hour))
         return found
@@ -158,10 +158,15 @@ class Offloads:
                 "log_id": f"{log_id:016x}",
                 "first": run.first,
                 "stop": run.stop,
-                "gone": base64.b64encode(zlib.compress(run.gone)).decode() if run.gone else "",
+                "gone": _packed(run.removed),
             }
             for run in runs
         ]
+
+
+def _packed(removed: bytes) -> str:
+    """Encode the bits of removed rows as JSON has them; "" if no row is removed."""
+    return base64.b64encode(zlib.compress(removed)).decode() if removed else ""
 
 
 def summed(runs: Sequence[dict[str, Any]]) -> tuple[int, str]:

@@ -50,15 +50,15 @@ _OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # p
 class _Table(NamedTuple):
     """A table with waiting messages of one topic.
 
-    from_ms  due time of the first of them, or before
-    gone     origins of the messages of the offload that were recalled
+    from_ms   due time of the first of them, or before
+    recalled  origins of the messages of the offload that were recalled
     """
 
     uri: str
     offload_id: int
     topic: int
     from_ms: int
-    gone: frozenset[tuple[int, int]]
+    recalled: frozenset[tuple[int, int]]
 
 
 class LakeMessages:
@@ -127,7 +127,7 @@ class LakeMessages:
         found = set()
         for table in await self._tables(topic):
             places = await in_pool(_find_all, table, query)
-            found |= {each[:2] for each in places if each.origin not in table.gone}
+            found |= {each[:2] for each in places if each.origin not in table.recalled}
         return sorted(found, key=lambda each: each[1])
 
     async def find(self, query: FindMessages) -> list[FoundMessage]:
@@ -146,11 +146,13 @@ class LakeMessages:
     async def _tables(self, topic: str) -> list[_Table]:
         """Return the tables in which messages of a topic wait."""
         return [
-            _Table(uri, offload_id, id_of_topic, min(hours) * HOUR_MS, await self._gone(offload_id))
-            for uri, offload_id, id_of_topic, hours in await self._hours(topic, 0, TIME_MAX_MS)
+            _Table(
+                uri, offload_id, topic_id, min(hours) * HOUR_MS, await self._recalled(offload_id)
+            )
+            for uri, offload_id, topic_id, hours in await self._hours(topic, 0, TIME_MAX_MS)
         ]
 
-    async def _gone(self, offload_id: int) -> frozenset[tuple[int, int]]:
+    async def _recalled(self, offload_id: int) -> frozenset[tuple[int, int]]:
         return frozenset(await self._engine.submit(ListRecalled(offload_id)))
 
 
@@ -222,7 +224,7 @@ def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
         waiting_view(
             query.topic,
             record,
-            MessageState.RECALLED if place.origin in table.gone else MessageState.IN_TIER,
+            MessageState.RECALLED if place.origin in table.recalled else MessageState.IN_TIER,
             place.due_ms,
             place.origin[0],
         )

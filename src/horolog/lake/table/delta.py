@@ -148,5 +148,5 @@ def forget(uri: str, before_day: str, offload_id: int | None = None) -> int:
     """Remove partitions of days before a day, of one offload or of all; return the file count."""
     table = open_table(uri)
     of_one = "" if offload_id is None else f"number = {offload_id} AND "
-    gone = table.delete(f"{of_one}day < '{before_day}'")
-    return int(gone.get("num_removed_files", 0))
+    removed = table.delete(f"{of_one}day < '{before_day}'")
+    return int(removed.get("num_removed_files", 0))

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.errors import ErrorCode, first_line, refused
-from horolog.lake.core.gone import GONE
+from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.table.delta import files_of, local_path
 from horolog.lake.table.schema import SCHEMA, day_of
 from horolog.limits import HOUR_MS
@@ -102,7 +102,7 @@ def find_rows(
 def rows_between(
     uri: str, offload_id: int, topic: int, from_ms: int, to_ms: int, hours: Sequence[int], tag: str
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
-    """Yield (GONE rows, bytes of each record) of a topic due in [from_ms, to_ms), in pieces.
+    """Yield (LAKE_ROW rows, bytes of each record) of a topic due in [from_ms, to_ms), in pieces.
 
     hours  hours with waiting messages; the files of other days are not read
     tag    only messages with this tag; "": all
@@ -113,7 +113,7 @@ def rows_between(
         chosen &= ds.field("tag") == tag
     days = sorted({day_of(hour * HOUR_MS) for hour in hours})
     for batch in _scan(files_there(uri, offload_id, *days), ["due_ms", *_ORIGIN, "record"], chosen):
-        rows = np.empty(len(batch), GONE)
+        rows = np.empty(len(batch), LAKE_ROW)
         rows["number"], rows["topic"] = offload_id, topic
         for name, column in (("due_ms", "due_ms"), ("position", _ORIGIN[0]), ("row", _ORIGIN[1])):
             rows[name] = batch[column].to_numpy()

@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-GONE = np.dtype(
+LAKE_ROW = np.dtype(
     [("number", "<u8"), ("position", "<u8"), ("row", "<u4"), ("topic", "<u4"), ("due_ms", "<i8")]
 )
-assert GONE.itemsize == 32
+assert LAKE_ROW.itemsize == 32
 _IDENTITY = ["number", "position", "row"]
-_Rows = npt.NDArray[Any]  # of GONE
+_Rows = npt.NDArray[Any]  # of LAKE_ROW
 _Mask = npt.NDArray[np.bool_]
 
 
-class GoneRows:
-    """GONE rows in the order in which they were added."""
+class RecalledSet:
+    """LAKE_ROW rows in the order in which they were added."""
 
     def __init__(self, rows: _Rows | None = None) -> None:
-        self._room = np.empty(0, GONE) if rows is None else rows.copy()  # doubled when it is full
+        # Doubled when it is full
+        self._room = np.empty(0, LAKE_ROW) if rows is None else rows.copy()
         self._count = len(self._room)
 
     def __len__(self) -> int:
@@ -39,7 +40,7 @@ class GoneRows:
         """Append rows of recalled messages."""
         count = self._count + len(rows)
         if count > len(self._room):
-            room = np.empty(max(count, 2 * len(self._room)), GONE)
+            room = np.empty(max(count, 2 * len(self._room)), LAKE_ROW)
             room[: self._count] = self.all
             self._room = room
         self._room[self._count : count] = rows
