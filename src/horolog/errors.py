@@ -75,7 +75,7 @@ class ErrorCode(StrEnum):
 
 
 NO_ROOM = frozenset({ErrorCode.DISK_FULL, ErrorCode.TOO_MANY_FILES})
-"""The disk, or the process, takes nothing more just now: what is in memory stays there and is written later."""
+"""Errors of a write that may succeed later: the caller keeps the content in memory until then."""
 _RETRIABLE = frozenset({ErrorCode.TOO_MANY_REQUESTS, *NO_ROOM})
 _FATAL = frozenset(
     {

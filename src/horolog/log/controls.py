@@ -59,7 +59,7 @@ from horolog.log.record import ENVELOPE, ENVELOPE_BYTES, KIND_AT, MESSAGE_KINDS,
 
 CONTROL_KINDS = frozenset(Kind) - MESSAGE_KINDS
 UNREADABLE = (struct.error, ValueError, KeyError, TypeError)
-"""What `Control.content` raises for a payload that is not of its kind, and what a reader may raise of its JSON."""
+"""Errors of `Control.content` for an invalid payload, and of readers of its JSON for invalid fields."""
 
 
 class Outcome(StrEnum):

@@ -29,7 +29,10 @@ SCHEMA = pa.schema(
         ("record", pa.binary()),
     ]
 )
-"""A pending message.  `record` is what the broker takes back; the columns before say what it holds."""
+"""A pending message.
+
+`record` is the message record that a promotion brings back; the other columns show its content.
+"""
 
 PARTITIONS = ["number", "day"]
 TABLE_SCHEMA = pa.schema([*SCHEMA, ("number", pa.int64()), ("day", pa.string())])
