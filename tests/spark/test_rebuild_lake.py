@@ -12,9 +12,9 @@ from horolog.delay.far.run_state import decode_run_state
 from horolog.delay.run.reader import RunInfo
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Promotion
-from horolog.lake.core.held import Lake
 from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.core.stages import Stage
+from horolog.lake.core.state import Lake
 from horolog.lake.core.state_file import COUNT
 from horolog.lake.core.steps import step_of
 from horolog.lake.jobs.rebuild import (
@@ -66,7 +66,7 @@ def test_steps_say_what_was_taken_and_what_waits() -> None:
     assert taken_of(steps) == {"f": 3}
     frozen = np.array([(2, 650, 0, 1, (NOW + 51) * HOUR_MS)], LAKE_ROW)
     lake = lake_of(steps, [], frozen)
-    assert lake.left(1 << 40) == [(2, NOW + 50, 1, 3), (2, NOW + 51, 1, 2)]
+    assert lake.counts_before(1 << 40) == [(2, NOW + 50, 1, 3), (2, NOW + 51, 1, 2)]
     assert sorted(lake.recalled_of(2)["position"].tolist()) == [650, 700]
     assert {n: each.stage for n, each in lake.offloads.items()} == {2: Stage.LAKE, 3: Stage.BROKEN}
     assert (lake.offloads[2].position, lake.offloads[2].rows, lake.next) == (3_000, 7, 4)
@@ -76,7 +76,7 @@ def test_an_hour_that_was_promoted_is_not_in_the_lake() -> None:
     back = Adoption(3_500, Promotion(2, NOW + 50, 1).app, NOW + 50, 1, 1, 3, [])
     other = Adoption(2_500, "load", NOW + 51, 1, 1, 3, [])
     lake = lake_of(story(), [other, back], np.empty(0, LAKE_ROW))
-    assert lake.left(1 << 40) == [(2, NOW + 51, 1, 2)]
+    assert lake.counts_before(1 << 40) == [(2, NOW + 51, 1, 2)]
     assert len(lake.recalled_of(2)) == 0
 
 

@@ -22,8 +22,8 @@ from horolog.delay.key_run import encode_key_run, key_run_name
 from horolog.delay.state import EntryState, HourState, empty_heads, encode_state, state_name
 from horolog.delay.tier import state_name as tier_state_name
 from horolog.errors import ErrorCode, HorologError
-from horolog.lake.core.held import Lake
 from horolog.lake.core.recalled_set import LAKE_ROW
+from horolog.lake.core.state import Lake
 from horolog.lake.core.state_file import COUNT, NAME
 from horolog.log import control_records, record
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, encode_checkpoint
@@ -259,7 +259,7 @@ def write_far_and_keys(directory: Path) -> None:
     (directory / RUN_STATE).write_bytes(encode_run_state(state))
     offloaded = Lake()
     offloaded.begin(2, "job", HOUR_MS)
-    offloaded.take(2, np.array([(2, HOUR, 1, 5), (2, HOUR + 1, 1, 7)], COUNT))
+    offloaded.add_waiting(2, np.array([(2, HOUR, 1, 5), (2, HOUR + 1, 1, 7)], COUNT))
     offloaded.recall(np.array([(2, 960, 0, 1, HOUR_MS + 3), (2, 480, 9, 1, HOUR_MS)], LAKE_ROW))
     (directory / LAKE_STATE).write_bytes(offloaded.encode())
     index = KeyIndex(Disk(directory), "keys", log_id=LOG_ID, chunk_rows=64)

@@ -14,8 +14,8 @@ from horolog.broker.applied import Applied
 from horolog.broker.broker import Broker
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Step
-from horolog.lake.core.held import Offload
 from horolog.lake.core.stages import Stage
+from horolog.lake.core.state import Offload
 from horolog.limits import DAY_MS
 from horolog.log.segment import Write
 from horolog.protocol.commands import (

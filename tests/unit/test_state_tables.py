@@ -12,8 +12,8 @@ from horolog.broker.adopt.adoptions import stage_of
 from horolog.broker.life import checkpoint_life
 from horolog.delay.far.adopted import Adoption
 from horolog.lake.core import stages as lake_stages
-from horolog.lake.core.held import Lake
 from horolog.lake.core.stages import Event, Stage
+from horolog.lake.core.state import Lake
 from horolog.lake.core.state_file import COUNT
 from horolog.limits import HOUR_MS
 from horolog.protocol.adoption_commands import Adopt

@@ -13,7 +13,7 @@ from horolog.broker.queries import answer
 from horolog.broker.send.sends import Sends
 from horolog.broker.topic_changes import plan
 from horolog.lake.core.counts import LakeCounts
-from horolog.lake.core.held import Lake
+from horolog.lake.core.state import Lake
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import QUEUE
 from horolog.protocol.commands import (

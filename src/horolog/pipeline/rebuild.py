@@ -24,8 +24,8 @@ import orjson
 
 from horolog.delay.far.adopted import Adoption
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.lake.core.held import Lake
 from horolog.lake.core.recalled_set import LAKE_ROW
+from horolog.lake.core.state import Lake
 from horolog.lake.jobs.rebuild import (
     Placed,
     cuts_of,

@@ -14,7 +14,7 @@ import numpy as np
 from horolog.broker.adopt.adoptions import note
 from horolog.delay.far.adopted import Adoption
 from horolog.delay.tier import state_name
-from horolog.lake.core.held import Lake
+from horolog.lake.core.state import Lake
 from horolog.lake.core.state_file import NAME
 from horolog.log.checkpoint import (
     COLUMNS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from horolog.delay.tier import state_name
-from horolog.lake.core.held import Lake
 from horolog.lake.core.stages import Stage
+from horolog.lake.core.state import Lake
 from horolog.lake.core.state_file import NAME
 from horolog.limits import HOUR_MS
 from horolog.storage.api import read_file

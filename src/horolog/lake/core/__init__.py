@@ -1,7 +1,7 @@
 """The lake in the broker's core: offloads, counts of messages in the lake, and recalls of them.
 
 tier            implements the protocol of `delay.tier`
-held            the state: messages waiting in the lake (`counts`), and recalled ones
+state           the state: messages waiting in the lake (`counts`), and recalled ones
                 (`recalled_set`)
 state_file      the file of counts and recalled messages
 stages          the stages of an offload, as a state table

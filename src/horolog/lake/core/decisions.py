@@ -24,8 +24,8 @@ import numpy as np
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.tier import Step, TierHost
 from horolog.errors import ErrorCode, refused
-from horolog.lake.core.held import Lake, Offload
 from horolog.lake.core.stages import TABLE, Event, Stage
+from horolog.lake.core.state import Lake, Offload
 from horolog.lake.core.steps import (
     adopted_rows,
     frozen_runs,
@@ -181,7 +181,7 @@ def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) ->
 
 def _view(lake: Lake, host: TierHost, offload: Offload, *, with_runs: bool = False) -> OffloadView:
     waiting = sum(
-        n for offload_id, _, _, n in lake.left(1 << 40) if offload_id == offload.offload_id
+        n for offload_id, _, _, n in lake.counts_before(1 << 40) if offload_id == offload.offload_id
     )
     view = OffloadView(
         offload.offload_id,
@@ -221,7 +221,7 @@ def _runs(lake: Lake, host: TierHost, offload: Offload) -> list[FrozenView]:
 def _lake_view(lake: Lake, host: TierHost, to_ms: int) -> TierView:
     hours = [
         TierHour(offload_id, hour, topic, host.topic_name(topic), n)
-        for offload_id, hour, topic, n in lake.left(-(-to_ms // HOUR_MS))
+        for offload_id, hour, topic, n in lake.counts_before(-(-to_ms // HOUR_MS))
     ]
     offloads = [_view(lake, host, offload) for _, offload in sorted(lake.offloads.items())]
     return TierView(lake.waiting, offloads, hours)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.lake.core.held import Lake
 from horolog.lake.core.recalled_set import LAKE_ROW
+from horolog.lake.core.state import Lake
 from horolog.limits import HOUR_MS, LAKE_RECALLED_MAX
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
 
@@ -44,22 +44,22 @@ def unseen(
         return _unseen_window(lake, topic, command)
     due_ms, found = command.due_ms, command.elsewhere
     if found is None:
-        return _nobody_looked(lake, topic, command.topic, due_ms, due_ms + 1)
+        return _not_searched(lake, topic, command.topic, due_ms, due_ms + 1)
     hour = due_ms // HOUR_MS
     new = (n for n in lake.offloads if n not in found.looked and lake.count(n, hour, topic))
-    return _came_meanwhile(next(new, None))
+    return _offloaded_meanwhile(next(new, None))
 
 
 def _unseen_window(lake: Lake, topic: int, command: RecallMany) -> HorologError | None:
     from_ms, to_ms = command.from_ms, command.to_ms
     if not command.looked:
-        return _nobody_looked(lake, topic, command.topic, from_ms, to_ms)
+        return _not_searched(lake, topic, command.topic, from_ms, to_ms)
     new = (
         offload_id
-        for offload_id, hour, of_topic, _ in lake.left(-(-to_ms // HOUR_MS))
+        for offload_id, hour, of_topic, _ in lake.counts_before(-(-to_ms // HOUR_MS))
         if of_topic == topic and (hour + 1) * HOUR_MS > from_ms and offload_id not in command.looked
     )
-    return _came_meanwhile(next(new, None))
+    return _offloaded_meanwhile(next(new, None))
 
 
 def check_room(lake: Lake, count: int, done: int) -> None:
@@ -75,7 +75,7 @@ def check_room(lake: Lake, count: int, done: int) -> None:
         )
 
 
-def _came_meanwhile(offload_id: int | None) -> HorologError | None:
+def _offloaded_meanwhile(offload_id: int | None) -> HorologError | None:
     if offload_id is None:
         return None
     return refused(
@@ -85,7 +85,7 @@ def _came_meanwhile(offload_id: int | None) -> HorologError | None:
     )
 
 
-def _nobody_looked(
+def _not_searched(
     lake: Lake, topic: int, topic_name: str, from_ms: int, to_ms: int
 ) -> HorologError | None:
     if not lake.waiting or not lake.may_hold(topic, from_ms, to_ms):

@@ -18,9 +18,9 @@ from horolog.delay.far.store import FarStore
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
-from horolog.lake.core.held import Lake, Offload
 from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.core.stages import TABLE, Event, Stage
+from horolog.lake.core.state import Lake, Offload
 from horolog.lake.core.state_file import COUNT
 from horolog.limits import HOUR_MS
 from horolog.state_table import allows

@@ -1,4 +1,4 @@
-"""The lake as a tier of a shard: implements `delay.tier.Tier` on the state in `lake.core.held`."""
+"""The lake as a tier of a shard: implements `delay.tier.Tier` on the state in `lake.core.state`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from horolog.delay.store import DelayStore
 from horolog.delay.tier import Promotion, Step, TierHost, state_name
 from horolog.errors import HorologError, refused
 from horolog.lake.core import decisions, recalls, steps
-from horolog.lake.core.held import Lake, restore_lake
 from horolog.lake.core.stages import Stage
+from horolog.lake.core.state import Lake, restore_lake
 from horolog.lake.core.state_file import HEADER_BYTES, NAME
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
 from horolog.protocol.tier_commands import TierQuestion, TierStep

@@ -6,8 +6,8 @@ Without the table no more is known of them.
 from __future__ import annotations
 
 from horolog.delay.far.adopted import Adoption
-from horolog.lake.core.held import Lake, Offload, restore_lake
 from horolog.lake.core.stages import Stage
+from horolog.lake.core.state import Lake, Offload, restore_lake
 from horolog.lake.core.steps import step_of
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint
@@ -30,7 +30,8 @@ def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, i
         for bad in restore_lake(lake, files_of(plan.root), f"{SHARD}/runs", row):
             raise damaged(bad.label, bad.why)
     rows = [
-        (topic, hour * HOUR_MS // 1000, n) for _, hour, topic, n in lake.left((1 << 62) // HOUR_MS)
+        (topic, hour * HOUR_MS // 1000, n)
+        for _, hour, topic, n in lake.counts_before((1 << 62) // HOUR_MS)
     ]
     for stretch in walk_log(plan, start=max(plan.start, plan.checkpoint), check=False):
         for _, control in controls_of(stretch, Kind.OFFLOAD):
@@ -38,7 +39,7 @@ def lake_rows(plan: LogPlan, checkpoint: Checkpoint | None) -> list[tuple[int, i
             if len(step.counts):
                 offload_id = step.fields["number"]
                 lake.offloads.setdefault(offload_id, Offload(offload_id, "", 0)).stage = Stage.LAKE
-                lake.take(offload_id, step.counts)
+                lake.add_waiting(offload_id, step.counts)
         for _, control in controls_of(stretch, Kind.ADOPT):
             adoption = Adoption.of(control.position, control.content)
             if adoption.promotion is not None:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from horolog.delay.far.adopted import Adoption
-from horolog.lake.core.held import Lake
 from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.core.stages import Event
+from horolog.lake.core.state import Lake
 from horolog.lake.core.steps import LakeStep, step_of
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.controls import content_of

@@ -71,7 +71,7 @@ class LatePromotion:
         async with self._lock:
             late_ms = self.due_in_ms()
             is_late = late_ms is not None and late_ms <= 0
-            await self._tell(await self._promote() if is_late else "")
+            await self._report(await self._promote() if is_late else "")
 
     async def stop(self) -> None:
         """Begin no further promotion."""
@@ -96,7 +96,7 @@ class LatePromotion:
         _log.warning("promoted late hours=%d rows=%d", hours, rows)
         return ""
 
-    async def _tell(self, why: str) -> None:
+    async def _report(self, why: str) -> None:
         if why == self._problem:
             return
         said = f"lake: messages that are due soon cannot be read ({why})" if why else ""

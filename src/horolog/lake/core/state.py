@@ -123,7 +123,7 @@ class Lake:
             found[topic] = found.get(topic, 0) + n
         return found
 
-    def left(self, to_hour: int) -> list[tuple[int, int, int, int]]:
+    def counts_before(self, to_hour: int) -> list[tuple[int, int, int, int]]:
         """Return (offload, hour, topic, count) of the hours before `to_hour`, ascending."""
         return sorted((*key, n) for key, n in self._counts.items() if key[1] < to_hour)
 
@@ -200,9 +200,9 @@ class Lake:
         offload = self.offloads[offload_id]
         offload.position, offload.uri, offload.rows = position, fields["uri"], fields["rows"]
         offload.committed_ms = fields.get("at_ms", 0)
-        self.take(offload_id, counts)
+        self.add_waiting(offload_id, counts)
 
-    def take(self, offload_id: int, counts: npt.NDArray[Any]) -> None:
+    def add_waiting(self, offload_id: int, counts: npt.NDArray[Any]) -> None:
         """Count messages (COUNT rows) of an offload as waiting in the lake from here on."""
         offload = self.offloads[offload_id]
         for row in counts.tolist():
