@@ -30,7 +30,7 @@ Events:
                forgotten
 
 An ack, a change or a renewal of an ended lease is refused before the table is asked
-(`Ready.check`).
+(`Ready.find_lease`).
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ many polls wait: a message costs nothing for 1 000 groups that wait for 1 000 ot
 
     park          adds a poll; with the first poll of a group for a topic, the end of its first
                   lease there is watched
-    grown         a queue of a topic has new messages: news for every group that waits for the
+    note_grown    a queue of a topic has new messages: news for every group that waits for the
                   topic, and for the pulls of that queue
-    ended         returns the groups with a watched lease that is over; then `note` in which queues
+    take_ended    returns the groups with a watched lease that is over; then `note` in which queues
     take_news     returns the groups to check in this turn, a bounded count, and clears their news
     take_grown    returns the queues whose pulls to check in this turn
     postpone      keeps unfinished news for the next turn, after groups that have had no turn yet
@@ -239,7 +239,7 @@ class Polls:
         """Return when a waiting group is woken by the end of a lease; None if by none."""
         return self._ends.at((topic, group))
 
-    def grown(self, topic: int, queue: int) -> None:
+    def note_grown(self, topic: int, queue: int) -> None:
         """Record that a queue has new messages: news for the polls that wait for it."""
         for group in self._groups.get(topic, ()):
             self._places[topic, group].news.add(queue)
@@ -248,7 +248,7 @@ class Polls:
         if place in self._places:
             self._grown.add(place)
 
-    def ended(self, mono_ms: int) -> list[tuple[int, int]]:
+    def take_ended(self, mono_ms: int) -> list[tuple[int, int]]:
         """Return (group, topic) with a watched lease that is over.
 
         The caller must `note` in which queues, and `watch` the next end.
@@ -298,7 +298,7 @@ class Polls:
         self._grown.clear()
         return found
 
-    def timed_out(self, mono_ms: int) -> list[Waiter]:
+    def take_timed_out(self, mono_ms: int) -> list[Waiter]:
         """Remove and return the parked polls whose deadline has come."""
         over = []
         for token in self._deadlines.take(mono_ms):

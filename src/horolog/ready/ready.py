@@ -88,7 +88,7 @@ class Ready:
             return True
         return found.has_for(queue.length, mono_ms)
 
-    def rest(self, group: int, topic: int, queues: list[ConsumeQueue]) -> int:
+    def unleased_count(self, group: int, topic: int, queues: list[ConsumeQueue]) -> int:
         """Return how many messages of a topic were never leased to a group, by `next`."""
         known = self.progress.get((group, topic), {})
         return sum(
@@ -203,7 +203,7 @@ class Ready:
 
     # --- handles --------------------------------------------------------------------------------
 
-    def check(
+    def find_lease(
         self, receipt: Receipt, group: int, topic: int, mono_ms: int, wall_ms: int
     ) -> tuple[QueueProgress, Lease | None]:
         """Find the lease of a handle, None if its message is consumed; else INVALID_RECEIPT_HANDLE.
@@ -275,7 +275,7 @@ class Ready:
 
     def note_ended(self, mono_ms: int) -> None:
         """Record as news in which queues leases are over; `watch` these queues after the scan."""
-        for group, topic in self.polls.ended(mono_ms):
+        for group, topic in self.polls.take_ended(mono_ms):
             self.polls.note(group, topic, self._ends[group, topic].take(mono_ms))
             self.polls.watch(group, topic, self._first_end(group, topic))
 

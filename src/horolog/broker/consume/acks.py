@@ -134,13 +134,13 @@ def message_of(topic: Topic, receipt: Receipt | HorologError) -> Receipt:
 def lease_of(
     shard: Shard, topic: Topic, receipt: Receipt, group: int, now: Now
 ) -> tuple[QueueProgress, Lease | None]:
-    """Return what `Ready.check` finds for the handle of a message that exists.
+    """Return what `Ready.find_lease` finds for the handle of a message that exists.
 
     Where the grant's record was lost, its message may be lost too: to a power cut, or because the
     directory is an older copy of itself.  Another message that has its queue offset now is of a
     newer epoch than the handle.
     """
-    progress, lease = shard.ready.check(receipt, group, topic.id, now.mono_ms, now.wall_ms)
+    progress, lease = shard.ready.find_lease(receipt, group, topic.id, now.mono_ms, now.wall_ms)
     if lease is not None and receipt.offset not in progress.leases:
         epoch = shard.queued.epoch_at(topic, receipt.queue, receipt.offset)
         if epoch is None or epoch > receipt.epoch:

@@ -111,7 +111,7 @@ class Receives:
         found = Received(leased.messages)
         if command.counts_rest:
             topic = self._shard.topics.get(command.topic)
-            found.rest = self._shard.ready.rest(group, topic.id, topic.queues)
+            found.rest = self._shard.ready.unleased_count(group, topic.id, topic.queues)
         return Reply(token, found, waits=self._in_order(group, command) is not None)
 
     def _lease(

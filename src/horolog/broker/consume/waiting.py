@@ -22,7 +22,7 @@ class Waiting:
         """Answer parked polls that now get messages."""
         ready, visible = self._shard.ready, self._shard.visible
         for topic_id, queue_id in visible:
-            ready.polls.grown(topic_id, queue_id)
+            ready.polls.note_grown(topic_id, queue_id)
         visible.clear()
         ready.note_ended(now.mono_ms)
         ready.note_room(lambda topic: len(self._shard.topics.by_id[topic].queues))
@@ -44,7 +44,9 @@ class Waiting:
 
     def time_out(self, now: Now) -> list[Reply]:
         """Answer parked polls whose time is over: empty, or with the reason for no messages."""
-        return [self._ended(waiter) for waiter in self._shard.ready.polls.timed_out(now.mono_ms)]
+        return [
+            self._ended(waiter) for waiter in self._shard.ready.polls.take_timed_out(now.mono_ms)
+        ]
 
     def cancel(self, token: object, *, answer: bool) -> Reply | None:
         """Remove the parked poll of a caller that has gone, if there is one.
