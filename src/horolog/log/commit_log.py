@@ -55,7 +55,7 @@ class CommitLog:
         self.end = 0
         self.commit_position = 0
         self.durable_position = 0
-        self.stated_durable = 0
+        self.stated_durable = 0  # stated by the newest frame; after a mark, the end of the mark
         self.last_frame = -1  # base of the newest frame
         self._writes: list[Write] = []
         self._segments = SegmentReader(storage, directory, segment_bytes)
@@ -81,9 +81,15 @@ class CommitLog:
         self._segments.drop_below(position)
 
     def check_invariants(self) -> None:
-        """Assert start ≤ commit ≤ end, durable ≤ commit, and that the writes reach to the end."""
-        assert 0 <= self.start <= self.commit_position <= self.end, (self.start, self.end)
+        """Assert start ≤ durable ≤ commit ≤ end, stated ≤ end, and that the writes reach the end.
+
+        A mark counts as stated up to its own end, so `stated_durable` may be above the durable
+        position until the mark is synced; after a start it is 0.
+        """
+        assert 0 <= self.start <= self.durable_position, (self.start, self.durable_position)
         assert self.durable_position <= self.commit_position, self.durable_position
+        assert self.commit_position <= self.end, (self.commit_position, self.end)
+        assert 0 <= self.stated_durable <= self.end, (self.stated_durable, self.end)
         assert self.start % self.segment_bytes == 0, self.start
         assert -1 <= self.last_frame < max(self.end, 1), (self.last_frame, self.end)
         assert all(self.start <= base < self.end for base in self.newest_ms), self.newest_ms
