@@ -258,6 +258,26 @@ def test_damage_in_a_sealed_chunk_is_reported_and_never_believed(part: str) -> N
         assert "damaged" in index.problems[0].text
 
 
+def test_a_cleared_index_forgets_reported_damage_and_where_it_began() -> None:
+    keys = some_keys(100)
+    disk = FaultyDisk(1)
+    index = opened(disk)
+    filled(index, keys)
+    captured = checkpointed(index, disk)
+    disk.crash(power_cut=False)
+    disk.flip(f"keys/{chunk_name(0)}", HEADER_BYTES + 20 * ROW_BYTES, 0)
+    index = opened(disk)
+    assert index.restore(captured, 0) == ""
+    index.begin_at(5_000)
+    index.find_many(keys)
+    assert len(index.problems) == 1
+    index.clear()
+    index.check_invariants()
+    positions = filled(index, keys)
+    same_as_list(index, keys, positions)
+    index.check_invariants()
+
+
 def test_a_full_disk_makes_the_part_in_memory_grow_until_space_returns() -> None:
     disk = FaultyDisk(1)
     index = opened(disk)

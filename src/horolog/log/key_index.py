@@ -336,6 +336,8 @@ class KeyIndex:
         self._tail = KeyTail()
         self._chunks, self._sealing = [], None
         self._dirty, self._syncing, self._gone = set(), set(), []
+        self._reported = set()
+        self._start = 0
 
     def close(self) -> None:
         """Close all files; rows only in memory are lost, and replay adds them again."""
