@@ -45,7 +45,7 @@ class LogMachine(RuleBasedStateMachine):
         self.n += 1
         body = self.n.to_bytes(4, "big") * (size // 4 + 1)
         body = body[: min(len(body), SEGMENT - HEADER_BYTES)]
-        position = self.log.place(len(body))
+        position = self.log.next_body_position(len(body))
         assert self.log.append(body, 1, self.n) == position
         assert position // SEGMENT == (position + len(body) - 1) // SEGMENT, "never straddles"
         self.appended.append(body)

@@ -139,7 +139,7 @@ def _append(shard: Shard, parts: list[_Part], joined: _Joined, wall_ms: int) -> 
     raw = np.frombuffer(body, np.uint8)
     raw[offsets + KIND_AT] = Kind.HANDED
     heads["kind"] = Kind.HANDED
-    base = shard.log.place(len(body))
+    base = shard.log.next_body_position(len(body))
     queue_offset, groups = shard.topics.assign(heads["topic"], queue_ids(raw, offsets))
     stamp(
         raw,

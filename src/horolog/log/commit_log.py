@@ -67,7 +67,7 @@ class CommitLog:
         self.epoch = epoch
         self.last_frame = last_frame
 
-    def note(self, position: int, append_ms: int) -> None:
+    def note_append_time(self, position: int, append_ms: int) -> None:
         """Record when the frame at `position` was appended, by this process or a former one."""
         base = position - position % self.segment_bytes
         self.newest_ms[base] = max(self.newest_ms.get(base, 0), append_ms)
@@ -99,7 +99,7 @@ class CommitLog:
             at = write.position + len(write.content)
         assert at == self.end, (at, self.end)
 
-    def place(self, length: int) -> int:
+    def next_body_position(self, length: int) -> int:
         """Return the log position that the next frame's body of `length` bytes will have.
 
         BAD_REQUEST if such a frame does not fit a segment.
@@ -138,12 +138,12 @@ class CommitLog:
             yield held
 
     def append(self, body: bytes | bytearray, count: int, append_ms: int) -> int:
-        """Append one frame and return the log position of its body, the one that `place` predicted.
+        """Append one frame and return the log position of its body, that of `next_body_position`.
 
         The frame is durable only after the Sync effect of the same turn.
         """
         assert bool(count) == bool(body), (count, len(body))
-        at = self.place(len(body)) - HEADER_BYTES
+        at = self.next_body_position(len(body)) - HEADER_BYTES
         assert at >= self.end, (at, self.end)
         if at != self.end:
             self._pad(at - self.end, append_ms)
@@ -161,7 +161,7 @@ class CommitLog:
         if body:
             self._writes.append(Write(at + HEADER_BYTES, body))
         self._frames.written(at, body, count, self.commit_position, append_ms, self.epoch)
-        self.note(at, append_ms)
+        self.note_append_time(at, append_ms)
         self.stated_durable = self.durable_position
         self.last_frame = at
         self.end = at + HEADER_BYTES + len(body)

@@ -128,7 +128,7 @@ def parse(buffer: bytes | memoryview, at: int = 0) -> FrameHeader | None:
     return FrameHeader(*_HEAD.unpack_from(head)[1:])
 
 
-def names_itself(raw: bytes, log_id: int, base: int) -> bool:
+def is_recognisable(raw: bytes, log_id: int, base: int) -> bool:
     """Return whether a damaged header is recognisably the header of this log's frame at `base`.
 
     Two of magic, log id and position must be right: no damage makes two of them right in zeros, in

@@ -84,11 +84,11 @@ class FrameReader:
         self.problems: list[Problem] = []  # each reported once; the caller clears the list
         self.repairs: list[Repair] = []  # repaired frames; the caller clears the list
         self.index = FrameIndex(
-            segments.segment_bytes, segments.bytes_around, log_id, self._header_of, self._gap
+            segments.segment_bytes, segments.bytes_around, log_id, self._header_of, self._report_gap
         )
         self._segments = segments
         self._log_id = log_id
-        segments.on_lost = self._lose
+        segments.on_lost = self._report_unread
         self._open: OrderedDict[int, OpenFrame] = OrderedDict()
         self._open_bytes = 0
         self._last: OpenFrame | None = None
@@ -159,9 +159,9 @@ class FrameReader:
             body = self._bytes(base + HEADER_BYTES, header.length, end)
             self._after = header.end
         if header is None or not body_intact(header, body):
-            flipped = self._put_right(base, end)
+            flipped = self._repair(base, end)
             if flipped is None:
-                self._is_damaged(base, header)
+                self._report_damage(base, header)
                 return None
             header, body = flipped.header, flipped.body
         if not header.count:
@@ -185,10 +185,10 @@ class FrameReader:
         return chunk[at - first : at - first + length]
 
     def _header_of(self, base: int, end: int) -> FrameHeader | None:
-        flipped = self._put_right(base, end)
+        flipped = self._repair(base, end)
         return None if flipped is None else flipped.header
 
-    def _put_right(self, base: int, end: int) -> FlippedFrame | None:
+    def _repair(self, base: int, end: int) -> FlippedFrame | None:
         """Repair the frame at `base` if one bit has flipped; write it back if the disk can."""
         stop = min(end, base - base % self._segments.segment_bytes + self._segments.segment_bytes)
         flipped = flipped_frame(self._segments.bytes_around, self._log_id, base, stop)
@@ -197,7 +197,7 @@ class FrameReader:
         self._ahead = 0, b""
         if flipped.pieces:
             with suppress(HorologError):
-                self._segments.put_right(flipped.pieces)
+                self._segments.write_back(flipped.pieces)
             self.repairs.append(flipped.repair)
         return flipped
 
@@ -209,7 +209,7 @@ class FrameReader:
         ):
             self._open_bytes -= len(self._open.popitem(last=False)[1].body)
 
-    def _is_damaged(self, base: int, header: FrameHeader | None) -> None:
+    def _report_damage(self, base: int, header: FrameHeader | None) -> None:
         if len(self._damaged) >= DAMAGED_FRAMES_MAX:
             return
         why, what = f"commit log: the frame at log position {base} is damaged", "its records"
@@ -218,17 +218,17 @@ class FrameReader:
         else:
             what = f"its {header.count} records, {header.length} bytes,"
         self._damaged[base] = why
-        self._tell(base, f"{why}: {what} cannot be read")
+        self._report(base, f"{why}: {what} cannot be read")
 
-    def _gap(self, first: int, end: int) -> None:
+    def _report_gap(self, first: int, end: int) -> None:
         why = "cannot be read: the header of a frame is damaged"
-        self._tell(first, f"commit log: {end - first} bytes from log position {first} on {why}")
+        self._report(first, f"commit log: {end - first} bytes from log position {first} on {why}")
 
-    def _lose(self, first: int, end: int, why: HorologError) -> None:
+    def _report_unread(self, first: int, end: int, why: HorologError) -> None:
         text = f"commit log: {end - first} bytes from log position {first} on cannot be read: {why}"
-        self._tell(first, text)
+        self._report(first, text)
 
-    def _tell(self, position: int, text: str) -> None:
+    def _report(self, position: int, text: str) -> None:
         self.problems.append(Problem(text, self._segments.path(position)))
 
     def drop_below(self, position: int) -> None:

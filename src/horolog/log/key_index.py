@@ -166,7 +166,7 @@ class KeyIndex:
                 self._keep_mapped(chunk)
                 found += [position for _, position in chunk.find_few([key])]
                 if chunk.damage:
-                    self._tell(chunk)
+                    self._report_damage(chunk)
         return sorted(position for position in found if position >= self._start)
 
     def find_many(self, keys: Keys, from_position: int = 0) -> Pairs:
@@ -184,7 +184,7 @@ class KeyIndex:
                     chunk.find_many(keys) if few is None else _columns(chunk.find_few(few))
                 )
                 if chunk.damage:
-                    self._tell(chunk)
+                    self._report_damage(chunk)
         index = np.concatenate([found for found, _ in pairs])
         positions = np.concatenate([at for _, at in pairs])
         kept = np.flatnonzero(positions >= np.uint64(least))
@@ -205,7 +205,7 @@ class KeyIndex:
         if len(self._mapped) > _MAPPED_MAX:
             self._mapped.popitem(last=False)[1].unmap()
 
-    def _tell(self, chunk: Chunk) -> None:
+    def _report_damage(self, chunk: Chunk) -> None:
         if chunk.path not in self._reported:
             self._reported.add(chunk.path)
             text = f"key index: {chunk.damage}; look-ups read all of its rows"

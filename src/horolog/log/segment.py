@@ -233,7 +233,7 @@ class SegmentReader:
 
         return read_around(file, at, min(length, self.segment_bytes - at), lose)
 
-    def put_right(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+    def write_back(self, pieces: Sequence[tuple[int, bytes]]) -> None:
         """Write back bytes that have flipped: (log position, the right bytes)."""
         for position, content in pieces:
             at = position % self.segment_bytes

@@ -16,7 +16,7 @@ from horolog.log.checkpoint import (
     decode_checkpoint,
     position_of,
 )
-from horolog.log.frame import HEADER_BYTES, names_itself, parse
+from horolog.log.frame import HEADER_BYTES, is_recognisable, parse
 from horolog.log.recovery import CheckpointFound
 from horolog.log.resync import next_frame
 from horolog.log.scan import Identity, SalvageScan
@@ -133,7 +133,7 @@ def _reaches(checkpoint: Checkpoint, reader: SegmentReader, log_id: int) -> bool
     header = parse(raw)
     if header is not None:
         return header.base == at and header.log_id == log_id
-    if names_itself(raw, log_id, at):
+    if is_recognisable(raw, log_id, at):
         return True
     base = at - at % reader.segment_bytes
     if next_frame(reader.bytes_around, log_id, at + 1, base + reader.segment_bytes) is not None:

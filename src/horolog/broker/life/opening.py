@@ -191,7 +191,7 @@ class _Opening:
         if row.action is Action.REFUSE:
             self._refuse(row, self._why_refused(row, scan, facts))
         for flipped in scan.flipped:
-            self._reader.put_right(flipped.pieces)
+            self._reader.write_back(flipped.pieces)
         filed = filed_to(self._storage, self._directory, self._meta.log_id)
         shard = self._prepare(row, chosen)
         shard.problems += early_end(scan.end, filed, self._log, self._wall_ms)

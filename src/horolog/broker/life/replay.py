@@ -93,7 +93,7 @@ class Replay:
         """
         shard = self._shard
         shard.store_ms = max(shard.store_ms, header.append_ms)
-        shard.log.note(header.base, header.append_ms)
+        shard.log.note_append_time(header.base, header.append_ms)
         if not header.count:
             shard.applied = header.end
             if header.salvaged:

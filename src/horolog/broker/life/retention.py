@@ -167,7 +167,7 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
     row: dict[str, Any] = checkpoint.registry.get("log", {})
     log.start = row.get("start", 0)
     for base in range(log.start, checkpoint.position, log.segment_bytes):
-        log.note(base, 0)
+        log.note_append_time(base, 0)
     log.newest_ms.update((base, ms) for base, ms in row.get("newest_ms", []))
     for base, newest_ms in log.newest_ms.items():
         if not newest_ms:  # a checkpoint of version 1

@@ -76,7 +76,7 @@ def append_body(
     count  of all records, messages and controls
     step   step of the tier that the frame carries
     """
-    base = shard.log.place(len(body))
+    base = shard.log.next_body_position(len(body))
     offsets = np.full(len(heads), -1, np.int64)
     now = (heads["kind"] == _MESSAGE).nonzero()[0]
     units = []

@@ -188,7 +188,7 @@ class Halves:
         body = bytearray(b"".join(pieces))
         sizes = np.array([len(new.record) + ENVELOPE_BYTES for new in batch], np.int64)
         at = sizes.cumsum() - sizes
-        base = shard.log.place(len(body))
+        base = shard.log.next_body_position(len(body))
         first = shard.halves.last_number + 1
         # The layout names the position of the HALF, which begins where the envelope does.
         stamp(
