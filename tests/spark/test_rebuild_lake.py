@@ -19,12 +19,12 @@ from horolog.lake.core.state_file import COUNT
 from horolog.lake.core.steps import step_of
 from horolog.lake.jobs.rebuild import (
     Cut,
-    Placed,
+    PlacedStep,
     cuts_of,
+    keep_untaken,
     lake_of,
-    recalled_at,
-    taken_of,
-    untaken,
+    recall_positions,
+    rows_taken,
 )
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.pipeline.data_files import LogPlan, plan_text
@@ -38,11 +38,11 @@ NOW = 490_000  # hour
 FAR_MS = (NOW + NEAR_HOURS + 1) * HOUR_MS
 
 
-def placed(position: int, step: str, table: bytes = b"", **fields: object) -> Placed:
-    return Placed(position, position + 100, step_of({"step": step, **fields}, table))
+def placed(position: int, step: str, table: bytes = b"", **fields: object) -> PlacedStep:
+    return PlacedStep(position, position + 100, step_of({"step": step, **fields}, table))
 
 
-def story() -> list[Placed]:
+def story() -> list[PlacedStep]:
     """One offload that was given up, one in the lake with a recall, one under way."""
     counts = np.array([(2, NOW + 50, 1, 4), (2, NOW + 51, 1, 2)], COUNT)
     gone = np.array([(2, 700, 0, 1, (NOW + 50) * HOUR_MS)], LAKE_ROW)
@@ -62,8 +62,8 @@ def story() -> list[Placed]:
 def test_steps_say_what_was_taken_and_what_waits() -> None:
     steps = story()
     assert cuts_of(steps) == [Cut(2, FAR_MS + HOUR_MS, 2_000, 2_100, 2_900)]
-    assert recalled_at(steps) == [3_000]
-    assert taken_of(steps) == {"f": 3}
+    assert recall_positions(steps) == [3_000]
+    assert rows_taken(steps) == {"f": 3}
     frozen = np.array([(2, 650, 0, 1, (NOW + 51) * HOUR_MS)], LAKE_ROW)
     lake = lake_of(steps, [], frozen)
     assert lake.counts_before(1 << 40) == [(2, NOW + 50, 1, 3), (2, NOW + 51, 1, 2)]
@@ -98,7 +98,7 @@ def test_taken_is_what_was_far_before_the_begin_and_is_due_late_enough() -> None
     ]
     columns = [pa.array(column, pa.int64()) for column in list(zip(*rows, strict=True))[:3]]
     batch = pa.RecordBatch.from_arrays(columns, ["position", "due_ms", "append_ms"])
-    (left,) = untaken(cuts)(iter([batch]))
+    (left,) = keep_untaken(cuts)(iter([batch]))
     assert left.column("position").to_pylist() == [row[0] for row in rows if row[3]]
 
 

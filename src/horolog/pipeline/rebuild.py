@@ -27,15 +27,15 @@ from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.core.state import Lake
 from horolog.lake.jobs.rebuild import (
-    Placed,
+    PlacedStep,
     cuts_of,
+    keep_untaken,
     lake_of,
     read_steps,
-    recalled_at,
+    recall_positions,
     recalled_frozen,
-    sent,
-    taken_of,
-    untaken,
+    rows_taken,
+    scheduled_rows,
 )
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.record import Kind
@@ -132,7 +132,7 @@ class _Rebuild:
         self._sums = Sums.empty()
         self._adoptions: list[Adoption] = []
         self._files: list[File] = []  # adopted files that are there
-        self._steps: list[Placed] = []  # of offloads
+        self._steps: list[PlacedStep] = []  # of offloads
 
     def check(self) -> None:
         """Refuse a log that cannot be rebuilt, before anything is written."""
@@ -169,7 +169,7 @@ class _Rebuild:
             self._steps = read_steps(self._spark, text)
         self._files, missing = look_for(self._plan, self._adoptions)
         if missing:
-            others, taken = recalled_at(self._steps), taken_of(self._steps)
+            others, taken = recall_positions(self._steps), rows_taken(self._steps)
             why = first_lost(self._every(), missing, others, taken)
             if why:
                 raise _refused(f"{why}; bring the file back, or let a broker serve the rest")
@@ -222,18 +222,18 @@ class _Rebuild:
         """Return the SCHEDULED messages that neither the log settles nor the lake holds."""
         settled = every.where("kind in ('HANDED', 'RECALL', 'MOVED', 'EXPIRED')").select("origin")
         waiting = (
-            sent(every)
+            scheduled_rows(every)
             .join(settled, "origin", "left_anti")
             .select("topic", "position", "size", "due_ms", "append_ms")
         )
         cuts = cuts_of(self._steps)
-        return waiting.mapInArrow(untaken(cuts), waiting.schema) if cuts else waiting
+        return waiting.mapInArrow(keep_untaken(cuts), waiting.schema) if cuts else waiting
 
     def _adopted(self, every: DataFrame) -> tuple[list[dict[str, Any]], Lake]:
         """Write the adopted runs; return their registry rows, and the state of the lake."""
         if self._adoptions or self._steps:
             self._report("keeping adopted runs")
-        cuts, others = cuts_of(self._steps), recalled_at(self._steps)
+        cuts, others = cuts_of(self._steps), recall_positions(self._steps)
         rows = write_adopted(self._spark, every, self._files, self._target, cuts, others)
         gone = recalled_frozen(every, cuts, others) if cuts else np.empty(0, LAKE_ROW)
         return rows, lake_of(self._steps, self._adoptions, gone)

@@ -35,7 +35,7 @@ _NEVER_MS = 1 << 62
 _RECALLED = "number long, topic int, origin long, origin_row long, due_ms long"
 
 
-class Placed(NamedTuple):
+class PlacedStep(NamedTuple):
     """A step, and where its record is in the log."""
 
     position: int
@@ -53,7 +53,7 @@ class Cut(NamedTuple):
     committed: int
 
 
-def read_steps(spark: SparkSession, plan: str) -> list[Placed]:
+def read_steps(spark: SparkSession, plan: str) -> list[PlacedStep]:
     """Read all steps in log order; `plan` is the plan of the log as text."""
     source = spark.read.format("horolog_log_controls").option("plan", plan)
     rows = source.option("kinds", Kind.OFFLOAD.name).load().select("position", "payload")
@@ -61,13 +61,13 @@ def read_steps(spark: SparkSession, plan: str) -> list[Placed]:
     for position, payload in sorted(rows.collect()):
         content = bytes(payload)
         end = position + ENVELOPE_BYTES + len(content)  # end of the frame, for a commit
-        found.append(Placed(position, end, step_of(*content_of(Kind.OFFLOAD, content))))
+        found.append(PlacedStep(position, end, step_of(*content_of(Kind.OFFLOAD, content))))
     return found
 
 
-def cuts_of(steps: Sequence[Placed]) -> list[Cut]:
+def cuts_of(steps: Sequence[PlacedStep]) -> list[Cut]:
     """Return the committed offloads, in order; no two overlap."""
-    begun: dict[int, Placed] = {}
+    begun: dict[int, PlacedStep] = {}
     frozen: dict[int, int] = {}
     cuts = []
     for placed in steps:
@@ -86,12 +86,12 @@ def cuts_of(steps: Sequence[Placed]) -> list[Cut]:
     return cuts
 
 
-def recalled_at(steps: Sequence[Placed]) -> list[int]:
+def recall_positions(steps: Sequence[PlacedStep]) -> list[int]:
     """Return the log positions of recalls of messages in the lake: they change no file on disk."""
     return [placed.position for placed in steps if placed.step.fields["step"] == "recalled"]
 
 
-def taken_of(steps: Sequence[Placed]) -> dict[str, int]:
+def rows_taken(steps: Sequence[PlacedStep]) -> dict[str, int]:
     """Return how many rows of each adopted file went to the lake, by its name."""
     found: dict[str, int] = {}
     for placed in steps:
@@ -101,7 +101,7 @@ def taken_of(steps: Sequence[Placed]) -> dict[str, int]:
 
 
 def lake_of(
-    steps: Sequence[Placed], adoptions: Sequence[Adoption], recalled: npt.NDArray[Any]
+    steps: Sequence[PlacedStep], adoptions: Sequence[Adoption], recalled: npt.NDArray[Any]
 ) -> Lake:
     """Build the state of the lake at the end of the log.
 
@@ -109,10 +109,10 @@ def lake_of(
           (`recalled_frozen`)
     """
     lake = Lake()
-    events: list[tuple[int, Placed | Adoption]] = [(step.position, step) for step in steps]
+    events: list[tuple[int, PlacedStep | Adoption]] = [(step.position, step) for step in steps]
     events += [(adoption.position, adoption) for adoption in adoptions]
     for _, event in sorted(events, key=itemgetter(0)):
-        if isinstance(event, Placed):
+        if isinstance(event, PlacedStep):
             _apply(lake, event, recalled)
         elif event.promotion is not None:
             lake.apply_promotion(*event.promotion)
@@ -121,7 +121,7 @@ def lake_of(
     return lake
 
 
-def _apply(lake: Lake, placed: Placed, recalled: npt.NDArray[Any]) -> None:
+def _apply(lake: Lake, placed: PlacedStep, recalled: npt.NDArray[Any]) -> None:
     fields = placed.step.fields
     offload_id = fields.get("number", 0)
     match fields["step"]:
@@ -138,7 +138,7 @@ def _apply(lake: Lake, placed: Placed, recalled: npt.NDArray[Any]) -> None:
             lake.recall(placed.step.recalled)
 
 
-def untaken(cuts: Sequence[Cut]) -> Task:
+def keep_untaken(cuts: Sequence[Cut]) -> Task:
     """Make a task that keeps the SCHEDULED rows that no offload has taken."""
     begun = np.array([cut.begun for cut in cuts], np.int64)
     from_ms = np.array([*(cut.from_ms for cut in cuts), _NEVER_MS], np.int64)
@@ -160,7 +160,7 @@ def _is_far(due_ms: npt.NDArray[Any], append_ms: npt.NDArray[Any]) -> npt.NDArra
     return far
 
 
-def sent(every: DataFrame) -> DataFrame:
+def scheduled_rows(every: DataFrame) -> DataFrame:
     """Return the rows of the log that schedule a message."""
     return every.where("kind in ('SCHEDULED', 'PROMOTED')")
 
@@ -171,11 +171,11 @@ def recalled_frozen(every: DataFrame, cuts: Sequence[Cut], others: Sequence[int]
     Only messages that the offload in question took.
 
     every   rows of the log
-    others  positions of recalls to ignore (`recalled_at`)
+    others  positions of recalls to ignore (`recall_positions`)
     """
     recalls = every.where("kind in ('RECALL', 'MOVED', 'EXPIRED')")
     recalls = recalls.mapInArrow(_within(cuts, others), _RECALLED)
-    appended = sent(every).selectExpr("position as origin", "append_ms")
+    appended = scheduled_rows(every).selectExpr("position as origin", "append_ms")
     rows = recalls.join(appended, "origin", "left").toArrow()
     # Adopted rows have no append time: they are in the far store
     append_ms = rows.column("append_ms").fill_null(0).to_numpy()

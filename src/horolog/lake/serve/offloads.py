@@ -69,7 +69,7 @@ class Offloads:
         """Begin or continue an offload; return it as JSON once its runs may be read."""
         view: OffloadView = await self._engine.submit(BeginOffload(app, from_ms))
         _log.info("frozen number=%d app=%s from_ms=%d", view.offload_id, app, view.from_ms)
-        return self.shown(await self._when_sealed(view.offload_id))
+        return self.as_json(await self._when_sealed(view.offload_id))
 
     async def _when_sealed(self, offload_id: int) -> OffloadView:
         """Return the offload with its runs, once they have all frozen messages."""
@@ -104,7 +104,7 @@ class Offloads:
         """
         view = await self._when_sealed(offload_id)
         if view.stage != "lake":
-            has = await in_pool(summed, self._runs_as_json(view.runs, view.log_id))
+            has = await in_pool(sum_rows, self._runs_as_json(view.runs, view.log_id))
             if has != (rows, checksum):
                 raise refused(
                     "checksum",
@@ -113,8 +113,8 @@ class Offloads:
                 )
             done = await self._engine.submit(CommitOffload(offload_id, rows, uri))
             _log.info("in the lake number=%d rows=%d lake=%s", offload_id, rows, uri)
-            return {**self.shown(done), "already": False}
-        return {**self.shown(view), "already": True}
+            return {**self.as_json(done), "already": False}
+        return {**self.as_json(view), "already": True}
 
     async def abort(self, offload_id: int) -> bool:
         """Abort an offload; return whether there was one to abort."""
@@ -125,7 +125,7 @@ class Offloads:
         view: TierView = await self._engine.submit(DescribeTier(to_ms))
         return {
             "waiting": view.waiting,
-            "offloads": [self.shown(each) for each in view.offloads],
+            "offloads": [self.as_json(each) for each in view.offloads],
             "hours": [hour.row() for hour in view.hours],
         }
 
@@ -134,7 +134,7 @@ class Offloads:
         found: list[tuple[int, int]] = await self._engine.submit(ListRecalled(offload_id, hour))
         return found
 
-    def shown(self, view: OffloadView) -> dict[str, Any]:
+    def as_json(self, view: OffloadView) -> dict[str, Any]:
         """Build the JSON of an offload; `runs` as `lake.frozen_run` takes them."""
         return {
             "number": view.offload_id,
@@ -169,7 +169,7 @@ def _packed(removed: bytes) -> str:
     return base64.b64encode(zlib.compress(removed)).decode() if removed else ""
 
 
-def summed(runs: Sequence[dict[str, Any]]) -> tuple[int, str]:
+def sum_rows(runs: Sequence[dict[str, Any]]) -> tuple[int, str]:
     """Return count and checksum (16 hex digits) of frozen rows, which the table must match."""
     rows = checksum = 0
     for each in runs:

@@ -44,7 +44,7 @@ from horolog.units import TIME_MAX_MS
 if TYPE_CHECKING:
     from horolog.lake.table.reading import LakePlace
 
-_OF_TABLES = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # panics too
+_TABLE_ERRORS = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # panics too
 
 
 class _Table(NamedTuple):
@@ -160,7 +160,7 @@ def _find(command: Recall | Reschedule, places: Sequence[TierPlace]) -> list[Tie
     """Find the rows of a message in the tables of these offloads."""
     due_ms, name = command.due_ms, command.message_id
     key = key_hash(command.topic, name)
-    with _readable():
+    with _as_in_tier():
         from horolog.lake.table.reading import find_rows
 
         return [
@@ -174,7 +174,7 @@ def _records(
     command: Reschedule, places: Sequence[TierPlace], rows: Sequence[TierRow]
 ) -> list[bytes]:
     """Read the record of each row; rows are grouped by offload, in the order of the places."""
-    with _readable():
+    with _as_in_tier():
         from horolog.lake.table.reading import LakePlace, records_of
 
         records = []
@@ -193,7 +193,7 @@ def _pieces(
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]:
     """Yield the rows of an offload in a window, with their sizes, in pieces of one step each."""
     window = command.from_ms, command.to_ms, place.hours, command.tag
-    with _readable():
+    with _as_in_tier():
         from horolog.lake.table.reading import rows_between
 
         for rows, sizes in rows_between(place.uri, place.offload_id, place.topic, *window):
@@ -203,7 +203,7 @@ def _pieces(
 
 
 def _find_all(table: _Table, query: FindMessages) -> list[LakePlace]:
-    with _readable():
+    with _as_in_tier():
         from horolog.lake.table.reading import find_id, find_key
 
         uri, offload_id, topic, from_ms, _ = table
@@ -216,7 +216,7 @@ def _find_all(table: _Table, query: FindMessages) -> list[LakePlace]:
 def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
     places = _find_all(table, query)
     check_count(len(places), query)
-    with _readable():
+    with _as_in_tier():
         from horolog.lake.table.reading import records_of
 
         records = records_of(table.uri, table.offload_id, places)
@@ -233,14 +233,14 @@ def _views(table: _Table, query: FindMessages) -> list[FoundMessage]:
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
+def _as_in_tier() -> Iterator[None]:
     """Turn errors of reading a table into IN_TIER."""
     try:
         yield
     except GeneratorExit:
         raise  # the caller stopped reading
     except BaseException as error:
-        if isinstance(error, Exception) and not isinstance(error, _OF_TABLES):
+        if isinstance(error, Exception) and not isinstance(error, _TABLE_ERRORS):
             raise  # a bug of ours
         why = first_line(error)
         raise refused(
