@@ -55,7 +55,7 @@ def load(
         settings = Settings(**merged)
     except ValidationError as error:
         raise _explain(error, came_from) from None
-    if (names := settings.ports_at_odds) is not None:
+    if (names := settings.conflicting_ports) is not None:
         typed, other = sorted(names, key=lambda name: name not in came_from)
         raise _config_error(
             came_from[typed],

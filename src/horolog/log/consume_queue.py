@@ -178,7 +178,7 @@ class ConsumeQueue:
             self.close()
             self._file = self._opened(f"{self._directory}/{queue_file_name(first)}", create)
             self._file_first = first
-        self._open_queues.used(self)
+        self._open_queues.note_used(self)
         return self._file
 
     def _opened(self, path: str, create: bool) -> File:
@@ -291,7 +291,7 @@ class ConsumeQueue:
         self._changed.pop(self, None)
         return [f"{self._directory}/{queue_file_name(first)}" for first in dirty]
 
-    def not_synced(self, paths: Set[str]) -> None:
+    def mark_unsynced(self, paths: Set[str]) -> None:
         """Mark files for sync again: the checkpoint that was to sync them has failed."""
         for first in range(self.files_from, self._written, QUEUE_FILE_UNITS):
             if f"{self._directory}/{queue_file_name(first)}" in paths:
@@ -359,5 +359,5 @@ class ConsumeQueue:
         """Close the open file; the next use opens it again."""
         if self._file is not None:
             file, self._file = self._file, None
-            self._open_queues.closed(self)
+            self._open_queues.note_closed(self)
             file.close()

@@ -31,7 +31,7 @@ class OpenQueues:
     def __len__(self) -> int:
         return len(self._queues)
 
-    def used(self, queue: _Queue) -> None:
+    def note_used(self, queue: _Queue) -> None:
         """Record that a queue used its file; close the least recently used if too many are open."""
         self._queues[queue] = None
         self._queues.move_to_end(queue)
@@ -43,6 +43,6 @@ class OpenQueues:
         for queue in list(self._queues):
             queue.close()
 
-    def closed(self, queue: _Queue) -> None:
+    def note_closed(self, queue: _Queue) -> None:
         """Record that a queue has closed its file."""
         self._queues.pop(queue, None)

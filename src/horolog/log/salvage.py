@@ -30,7 +30,7 @@ from horolog.log.segment import SegmentReader, SegmentWriter, bases_on_disk, seg
 from horolog.storage.api import File, Storage
 from horolog.storage.sectors import read_around
 
-KEPT = "salvaged"  # directory for the bytes that were given up
+SALVAGED_DIR = "salvaged"  # directory for the bytes that were given up
 _PIECE = 1 << 20
 _REPORT_BYTES = 16 << 20
 
@@ -220,10 +220,10 @@ def carry_out(
         segments.close()
     segment = storage.open(f"{directory}/{segment_name(base)}")
     try:
-        storage.make_dir(f"{shard}/{KEPT}")
+        storage.make_dir(f"{shard}/{SALVAGED_DIR}")
         storage.sync_dir(shard)
-        _keep(storage, kept_path(shard, lost.first), segment, lost.first - base, length)
-        storage.sync_dir(f"{shard}/{KEPT}")
+        _copy_aside(storage, salvaged_path(shard, lost.first), segment, lost.first - base, length)
+        storage.sync_dir(f"{shard}/{SALVAGED_DIR}")
         header = seal(
             log_id=identity.log_id,
             shard=identity.shard,
@@ -242,17 +242,17 @@ def carry_out(
         segment.close()
 
 
-def kept_path(shard: str, first: int) -> str:
+def salvaged_path(shard: str, first: int) -> str:
     """Return the path of the file with the bytes of the stretch that begins at `first`."""
-    return f"{shard}/{KEPT}/{name_of(first, 'bytes')}"
+    return f"{shard}/{SALVAGED_DIR}/{name_of(first, 'bytes')}"
 
 
-def kept_places(storage: Storage, shard: str) -> list[int]:
+def salvaged_positions(storage: Storage, shard: str) -> list[int]:
     """Return the log positions of the stretches whose bytes have been kept, ascending."""
-    return numbers_of(storage.list(f"{shard}/{KEPT}"), "bytes")
+    return numbers_of(storage.list(f"{shard}/{SALVAGED_DIR}"), "bytes")
 
 
-def _keep(storage: Storage, path: str, segment: File, at: int, length: int) -> None:
+def _copy_aside(storage: Storage, path: str, segment: File, at: int, length: int) -> None:
     """Copy bytes of a segment to a file of their own; unreadable bytes become zeros."""
     kept = storage.open(path, create=True)
     try:

@@ -34,7 +34,7 @@ from horolog.errors import ErrorCode, HorologError, Problem, refused
 from horolog.log.controls import Control
 from horolog.log.frame import HEADER_BYTES, FrameHeader, parse
 from horolog.log.record import HEAD_BYTES, Kind
-from horolog.log.salvage import kept_path, kept_places
+from horolog.log.salvage import salvaged_path, salvaged_positions
 from horolog.log.segment import SegmentReader
 from horolog.protocol.commands import TopicType
 from horolog.protocol.rocketmq import layout
@@ -47,7 +47,7 @@ def given_up_before(shard: Shard, reader: SegmentReader) -> list[Problem]:
     Only stretches whose bytes are still kept are returned.
     """
     found = []
-    for first in kept_places(shard.storage, shard.directory):
+    for first in salvaged_positions(shard.storage, shard.directory):
         if not shard.storage.is_file(reader.path(first)):
             # Retention has dropped the kept copy.
             continue
@@ -58,7 +58,7 @@ def given_up_before(shard: Shard, reader: SegmentReader) -> list[Problem]:
 
 
 def _given_up(shard: Shard, header: FrameHeader) -> Problem:
-    path = kept_path(shard.directory, header.base)
+    path = salvaged_path(shard.directory, header.base)
     text = (
         f"commit log: what log positions {header.base} to {header.end} said was given up by a salvage;"
         f" {path} has the bytes"

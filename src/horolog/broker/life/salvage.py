@@ -7,7 +7,7 @@ from collections.abc import Callable
 from horolog.broker.life import retention
 from horolog.broker.life.facts import ShardMeta, gather
 from horolog.errors import ErrorCode, refused
-from horolog.log.salvage import KEPT, Lost, Plan, carry_out, plan
+from horolog.log.salvage import SALVAGED_DIR, Lost, Plan, carry_out, plan
 from horolog.log.scan import Identity
 from horolog.log.segment import bases_on_disk, segment_name
 from horolog.storage.api import Storage, replace_file
@@ -73,7 +73,7 @@ def write_meta(storage: Storage, directory: str, meta: Meta) -> None:
     Both are durable on return.
     """
     if storage.exists("meta"):
-        kept = f"{directory}/{KEPT}"
+        kept = f"{directory}/{SALVAGED_DIR}"
         storage.make_dir(kept)
         storage.sync_dir(directory)
         replace_file(storage, kept, "meta", read_if_any(storage, "meta"))

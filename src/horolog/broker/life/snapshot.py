@@ -185,5 +185,5 @@ def failed(shard: Shard, job: CheckpointJob) -> None:
     """Undo a failed job: the next checkpoint syncs and writes again what this one should have."""
     paths = set(job.sync)
     for _, _, queue in shard.topics.all_queues():
-        queue.not_synced(paths)
+        queue.mark_unsynced(paths)
     shard.delay.capture_failed()

@@ -79,7 +79,7 @@ def inspect_file(path: Path, *, limit: int, show_records: bool) -> Report:
 def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Report:
     magic = bytes(content[:4])
     name = path.name
-    if path.parent.name == salvage.KEPT and name.endswith(".bytes"):
+    if path.parent.name == salvage.SALVAGED_DIR and name.endswith(".bytes"):
         return given_up.read_given_up(path, content, limit=limit)
     if (name.endswith(".log") and name != LOG_NAME) or magic == frame.MAGIC:
         return log_file.read_segment(path, content, limit=limit, show_records=show_records)
