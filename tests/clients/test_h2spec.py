@@ -40,7 +40,7 @@ class PageLink(Link):
         self.http = Connection(Limits(streams=100))
         self._open: set[int] = set()
 
-    def hear(self, data: bytes, now_ms: int) -> None:
+    def receive(self, data: bytes, now_ms: int) -> None:
         for event in self.http.receive(data, now_ms):
             if isinstance(event, Head | Body) and event.ended:
                 self._open.add(event.stream)

@@ -143,7 +143,7 @@ def test_a_request_that_does_not_end_in_time_is_refused_alone(tmp_path: Path) ->
         first_ms, last_ms = min(began), max(began)
 
         def look(now_ms: int) -> None:
-            link.heard_ms = now_ms
+            link.last_received_ms = now_ms
             link.look(now_ms, 1 << 40, 1 << 40)
 
         look(first_ms + UNFINISHED_FRAME_MS)

@@ -84,8 +84,8 @@ class Http2Link(Link):
 
     # --- calls ------------------------------------------------------------------------------------
 
-    def hear(self, data: bytes, now_ms: int) -> None:
-        """Take bytes of the peer; answers to them are written when `hear` returns."""
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Take bytes of the peer; answers to them are written when `receive` returns."""
         asked: list[tuple[Call, bytes]] = []
         size = 0
         for event in self.calls.receive(data, now_ms):
@@ -218,7 +218,7 @@ class Http2Link(Link):
         if self.pinged_ms:
             if now_ms - self.pinged_ms >= unanswered_ms:
                 self._transport.abort()
-        elif now_ms - self.heard_ms >= quiet_ms:
+        elif now_ms - self.last_received_ms >= quiet_ms:
             self.pinged_ms = now_ms
             self.calls.http.ping(_PING)
             self.flush()

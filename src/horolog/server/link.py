@@ -60,12 +60,12 @@ class Link(asyncio.Protocol):
         self._held = 0  # bytes of unfinished requests, as the door counts them
         self.under_way = self.requests = 0
         self.is_full = False
-        self.heard_ms = time.monotonic_ns() // 1_000_000
+        self.last_received_ms = time.monotonic_ns() // 1_000_000
 
     # --- what a protocol does ---------------------------------------------------------------------
 
-    def hear(self, data: bytes, now_ms: int) -> None:
-        """Take bytes of the peer; answers to them are written when `hear` returns."""
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Take bytes of the peer; answers to them are written when `receive` returns."""
         raise NotImplementedError
 
     def take_output(self) -> bytes:
@@ -98,7 +98,7 @@ class Link(asyncio.Protocol):
         raise NotImplementedError
 
     def puts_off(self) -> bool:
-        """Return whether output made by `hear` may wait for later answers, which saves a write."""
+        """Return whether output of `receive` may wait for later answers, which saves a write."""
         return False
 
     @property
@@ -171,7 +171,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the peer, decrypt them if the peer speaks TLS, and write the answers."""
-        self.heard_ms = now_ms = time.monotonic_ns() // 1_000_000
+        self.last_received_ms = now_ms = time.monotonic_ns() // 1_000_000
         self._door.bytes_in += len(data)
         if not self._begun:
             self._begun = True
@@ -188,7 +188,7 @@ class Link(asyncio.Protocol):
             ended = self._tls.ended
         if data:
             self._owes = True  # so that output made meanwhile is written once, by the `flush` below
-            self.hear(data, now_ms)
+            self.receive(data, now_ms)
             if self.puts_off() and not ended:
                 self._owes = False
                 return

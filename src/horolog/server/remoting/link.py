@@ -114,8 +114,8 @@ class RemotingLink(Link):
 
     # --- requests ---------------------------------------------------------------------------------
 
-    def hear(self, data: bytes, now_ms: int) -> None:
-        """Take bytes of the peer; answers to them are written when `hear` returns."""
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Take bytes of the peer; answers to them are written when `receive` returns."""
         if self._leaving or self._over:
             return
         try:
@@ -136,7 +136,7 @@ class RemotingLink(Link):
                 sends.append(frame)
                 continue
             if frame.is_answer:
-                self._hear_answer(frame)
+                self._take_answer(frame)
                 continue
             self._open += 1
             self._open_bytes += size_of(frame)
@@ -287,7 +287,7 @@ class RemotingLink(Link):
         if answer is not None and not answer.done():
             answer.set_exception(TimeoutError("the client has not answered"))
 
-    def _hear_answer(self, frame: Frame) -> None:
+    def _take_answer(self, frame: Frame) -> None:
         answer = self._asked.pop(frame.opaque, None)
         if answer is not None and not answer.done():
             answer.set_result(frame)
@@ -339,7 +339,7 @@ class RemotingLink(Link):
     def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
         """End a connection that is silent too long (clients send heartbeats) or in mid-frame."""
         late = self._unfinished_ms and now_ms - self._unfinished_ms >= UNFINISHED_FRAME_MS
-        if now_ms - self.heard_ms >= quiet_ms or (late and not self._stopped):
+        if now_ms - self.last_received_ms >= quiet_ms or (late and not self._stopped):
             self._transport.abort()
 
     def leave(self) -> None:
