@@ -207,7 +207,7 @@ class GrpcFront:
         if conversation is None:
             return
         try:
-            conversation.hear(pb.TelemetryCommand.FromString(message))
+            conversation.take_command(pb.TelemetryCommand.FromString(message))
         except DecodeError as error:
             self._end(call, INVALID_ARGUMENT, f"malformed request: {error}")
         except HorologError as error:
@@ -219,7 +219,7 @@ class GrpcFront:
             call.fail(INVALID_ARGUMENT, why)
         conversation = self._conversations.get(call)
         if conversation is not None:
-            conversation.then(lambda: self._end(call))
+            conversation.when_answered(lambda: self._end(call))
 
     def _end(self, call: Call, status: int = 0, why: str = "") -> None:
         self._leave(call)
@@ -228,5 +228,5 @@ class GrpcFront:
     def _leave(self, call: Call) -> None:
         conversation = self._conversations.pop(call, None)
         if conversation is not None:
-            conversation.left()
+            conversation.stream_ended()
         self._refused.pop(call, None)

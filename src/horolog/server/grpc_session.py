@@ -28,7 +28,7 @@ from horolog.server.grpc_stacks import ThreadStacks
 from horolog.server.grpc_transactions import GrpcProducers
 from horolog.server.running import GrpcEngine
 
-_SAID_MAX = 64  # characters kept of a language or a version
+_NAME_MAX = 64  # characters kept of a language or a version
 
 
 def client_id_of(call: Call) -> str:
@@ -48,18 +48,18 @@ class Conversation:
         self._sessions = sessions
         self._call = call
         self.client_id = client_id
-        self.language = call.header(b"x-mq-language")[:_SAID_MAX]
-        self.version = call.header(b"x-mq-client-version")[:_SAID_MAX]
+        self.language = call.header(b"x-mq-language")[:_NAME_MAX]
+        self.version = call.header(b"x-mq-client-version")[:_NAME_MAX]
         self._settled = False
         self._unanswered = 0
-        self._then: Callable[[], None] | None = None
+        self._on_answered: Callable[[], None] | None = None
 
     @property
     def origin(self) -> Origin:
         """The connection of the stream."""
         return self._call.origin
 
-    def hear(self, command: pb.TelemetryCommand) -> None:
+    def take_command(self, command: pb.TelemetryCommand) -> None:
         """Answer settings with the merged settings; a HorologError ends the stream.
 
         Refused settings are answered with their status.  If the first settings are refused, the
@@ -67,7 +67,7 @@ class Conversation:
         status.
         """
         if command.HasField("thread_stack_trace"):
-            self._sessions.stacks.heard(self, command.thread_stack_trace)
+            self._sessions.stacks.take_answer(self, command.thread_stack_trace)
         if not command.HasField("settings"):
             return  # answers to commands that this broker never sends
         if command.settings.WhichOneof("pub_sub") is None:
@@ -78,7 +78,7 @@ class Conversation:
             self._sessions.check_access(self._call, command.settings)
             answer, seen = self._sessions.settle(self.client_id, command.settings, self.language)
         except HorologError as error:
-            self._say(pb.TelemetryCommand(status=status_of(error)))
+            self._send(pb.TelemetryCommand(status=status_of(error)))
             if not self._settled:
                 raise
             return
@@ -96,11 +96,11 @@ class Conversation:
             policy = consumer_policy(view.settings, self.language)
             answer.settings.backoff_policy.CopyFrom(policy)
             order(answer.settings.subscription, self.language, orderly=view.settings.orderly)
-        self._say(answer)
-        if self._then is not None and not self._unanswered:
-            self._then()
+        self._send(answer)
+        if self._on_answered is not None and not self._unanswered:
+            self._on_answered()
 
-    def _say(self, answer: pb.TelemetryCommand) -> None:
+    def _send(self, answer: pb.TelemetryCommand) -> None:
         if self._call.is_open:
             self._call.say(answer.SerializeToString())
 
@@ -112,18 +112,18 @@ class Conversation:
         """Send the client a command; return False if it has gone, or does not read its stream."""
         if not self._call.takes_more:
             return False
-        self._say(command)
+        self._send(command)
         return True
 
-    def left(self) -> None:
+    def stream_ended(self) -> None:
         """Remove the stream everywhere: it has ended."""
         self._sessions.producers.leave(self)
         self._sessions.streams.leave(self)
-        self._sessions.stacks.left(self)
+        self._sessions.stacks.stream_ended(self)
 
-    def then(self, end: Callable[[], None]) -> None:
+    def when_answered(self, end: Callable[[], None]) -> None:
         """Call `end` when every command of the client is answered; the client sends no more."""
-        self._then = end
+        self._on_answered = end
         if not self._unanswered:
             end()
 

@@ -16,12 +16,12 @@ class ThreadStacks:
     """Questions to clients that wait for their answers."""
 
     def __init__(self) -> None:
-        self._numbers = count(1)
+        self._nonces = count(1)
         self._asked: dict[str, tuple[Stream, asyncio.Future[str]]] = {}
 
     async def ask(self, stream: Stream, within_s: float) -> str:
         """Return the client's text; "" if it does not answer in time, or leaves."""
-        nonce = str(next(self._numbers))
+        nonce = str(next(self._nonces))
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         wanted = pb.PrintThreadStackTraceCommand(nonce=nonce)
         self._asked[nonce] = (stream, answer)
@@ -34,13 +34,13 @@ class ThreadStacks:
         finally:
             del self._asked[nonce]
 
-    def heard(self, stream: Stream, said: pb.ThreadStackTrace) -> None:
+    def take_answer(self, stream: Stream, trace: pb.ThreadStackTrace) -> None:
         """Take an answer; ignore one that this client was not asked for."""
-        asked, answer = self._asked.get(said.nonce, (None, None))
+        asked, answer = self._asked.get(trace.nonce, (None, None))
         if answer is not None and asked is stream and not answer.done():
-            answer.set_result(said.thread_stack_trace[:_CHARACTERS_MAX])
+            answer.set_result(trace.thread_stack_trace[:_CHARACTERS_MAX])
 
-    def left(self, stream: Stream) -> None:
+    def stream_ended(self, stream: Stream) -> None:
         """Answer the questions to a stream that has ended with ""."""
         for asked, answer in self._asked.values():
             if asked is stream and not answer.done():
