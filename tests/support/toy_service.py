@@ -101,7 +101,7 @@ class Ours:
             return
         call.begin()
         for message in messages:
-            call.say(message)
+            call.send_message(message)
         call.finish(status, why)
 
     def opened(self, call: Call) -> None:
@@ -111,11 +111,11 @@ class Ours:
         if message.startswith(b"end"):
             call.finish(int(message[3:5]), "the end")
         elif call.is_open:
-            call.say(b"heard " + message)
+            call.send_message(b"heard " + message)
 
     def said_all(self, call: Call) -> None:
         if call.is_open:
-            call.say(b"bye")
+            call.send_message(b"bye")
             call.finish()
 
 

@@ -142,7 +142,7 @@ class Call:
         self.line.calls.begin(self.stream)
         self.line.owes()
 
-    def say(self, message: bytes) -> None:
+    def send_message(self, message: bytes) -> None:
         """Write one message of an answer; end the call if the peer does not read its answers."""
         content = framed(message)
         if self._has_room(len(content)):

@@ -102,7 +102,7 @@ class Conversation:
 
     def _send(self, answer: pb.TelemetryCommand) -> None:
         if self._call.is_open:
-            self._call.say(answer.SerializeToString())
+            self._call.send_message(answer.SerializeToString())
 
     def may_be_asked(self, topic: str) -> bool:
         """Return whether the client reads its stream, and may now send to `topic`."""
