@@ -76,11 +76,11 @@ class Ours:
     def __init__(self) -> None:
         self.waits = Waits()
 
-    def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
-        for call, message in asked:
-            self._asked(call, message)
+    def calls_received(self, calls: Sequence[tuple[Call, bytes]]) -> None:
+        for call, message in calls:
+            self._answer(call, message)
 
-    def _asked(self, call: Call, message: bytes) -> None:
+    def _answer(self, call: Call, message: bytes) -> None:
         match call.head.path.rpartition(b"/")[2]:
             case b"Echo":
                 call.answer(framed(_echo(message, lambda name: call.header(name.encode()))))
@@ -104,16 +104,16 @@ class Ours:
             call.send_message(message)
         call.finish(status, why)
 
-    def opened(self, call: Call) -> None:
+    def stream_opened(self, call: Call) -> None:
         call.begin()
 
-    def said(self, call: Call, message: bytes) -> None:
+    def message_received(self, call: Call, message: bytes) -> None:
         if message.startswith(b"end"):
             call.finish(int(message[3:5]), "the end")
         elif call.is_open:
             call.send_message(b"heard " + message)
 
-    def said_all(self, call: Call) -> None:
+    def input_ended(self, call: Call) -> None:
         if call.is_open:
             call.send_message(b"bye")
             call.finish()

@@ -182,13 +182,13 @@ class GrpcFront:
         """Paths of the calls that the door answers."""
         return {*self._unary.paths, *self.streaming}
 
-    def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
+    def calls_received(self, calls: Sequence[tuple[Call, bytes]]) -> None:
         """Take calls with one request message each, which came together."""
-        self._unary.asked(asked)
+        self._unary.calls_received(calls)
 
     # --- Telemetry --------------------------------------------------------------------------------
 
-    def opened(self, call: Call) -> None:
+    def stream_opened(self, call: Call) -> None:
         """Begin the Telemetry stream of a client."""
         call.on_dropped = lambda: self._leave(call)
         try:
@@ -199,7 +199,7 @@ class GrpcFront:
             # an error of its own.
             self._refused[call] = error.message
 
-    def said(self, call: Call, message: bytes) -> None:
+    def message_received(self, call: Call, message: bytes) -> None:
         """Take a command that a client sends on its Telemetry stream."""
         if (why := self._refused.pop(call, None)) is not None:
             call.fail(INVALID_ARGUMENT, why)
@@ -213,7 +213,7 @@ class GrpcFront:
         except HorologError as error:
             self._end(call, INVALID_ARGUMENT, error.message)
 
-    def said_all(self, call: Call) -> None:
+    def input_ended(self, call: Call) -> None:
         """End the stream of a client that sends no more, once its commands are answered."""
         if (why := self._refused.pop(call, None)) is not None:
             call.fail(INVALID_ARGUMENT, why)

@@ -105,7 +105,7 @@ class UnaryCalls:
         for task in list(self._tasks):
             task.cancel()
 
-    def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
+    def calls_received(self, calls: Sequence[tuple[Call, bytes]]) -> None:
         """Take calls with one message each that came together.
 
         Acks become one command for each group and topic; the other calls come after them, in their
@@ -115,7 +115,7 @@ class UnaryCalls:
         acks: list[tuple[QuickAck, Call]] = []
         others: list[tuple[_Method, Any, Call]] = []
         named: RequestHead | None = None  # the last head whose client id was checked
-        for call, message in asked:
+        for call, message in calls:
             method = self._methods.get(call.head.path)
             if method is None:
                 path = call.head.path.decode("latin-1")[:200]

@@ -30,19 +30,19 @@ class Service(Protocol):
 
     streaming: frozenset[bytes]
 
-    def asked(self, asked: Sequence[tuple[Call, bytes]]) -> None:
+    def calls_received(self, calls: Sequence[tuple[Call, bytes]]) -> None:
         """Take calls with one request message each, which came together."""
         ...
 
-    def opened(self, call: Call) -> None:
+    def stream_opened(self, call: Call) -> None:
         """Begin a streaming call."""
         ...
 
-    def said(self, call: Call, message: bytes) -> None:
+    def message_received(self, call: Call, message: bytes) -> None:
         """Take a message of a streaming call."""
         ...
 
-    def said_all(self, call: Call) -> None:
+    def input_ended(self, call: Call) -> None:
         """Note that the caller of a streaming call sends nothing more."""
         ...
 
@@ -101,17 +101,17 @@ class Http2Link(Link):
             if type(event) is Opened:
                 call = self._open[event.stream] = Call(self, event.stream, event.head, 0)
                 call.counts = 0  # a stream lasts as long as its client, and is no request under way
-                self._service.opened(call)
+                self._service.stream_opened(call)
             elif type(event) is Dropped:
                 self._drop(event.stream)
             elif type(event) is AnswerSent:
                 self._end(event.stream)
             elif type(event) is Message and (known := self._open.get(event.stream)) is not None:
-                self._service.said(known, event.message)
+                self._service.message_received(known, event.message)
             elif (
                 type(event) is MessagesEnded and (known := self._open.get(event.stream)) is not None
             ):
-                self._service.said_all(known)
+                self._service.input_ended(known)
         if asked:
             self._ask(asked, size)
         self._hold()
@@ -124,7 +124,7 @@ class Http2Link(Link):
 
     def _ask(self, asked: list[tuple[Call, bytes]], size: int) -> None:
         self._door.took(self, size, len(asked))
-        self._service.asked(asked)
+        self._service.calls_received(asked)
 
     def answered(self, stream: int) -> None:
         """Note that a call has its whole answer: the call is over once the peer has room for it."""

@@ -235,7 +235,7 @@ class RemotingFront:
 
     # --- calls from links -------------------------------------------------------------------------
 
-    def asked(self, request: Request) -> None:
+    def request_received(self, request: Request) -> None:
         """Check and handle a request."""
         handle = self._handlers.get(request.frame.code)
         if handle is None:
@@ -283,12 +283,12 @@ class RemotingFront:
     async def _finish(request: Request, pending: Awaitable[Answer]) -> None:
         try:
             answer = await pending
-        except Exception as error:  # noqa: BLE001 - as in `asked`
+        except Exception as error:  # noqa: BLE001 - as in `request_received`
             request.fail(error)
         else:
             request.answer(answer)
 
-    def sent(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
+    def sends_received(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
         """Take all sends of a chunk; store them together with sends of other connections."""
         if self._access is not None:
             frames = self._allowed(self._access, link, frames)

@@ -61,11 +61,11 @@ def size_of(frame: Frame | Alike) -> int:
 class Service(Protocol):
     """The handler of the requests of a connection."""
 
-    def asked(self, request: Request) -> None:
+    def request_received(self, request: Request) -> None:
         """Handle a request."""
         ...
 
-    def sent(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
+    def sends_received(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
         """Handle all sends of a chunk."""
         ...
 
@@ -143,9 +143,9 @@ class RemotingLink(Link):
             if frame.code in SEND_CODES:
                 sends.append(frame)
             else:
-                self._service.asked(Request(self, frame))
+                self._service.request_received(Request(self, frame))
         if sends:
-            self._service.sent(self, sends)
+            self._service.sends_received(self, sends)
         self._hold(now_ms, new=bool(frames))
 
     def _end(self, fault: Exception) -> None:
