@@ -57,18 +57,18 @@ class PageLink(Link):
     def take_output(self) -> bytes:
         return self.http.take_output()
 
-    def written(self) -> None:
+    def output_written(self) -> None:
         if self.http.closed:
             self._transport.close()
 
-    def gone(self) -> None:
+    def connection_ended(self) -> None:
         self.http.abort(Code.NO_ERROR)
         self._open.clear()
 
-    def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
+    def check_timeouts(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
         """Quiet peers may stay."""
 
-    def leave(self) -> None:
+    def stop_accepting(self) -> None:
         self.http.announce_shutdown()
         self.flush()
 

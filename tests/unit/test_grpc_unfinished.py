@@ -144,7 +144,7 @@ def test_a_request_that_does_not_end_in_time_is_refused_alone(tmp_path: Path) ->
 
         def look(now_ms: int) -> None:
             link.last_received_ms = now_ms
-            link.look(now_ms, 1 << 40, 1 << 40)
+            link.check_timeouts(now_ms, 1 << 40, 1 << 40)
 
         look(first_ms + UNFINISHED_FRAME_MS)
         assert link.calls.overdue(first_ms) == []

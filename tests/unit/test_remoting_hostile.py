@@ -248,17 +248,17 @@ def test_the_end_of_a_connection_looks_at_its_own_clients() -> None:
     registry: Any = Registry()
     others, link = [FakeLink() for _ in range(300)], FakeLink()
     for number, other in enumerate(others):
-        registry.beat(other, read_heartbeat(beat(f"c{number}")), 0)
-    registry.beat(link, read_heartbeat(beat("mine", "mine")), 0)
-    registry.beat(link, read_heartbeat(beat("c0")), 0)  # it has come over
+        registry.take_heartbeat(other, read_heartbeat(beat(f"c{number}")), 0)
+    registry.take_heartbeat(link, read_heartbeat(beat("mine", "mine")), 0)
+    registry.take_heartbeat(link, read_heartbeat(beat("c0")), 0)  # it has come over
     registry.check_invariants()
-    assert registry.lost(others[0]) == set()
-    assert registry.lost(link) == {"g", "mine"}
-    assert registry.lost(link) == set()
+    assert registry.remove_connection(others[0]) == set()
+    assert registry.remove_connection(link) == {"g", "mine"}
+    assert registry.remove_connection(link) == set()
     registry.check_invariants()
     members = registry._groups["g"]
     registry._groups["g"] = None
-    assert registry.lost(FakeLink()) == set()
+    assert registry.remove_connection(FakeLink()) == set()
     registry._groups["g"] = members
     assert len(registry.members("g")) == 299
 
@@ -273,13 +273,15 @@ def test_what_clients_want_is_bounded() -> None:
     large = beat("c")
     large["consumerDataSet"][0]["subscriptionDataSet"] = wanted
     for number in range(4):
-        registry.beat(link, read_heartbeat(large | {"clientID": f"c{number}"}), 0)
+        registry.take_heartbeat(link, read_heartbeat(large | {"clientID": f"c{number}"}), 0)
     with pytest.raises(HorologError, match="subscriptionDataSet") as refused:
-        registry.beat(link, read_heartbeat(large | {"clientID": "c4"}), 0)
+        registry.take_heartbeat(link, read_heartbeat(large | {"clientID": "c4"}), 0)
     assert refused.value.code is ErrorCode.TOO_MANY_REQUESTS
     registry.check_invariants()
-    registry.beat(link, read_heartbeat(large | {"clientID": "c0"}), 0)  # who is known stays
-    registry.lost(link)
+    registry.take_heartbeat(
+        link, read_heartbeat(large | {"clientID": "c0"}), 0
+    )  # who is known stays
+    registry.remove_connection(link)
     registry.check_invariants()
     assert registry._subscription_bytes == 0
 
@@ -287,13 +289,13 @@ def test_what_clients_want_is_bounded() -> None:
 def test_a_group_wants_what_its_newest_member_says() -> None:
     registry: Any = Registry()
     one, two = FakeLink(), FakeLink()
-    registry.beat(one, read_heartbeat(beat("one", version=1)), 0)
+    registry.take_heartbeat(one, read_heartbeat(beat("one", version=1)), 0)
     assert registry.subscription("g", "t").version == 1
-    registry.beat(two, read_heartbeat(beat("two", version=2)), 0)
+    registry.take_heartbeat(two, read_heartbeat(beat("two", version=2)), 0)
     assert registry.subscription("g", "t").version == 2
-    registry.lost(two)
+    registry.remove_connection(two)
     assert registry.subscription("g", "t").version == 1
-    registry.lost(one)
+    registry.remove_connection(one)
     assert registry.subscription("g", "t") is None
     registry.check_invariants()
 

@@ -85,7 +85,7 @@ class Intake:
         """Bytes of requests without an answer."""
         return self._under_way
 
-    def lost(self, link: Link) -> None:
+    def remove(self, link: Link) -> None:
         """Remove a connection that has ended; the link itself subtracts what it had under way."""
         self._links.discard(link)
         share = link.share
@@ -229,7 +229,7 @@ class Door:
         self._server = await self.loop.create_server(
             lambda: self._make_link(self), sock=self._listener, backlog=_BACKLOG
         )
-        self._look()
+        self._check_links()
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, grace_s: float = 0.5) -> None:
@@ -239,7 +239,7 @@ class Door:
         self._tell_refused()
         self._idle = asyncio.Event()
         for link in list(self._links):
-            link.leave()
+            link.stop_accepting()
         self._notice_idle()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace_s)
@@ -265,9 +265,9 @@ class Door:
         """How many connections are open."""
         return len(self._links)
 
-    def lost(self, link: Link) -> None:
+    def remove(self, link: Link) -> None:
         """Remove a connection that has ended."""
-        self.intake.lost(link)
+        self.intake.remove(link)
         self._links.discard(link)
         self._notice_idle()
 
@@ -304,12 +304,12 @@ class Door:
             self.log.warning("%d connections refused: %s", self._refused, self._why_refused)
             self._refused = 0
 
-    def _look(self) -> None:
+    def _check_links(self) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
         for link in list(self._links):
-            link.look(now_ms, self._quiet_ms, self._unanswered_ms)
+            link.check_timeouts(now_ms, self._quiet_ms, self._unanswered_ms)
         if stuck := self.intake.answers.cut_off(now_ms):
             self.log.warning("%d connections cut off: they do not read their answers", stuck)
         self._tell_refused()
         every_ms = max(10, min(1_000, self._quiet_ms // 4, self._unanswered_ms // 4))
-        self._timer = self.loop.call_later(every_ms / 1_000, self._look)
+        self._timer = self.loop.call_later(every_ms / 1_000, self._check_links)

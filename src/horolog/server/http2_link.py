@@ -65,7 +65,7 @@ class Http2Link(Link):
         self.pinged_ms = 0
         super().data_received(data)
 
-    def gone(self) -> None:
+    def connection_ended(self) -> None:
         """Drop the calls of a peer that has disconnected: their answers have no reader."""
         if self._pong is not None:
             self._pong.cancel()
@@ -176,7 +176,7 @@ class Http2Link(Link):
         self._drop(stream)
         self.owes()
 
-    def puts_off(self) -> bool:
+    def may_delay_output(self) -> bool:
         """Return whether output is pongs only while calls are under way; write it in `_PONG_S`.
 
         Go and Java clients send a ping with every call, to measure the connection.
@@ -196,7 +196,7 @@ class Http2Link(Link):
         """Return all bytes that are to be written now."""
         return self.calls.http.take_output()
 
-    def written(self) -> None:
+    def output_written(self) -> None:
         """Note that the output was written; close the transport of a connection that has ended."""
         http = self.calls.http
         if http.closed:
@@ -206,7 +206,7 @@ class Http2Link(Link):
 
     # --- looks of the door ------------------------------------------------------------------------
 
-    def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
+    def check_timeouts(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
         """Ping a quiet peer; end one that does not answer, and requests that take too long."""
         overdue = () if self._stopped else self.calls.overdue(now_ms - UNFINISHED_FRAME_MS)
         for stream in overdue:
@@ -223,7 +223,7 @@ class Http2Link(Link):
             self.calls.http.ping(_PING)
             self.flush()
 
-    def leave(self) -> None:
+    def stop_accepting(self) -> None:
         """Accept no more calls; answer those under way."""
         self.calls.http.announce_shutdown()
         self.flush()

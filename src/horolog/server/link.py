@@ -72,19 +72,19 @@ class Link(asyncio.Protocol):
         """Take all bytes that are to be written now."""
         raise NotImplementedError
 
-    def written(self) -> None:
+    def output_written(self) -> None:
         """Note that the output was written; a protocol that has ended closes the transport."""
         raise NotImplementedError
 
-    def gone(self) -> None:
+    def connection_ended(self) -> None:
         """Drop the requests of a peer that has disconnected: their answers have no reader."""
         raise NotImplementedError
 
-    def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
+    def check_timeouts(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
         """Deal with a peer from which nothing was heard for `quiet_ms`."""
         raise NotImplementedError
 
-    def leave(self) -> None:
+    def stop_accepting(self) -> None:
         """Accept no more requests; answer those under way."""
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ class Link(asyncio.Protocol):
         """End the connection."""
         raise NotImplementedError
 
-    def puts_off(self) -> bool:
+    def may_delay_output(self) -> bool:
         """Return whether output of `receive` may wait for later answers, which saves a write."""
         return False
 
@@ -133,11 +133,11 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release everything that the door counts for a connection that has ended."""
-        self.gone()
+        self.connection_ended()
         if self.share is not None:
             self._door.holds(self, -self._held)
             self._held = 0
-        self._door.lost(self)
+        self._door.remove(self)
 
     def holds(self, held: int) -> str:
         """Count the bytes held of unfinished requests; return "", or why the link must end.
@@ -189,7 +189,7 @@ class Link(asyncio.Protocol):
         if data:
             self._owes = True  # so that output made meanwhile is written once, by the `flush` below
             self.receive(data, now_ms)
-            if self.puts_off() and not ended:
+            if self.may_delay_output() and not ended:
                 self._owes = False
                 return
         self.flush()
@@ -224,7 +224,7 @@ class Link(asyncio.Protocol):
         if out and not self._transport.is_closing():
             self._door.bytes_out += len(out)
             self._transport.write(out)
-        self.written()
+        self.output_written()
 
 
 class Owing:
@@ -268,7 +268,7 @@ class Links(Protocol):
         """Return whether one more connection is accepted."""
         ...
 
-    def lost(self, link: Link) -> None:
+    def remove(self, link: Link) -> None:
         """Remove a connection that has ended."""
         ...
 

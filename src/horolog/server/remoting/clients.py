@@ -53,7 +53,7 @@ class ClientCodes:
         """
         heartbeat = read_heartbeat(content(request.frame))
         now_ms = time.monotonic_ns() // 1_000_000
-        self._notify(self._node.registry.beat(request.link, heartbeat, now_ms))
+        self._notify(self._node.registry.take_heartbeat(request.link, heartbeat, now_ms))
         return self._make_groups(heartbeat)
 
     async def _make_groups(self, heartbeat: Heartbeat) -> Answer:
@@ -77,7 +77,7 @@ class ClientCodes:
         """Remove a client from the producer and consumer group named; each may be blank."""
         frame = request.frame
         self._notify(
-            self._node.registry.leave(
+            self._node.registry.remove_client(
                 text(frame, "clientID"),
                 text(frame, "producerGroup", ""),
                 text(frame, "consumerGroup", ""),
@@ -108,9 +108,9 @@ class ClientCodes:
 
     # --- changes ----------------------------------------------------------------------------------
 
-    def gone(self, link: RemotingLink) -> None:
+    def connection_ended(self, link: RemotingLink) -> None:
         """Remove the clients that registered on a connection that has ended."""
-        self._notify(self._node.registry.lost(link))
+        self._notify(self._node.registry.remove_connection(link))
 
     def sweep(self, now_ms: int) -> None:
         """Remove clients that were not heard of for too long."""

@@ -320,12 +320,12 @@ class RemotingFront:
                     found.append(frame)
         return found
 
-    def gone(self, link: RemotingLink) -> None:
+    def connection_ended(self, link: RemotingLink) -> None:
         """Drop what families keep of a connection that has ended."""
-        self._pull.gone(link)
-        self._pop.gone(link)
-        self.producers.gone(link)
-        self._clients.gone(link)
+        self._pull.connection_ended(link)
+        self._pop.connection_ended(link)
+        self.producers.connection_ended(link)
+        self._clients.connection_ended(link)
 
 
 def _unknown(code: int) -> HorologError:

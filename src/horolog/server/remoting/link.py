@@ -69,7 +69,7 @@ class Service(Protocol):
         """Handle all sends of a chunk."""
         ...
 
-    def gone(self, link: RemotingLink) -> None:
+    def connection_ended(self, link: RemotingLink) -> None:
         """Note that a connection has ended."""
         ...
 
@@ -95,7 +95,7 @@ class RemotingLink(Link):
         self._unfinished_ms = 0  # since when an unfinished frame is held
         self._over = False  # the peer has broken the protocol
         self._lost = False
-        self._leaving = False
+        self._is_stopping = False
         self._opaque = 0
         self._asked: dict[int, asyncio.Future[Frame]] = {}
         self.shapes = Shapes()
@@ -116,7 +116,7 @@ class RemotingLink(Link):
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Take bytes of the peer; answers to them are written when `receive` returns."""
-        if self._leaving or self._over:
+        if self._is_stopping or self._over:
             return
         try:
             frames = self._reader.receive_alike(data)
@@ -308,43 +308,43 @@ class RemotingLink(Link):
         self._out_bytes = 0
         return out
 
-    def written(self) -> None:
+    def output_written(self) -> None:
         """Note that the output was written; close the transport of a connection that has ended."""
-        self._tell()
-        if self._over or (self._leaving and self.is_idle):
+        self._report_under_way()
+        if self._over or (self._is_stopping and self.is_idle):
             self._transport.close()
 
-    def _tell(self) -> None:
+    def _report_under_way(self) -> None:
         change, count = self._open_bytes - self.under_way, self._open - self.parked - self.requests
         if change > 0 or count > 0:
             self._door.took(self, change, count)
         elif change or count:
             self._door.gave(self, -change, -count)
 
-    def gone(self) -> None:
+    def connection_ended(self) -> None:
         """Drop the requests of a peer that has disconnected: their answers have no reader."""
         self._lost = True
         self._open_bytes = 0
         self._open = self.parked
         if self.share is not None:
             self.share.polls -= self.parked
-            self._tell()
+            self._report_under_way()
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the client has gone"))
                 answer.exception()  # marked as retrieved, in case no task awaits it
         self._asked.clear()
-        self._service.gone(self)
+        self._service.connection_ended(self)
 
-    def look(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
+    def check_timeouts(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
         """End a connection that is silent too long (clients send heartbeats) or in mid-frame."""
         late = self._unfinished_ms and now_ms - self._unfinished_ms >= UNFINISHED_FRAME_MS
         if now_ms - self.last_received_ms >= quiet_ms or (late and not self._stopped):
             self._transport.abort()
 
-    def leave(self) -> None:
+    def stop_accepting(self) -> None:
         """Accept no more requests; answer those under way."""
-        self._leaving = True
+        self._is_stopping = True
         self.flush()
 
     @property

@@ -139,7 +139,7 @@ class PopCodes:
     def _handle(self, invisible_ms: int, handle: str) -> str:
         return encode_pop(decode_receipt(handle), invisible_ms, self._node.broker_name)
 
-    def gone(self, link: RemotingLink) -> None:
+    def connection_ended(self, link: RemotingLink) -> None:
         """Cancel the pops of a connection that has ended."""
         for ticket, _ in self._waiting.pop(link, {}).values():
             self._node.engine.ask(CancelReceive(ticket), nobody)

@@ -174,7 +174,7 @@ class PullCodes:
         }
         request.answer(Answer(_STATUS[result.status], fields), result.layouts)
 
-    def gone(self, link: RemotingLink) -> None:
+    def connection_ended(self, link: RemotingLink) -> None:
         """Cancel the waiting pulls of a connection that has ended."""
         for ticket, _ in self._waiting.pop(link, {}).values():
             self._node.engine.ask(CancelReceive(ticket), nobody)

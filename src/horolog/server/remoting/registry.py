@@ -83,7 +83,7 @@ class Registry:
 
     # --- messages from clients --------------------------------------------------------------------
 
-    def beat(self, link: RemotingLink, heartbeat: Heartbeat, now_ms: int) -> set[str]:
+    def take_heartbeat(self, link: RemotingLink, heartbeat: Heartbeat, now_ms: int) -> set[str]:
         """Register a heartbeat; return the consumer groups whose members or subscriptions changed.
 
         Raise TOO_MANY_REQUESTS, and change nothing, when there is no room for another client.
@@ -121,11 +121,11 @@ class Registry:
         if before is None:
             self._entries += 1
         elif before.link is not client.link:
-            self._leave_link(before.link, place)
+            self._remove_place(before.link, place)
         self._on.setdefault(client.link, set()).add(place)
         return before
 
-    def _leave_link(self, link: RemotingLink, place: _Place) -> None:
+    def _remove_place(self, link: RemotingLink, place: _Place) -> None:
         places = self._on[link]
         places.remove(place)
         if not places:
@@ -162,13 +162,13 @@ class Registry:
             client_id in self._groups.get(c.group, ()) for c in heartbeat.consumers
         )
 
-    def leave(self, client_id: str, producer_group: str, consumer_group: str) -> set[str]:
+    def remove_client(self, client_id: str, producer_group: str, consumer_group: str) -> set[str]:
         """Remove a client from these groups ("": none); return the consumer groups that changed."""
         self._remove(_Place(False, producer_group, client_id))
         gone = self._remove(_Place(True, consumer_group, client_id))
         return {consumer_group} if gone else set()
 
-    def lost(self, link: RemotingLink) -> set[str]:
+    def remove_connection(self, link: RemotingLink) -> set[str]:
         """Remove the clients of a lost connection; return the consumer groups that changed."""
         return self._remove_all(list(self._on.get(link, ())))
 
@@ -301,7 +301,7 @@ class Registry:
         if client is None:
             return False
         self._entries -= 1
-        self._leave_link(client.link, place)
+        self._remove_place(client.link, place)
         if isinstance(client, Member):
             self._subscription_bytes -= _bytes_of(client.consumer)
             self._wanted.pop(place.group, None)

@@ -80,7 +80,7 @@ class TransactionCodes:
     def _has_come(self, group: str) -> None:
         self.on_came(group)
 
-    def gone(self, link: RemotingLink) -> None:
+    def connection_ended(self, link: RemotingLink) -> None:
         """Drop the groups of a connection that has ended."""
         for group in self._sent_by.pop(link, ()):
             del self._senders[group]
