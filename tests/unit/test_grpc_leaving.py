@@ -231,7 +231,7 @@ class LateCall:
     def remaining_ms(self) -> int:
         return self.left_ms.pop(0)
 
-    def hold_poll(self) -> None:
+    def begin_poll(self) -> None:
         """It may wait."""
 
     def fail(self, status: int, why: str) -> None:

@@ -40,13 +40,13 @@ def admitted(intake: Intake, address: str = "10.0.0.1") -> Any:
 def test_a_link_with_too_many_requests_waits_until_half_have_their_answers() -> None:
     intake = Intake()
     peer = admitted(intake)
-    intake.took(peer, 0, LINK_REQUESTS_MAX)
+    intake.add_under_way(peer, 0, LINK_REQUESTS_MAX)
     assert not peer.stopped
-    intake.took(peer, 0, 1)
+    intake.add_under_way(peer, 0, 1)
     assert peer.stopped == Stopped.BY_LINK
-    intake.gave(peer, 0, peer.requests - LINK_REQUESTS_MAX // 2)
+    intake.remove_under_way(peer, 0, peer.requests - LINK_REQUESTS_MAX // 2)
     assert peer.stopped == Stopped.BY_LINK
-    intake.gave(peer, 0, 1)
+    intake.remove_under_way(peer, 0, 1)
     assert not peer.stopped
     intake.check_invariants()
 
@@ -54,16 +54,16 @@ def test_a_link_with_too_many_requests_waits_until_half_have_their_answers() -> 
 def test_a_link_with_too_many_bytes_waits_for_both_of_its_bounds() -> None:
     intake = Intake()
     peer = admitted(intake)
-    intake.took(peer, LINK_BYTES_UNDER_WAY_MAX, LINK_REQUESTS_MAX // 2)
+    intake.add_under_way(peer, LINK_BYTES_UNDER_WAY_MAX, LINK_REQUESTS_MAX // 2)
     assert not peer.stopped
-    intake.took(peer, 1, 0)
+    intake.add_under_way(peer, 1, 0)
     assert peer.stopped == Stopped.BY_LINK
-    intake.gave(peer, 0, 1)
+    intake.remove_under_way(peer, 0, 1)
     assert peer.stopped == Stopped.BY_LINK, "it has as many bytes as before"
-    intake.took(peer, 0, 1)
-    intake.gave(peer, peer.under_way, 0)
+    intake.add_under_way(peer, 0, 1)
+    intake.remove_under_way(peer, peer.under_way, 0)
     assert peer.stopped == Stopped.BY_LINK, "it has half of the requests"
-    intake.gave(peer, 0, 1)
+    intake.remove_under_way(peer, 0, 1)
     assert not peer.stopped
 
 
@@ -72,17 +72,17 @@ def test_too_many_bytes_of_all_stop_everybody_and_who_comes_until_half_are_answe
     piece = LINK_BYTES_UNDER_WAY_MAX
     peers = [admitted(intake, f"10.0.0.{n}") for n in range(BYTES_UNDER_WAY_MAX // piece)]
     for peer in peers:
-        intake.took(peer, piece, 1)
+        intake.add_under_way(peer, piece, 1)
     assert not any(peer.stopped for peer in peers)
     other = admitted(intake, "10.0.1.0")
-    intake.took(other, 1, 1)
+    intake.add_under_way(other, 1, 1)
     late = admitted(intake, "10.0.2.0")
     everybody = [*peers, other, late]
     assert all(peer.stopped == Stopped.BY_DOOR for peer in everybody)
     while intake.under_way >= BYTES_UNDER_WAY_MAX // 2 + piece:
-        intake.gave(peers.pop(), piece, 1)
+        intake.remove_under_way(peers.pop(), piece, 1)
     assert all(peer.stopped for peer in everybody)
-    intake.gave(peers.pop(), piece, 1)
+    intake.remove_under_way(peers.pop(), piece, 1)
     assert intake.under_way == BYTES_UNDER_WAY_MAX // 2 + 1 - piece
     assert not any(peer.stopped for peer in everybody)
     intake.check_invariants()
@@ -91,13 +91,13 @@ def test_too_many_bytes_of_all_stop_everybody_and_who_comes_until_half_are_answe
 def test_unfinished_bytes_are_bounded_and_who_gives_some_back_is_not_cut_off() -> None:
     intake = Intake(unfinished=100)
     one, other = admitted(intake), admitted(intake, "10.0.0.2")
-    assert intake.holds(one, 60) == ""
-    assert intake.holds(other, 40) == ""
-    assert "held already" in intake.holds(other, 1)
-    assert intake.holds(one, -1) == ""
-    assert intake.holds(other, 0) == ""
-    assert "held already" in intake.holds(one, 2)
-    assert intake.holds(other, -1) == "", "although too many are left"
+    assert intake.count_unfinished(one, 60) == ""
+    assert intake.count_unfinished(other, 40) == ""
+    assert "held already" in intake.count_unfinished(other, 1)
+    assert intake.count_unfinished(one, -1) == ""
+    assert intake.count_unfinished(other, 0) == ""
+    assert "held already" in intake.count_unfinished(one, 2)
+    assert intake.count_unfinished(other, -1) == "", "although too many are left"
     intake.check_invariants()
 
 

@@ -39,7 +39,7 @@ class Line(Protocol):
         """Note that a call has its whole answer: the call is over once the peer has room for it."""
         ...
 
-    def holds_poll(self, size: int) -> None:
+    def count_poll(self, size: int) -> None:
         """Count a call that begins to wait for messages.
 
         size  bytes of its request, which is no longer kept
@@ -111,12 +111,12 @@ class Call:
         """Whether the caller is there, and has taken the answers so far."""
         return self.is_open and not self.line.calls.http.wants_room
 
-    def hold_poll(self) -> None:
+    def begin_poll(self) -> None:
         """Note that the call waits for messages, and that its request is no longer kept.
 
         Raise TOO_MANY_REQUESTS if too many calls of the address wait.
         """
-        self.line.holds_poll(self.size)
+        self.line.count_poll(self.size)
         self.polls, self.counts, self.size = True, 0, 0
 
     def header(self, name: bytes) -> str:

@@ -94,7 +94,7 @@ class Intake:
             if not share.links:
                 self._shares.pop(share.key, None)
 
-    def took(self, link: Link, size: int, count: int) -> None:
+    def add_under_way(self, link: Link, size: int, count: int) -> None:
         """Add `count` requests of `size` bytes to those under way; stop reading at a limit."""
         share = link.share
         assert share is not None
@@ -124,7 +124,7 @@ class Intake:
             for each in self._links:
                 each.stop_reading(Stopped.BY_DOOR)
 
-    def gave(self, link: Link, size: int, count: int) -> None:
+    def remove_under_way(self, link: Link, size: int, count: int) -> None:
         """Subtract `count` requests of `size` bytes from those under way; read if there is room.
 
         The requests have their answers, need none any more, or wait for an event.
@@ -154,7 +154,7 @@ class Intake:
             for each in self._links:
                 each.go_on_reading(Stopped.BY_DOOR)
 
-    def holds(self, link: Link, change: int) -> str:
+    def count_unfinished(self, link: Link, change: int) -> str:
         """Add `change` to the bytes of unfinished requests; return "", or the limit exceeded."""
         share = link.share
         assert share is not None
@@ -271,19 +271,19 @@ class Door:
         self._links.discard(link)
         self._notice_idle()
 
-    def took(self, link: Link, size: int, count: int) -> None:
+    def add_under_way(self, link: Link, size: int, count: int) -> None:
         """Add `count` requests of `size` bytes to those under way."""
-        self.intake.took(link, size, count)
+        self.intake.add_under_way(link, size, count)
 
-    def gave(self, link: Link, size: int, count: int) -> None:
-        """Subtract `count` requests of `size` bytes from those under way; see `Intake.gave`."""
-        self.intake.gave(link, size, count)
+    def remove_under_way(self, link: Link, size: int, count: int) -> None:
+        """Subtract `count` requests of `size` bytes from those under way; read if there is room."""
+        self.intake.remove_under_way(link, size, count)
         if self._idle is not None:
             self._notice_idle()
 
-    def holds(self, link: Link, change: int) -> str:
+    def count_unfinished(self, link: Link, change: int) -> str:
         """Add `change` to the bytes of unfinished requests; return "", or why to end the link."""
-        return self.intake.holds(link, change)
+        return self.intake.count_unfinished(link, change)
 
     def gives(self, link: Link, size: int) -> bool:
         """Return whether an answer of `size` bytes may be given; if so, it is counted."""

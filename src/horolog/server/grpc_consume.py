@@ -64,7 +64,7 @@ class ConsumerCalls:
         poll_ms = self._polling_ms(request, client_id, call.remaining_ms())
         command = _to_receive(request, client_id, poll_ms)
         if poll_ms:
-            call.hold_poll()
+            call.begin_poll()
         asked = request.message_queue.topic
         # Keep only the topic's name while the poll waits: the request may be large.
         named = pb.Resource(resource_namespace=asked.resource_namespace, name=asked.name)

@@ -114,16 +114,16 @@ class Http2Link(Link):
                 self._service.input_ended(known)
         if asked:
             self._ask(asked, size)
-        self._hold()
+        self._check_unfinished()
 
-    def _hold(self) -> None:
+    def _check_unfinished(self) -> None:
         """Count the bytes held of unfinished requests; end this connection if all hold too many."""
-        if why := self.holds(self.calls.held):
+        if why := self.count_unfinished(self.calls.held):
             self._door.fault(self, ConnectionFault(Code.ENHANCE_YOUR_CALM, why))
             self.calls.abort(Code.ENHANCE_YOUR_CALM, why)
 
     def _ask(self, asked: list[tuple[Call, bytes]], size: int) -> None:
-        self._door.took(self, size, len(asked))
+        self._door.add_under_way(self, size, len(asked))
         self._service.calls_received(asked)
 
     def answered(self, stream: int) -> None:
@@ -143,7 +143,7 @@ class Http2Link(Link):
                 size += call.size
                 count += call.counts
         if count:
-            self._door.gave(self, size, count)
+            self._door.remove_under_way(self, size, count)
         self.owes()
         for call, answer in zip(calls[done:], answers[done:], strict=True):
             call.answer(answer)
@@ -151,19 +151,19 @@ class Http2Link(Link):
     def _end(self, stream: int) -> Call | None:
         call = self._open.pop(stream, None)
         if call is not None:
-            self._door.gave(self, call.size, call.counts)
+            self._door.remove_under_way(self, call.size, call.counts)
             if call.polls and self.share is not None:
                 self.share.polls -= 1
         return call
 
-    def holds_poll(self, size: int) -> None:
+    def count_poll(self, size: int) -> None:
         """Count a call that begins to wait for messages; its request of `size` bytes is not kept.
 
         Raise TOO_MANY_REQUESTS if too many calls of the address wait.
         """
         if self.share is not None:
-            self.share.hold_poll()
-            self._door.gave(self, size, 1)
+            self.share.count_poll()
+            self._door.remove_under_way(self, size, 1)
 
     def _drop(self, stream: int) -> None:
         call = self._end(stream)
@@ -214,7 +214,7 @@ class Http2Link(Link):
             self.calls.fail(stream, DEADLINE_EXCEEDED, why)
             self.give_up(stream)
         if overdue:
-            self._hold()
+            self._check_unfinished()
         if self.pinged_ms:
             if now_ms - self.pinged_ms >= unanswered_ms:
                 self._transport.abort()

@@ -57,7 +57,7 @@ class Link(asyncio.Protocol):
         self._port = 0
         self._connected_ms = 0
         self.share: Share | None = None
-        self._held = 0  # bytes of unfinished requests, as the door counts them
+        self._unfinished = 0  # bytes of unfinished requests, as the door counts them
         self.under_way = self.requests = 0
         self.is_full = False
         self.last_received_ms = time.monotonic_ns() // 1_000_000
@@ -135,18 +135,18 @@ class Link(asyncio.Protocol):
         """Release everything that the door counts for a connection that has ended."""
         self.connection_ended()
         if self.share is not None:
-            self._door.holds(self, -self._held)
-            self._held = 0
+            self._door.count_unfinished(self, -self._unfinished)
+            self._unfinished = 0
         self._door.remove(self)
 
-    def holds(self, held: int) -> str:
+    def count_unfinished(self, held: int) -> str:
         """Count the bytes held of unfinished requests; return "", or why the link must end.
 
         A few bytes (up to `UNFINISHED_SMALL`) always have room, and do not count.
         """
         held = held if held > UNFINISHED_SMALL else 0
-        change, self._held = held - self._held, held
-        return self._door.holds(self, change) if change else ""
+        change, self._unfinished = held - self._unfinished, held
+        return self._door.count_unfinished(self, change) if change else ""
 
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read its answers."""
@@ -272,18 +272,18 @@ class Links(Protocol):
         """Remove a connection that has ended."""
         ...
 
-    def took(self, link: Link, size: int, count: int) -> None:
+    def add_under_way(self, link: Link, size: int, count: int) -> None:
         """Add `count` requests of `size` bytes to those under way."""
         ...
 
-    def gave(self, link: Link, size: int, count: int) -> None:
+    def remove_under_way(self, link: Link, size: int, count: int) -> None:
         """Subtract `count` requests of `size` bytes from those under way.
 
         The requests have their answers, need none any more, or wait for an event.
         """
         ...
 
-    def holds(self, link: Link, change: int) -> str:
+    def count_unfinished(self, link: Link, change: int) -> str:
         """Add `change` to the bytes of unfinished requests; return "", or why to end the link."""
         ...
 

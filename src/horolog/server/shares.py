@@ -79,7 +79,7 @@ class Share:
             self.under_way <= bounds.bytes_under_way // 2 and self.requests <= bounds.requests // 2
         )
 
-    def hold_poll(self) -> None:
+    def count_poll(self) -> None:
         """Count a request that begins to wait for messages; `polls` counts it until its end.
 
         Raise TOO_MANY_REQUESTS if too many requests of the address wait already.

@@ -146,20 +146,20 @@ class RemotingLink(Link):
                 self._service.request_received(Request(self, frame))
         if sends:
             self._service.sends_received(self, sends)
-        self._hold(now_ms, new=bool(frames))
+        self._check_unfinished(now_ms, new=bool(frames))
 
     def _end(self, fault: Exception) -> None:
         self._door.fault(self, fault)
         self._over = True
 
-    def _hold(self, now_ms: int, *, new: bool) -> None:
+    def _check_unfinished(self, now_ms: int, *, new: bool) -> None:
         """Count the bytes of an unfinished frame; end this connection if all hold too many."""
         held = self._reader.held
         if not held:
             self._unfinished_ms = 0
         elif new or not self._unfinished_ms:
             self._unfinished_ms = now_ms
-        if why := self.holds(held):
+        if why := self.count_unfinished(held):
             self._end(FrameFault(why))
 
     def answer(
@@ -206,7 +206,7 @@ class RemotingLink(Link):
         if self._lost:
             return kept
         if self.share is not None:
-            self.share.hold_poll()
+            self.share.count_poll()
         self.parked += 1
         self._open_bytes -= size_of(frame) - size_of(kept)
         self.owes()  # writes nothing, but lets the door count again
@@ -317,9 +317,9 @@ class RemotingLink(Link):
     def _report_under_way(self) -> None:
         change, count = self._open_bytes - self.under_way, self._open - self.parked - self.requests
         if change > 0 or count > 0:
-            self._door.took(self, change, count)
+            self._door.add_under_way(self, change, count)
         elif change or count:
-            self._door.gave(self, -change, -count)
+            self._door.remove_under_way(self, -change, -count)
 
     def connection_ended(self) -> None:
         """Drop the requests of a peer that has disconnected: their answers have no reader."""
