@@ -36,7 +36,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.inputs import Inputs
-from horolog.server.link import Owing
+from horolog.server.link import PendingOutput
 from horolog.server.loop import Engine
 from horolog.testing.disk import FaultyDisk
 
@@ -409,29 +409,29 @@ def test_no_turn_takes_more_while_too_much_waits_for_the_disk() -> None:
 
 
 def test_a_connection_that_cannot_be_written_to_keeps_nobody_elses_answers() -> None:
-    class Owes:
-        owes_now = True
+    class Unwritten:
+        awaits_flush = True
 
         def __init__(self, written: list[str], fault: str = "") -> None:
             self._written, self._fault = written, fault
 
         def flush(self) -> None:
-            self.owes_now = False
+            self.awaits_flush = False
             if self._fault:
                 raise RuntimeError(self._fault)
             self._written.append("written")
 
     async def run() -> None:
         written: list[str] = []
-        owing = Owing()
-        links = [Owes(written), Owes(written, "a mistake of ours"), Owes(written)]
+        pending = PendingOutput()
+        links = [Unwritten(written), Unwritten(written, "a mistake of ours"), Unwritten(written)]
         for link in links:
-            owing.add(link)  # type: ignore[arg-type]
-        owing.flush()
+            pending.add(link)  # type: ignore[arg-type]
+        pending.flush()
         assert len(written) == 2
-        owing.add(links[0])  # type: ignore[arg-type]  # it was written meanwhile
-        links[2].owes_now = True
-        owing.add(links[2])  # type: ignore[arg-type]
+        pending.add(links[0])  # type: ignore[arg-type]  # it was written meanwhile
+        links[2].awaits_flush = True
+        pending.add(links[2])  # type: ignore[arg-type]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert len(written) == 3, "at the latest after this turn of the loop"

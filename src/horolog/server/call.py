@@ -31,7 +31,7 @@ class Line(Protocol):
         """The address and kind of the connection."""
         ...
 
-    def owes(self) -> None:
+    def schedule_flush(self) -> None:
         """Have the connection's output written soon."""
         ...
 
@@ -140,14 +140,14 @@ class Call:
     def begin(self) -> None:
         """Begin an answer of many messages."""
         self.line.calls.begin(self.stream)
-        self.line.owes()
+        self.line.schedule_flush()
 
     def send_message(self, message: bytes) -> None:
         """Write one message of an answer; end the call if the peer does not read its answers."""
         content = framed(message)
         if self._has_room(len(content)):
             self.line.calls.say(self.stream, content)
-            self.line.owes()
+            self.line.schedule_flush()
 
     def _has_room(self, size: int) -> bool:
         """Return whether the peer may be given `size` bytes more; end the call if not."""

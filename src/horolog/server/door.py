@@ -24,7 +24,7 @@ from horolog.limits import (
     UNFINISHED_BYTES_MAX,
     UNTAKEN_ALL_BYTES_MAX,
 )
-from horolog.server.link import Link, Owing, Stopped
+from horolog.server.link import Link, PendingOutput, Stopped
 from horolog.server.shares import Bounds, Share, key_of
 from horolog.server.tls import Certificate
 from horolog.server.untaken import Untaken
@@ -41,7 +41,7 @@ class Intake:
     share        percent of all limits that the clients of one address may use
     untaken      limit of bytes of answers that clients have not read
 
-    owing  links with output to write
+    pending_output  links with output to write
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Intake:
         self._shares: dict[str, Share] = {}
         self._unfinished_max = unfinished
         self._links: set[Link] = set()
-        self.owing = Owing()
+        self.pending_output = PendingOutput()
         self.answers = Untaken(self._links, untaken)
         self._under_way = 0
         self._stopped = False  # reading, because of `_under_way`
@@ -212,7 +212,7 @@ class Door:
         self._make_link = make_link
         self._listener = listener
         self.intake = intake
-        self.owing = intake.owing
+        self.pending_output = intake.pending_output
         self.log = log
         self._quiet_ms = quiet_ms
         self._unanswered_ms = unanswered_ms

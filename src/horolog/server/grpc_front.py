@@ -101,7 +101,7 @@ class GrpcFront:
             quiet_ms=self._quiet_ms,
             unanswered_ms=self._unanswered_ms,
         )
-        self._engine.on_answers.append(self._intake.owing.flush)
+        self._engine.on_answers.append(self._intake.pending_output.flush)
         port = await self._door.start()
         self._sweep_later()
         return port

@@ -130,7 +130,7 @@ class Http2Link(Link):
         """Note that a call has its whole answer: the call is over once the peer has room for it."""
         if not self.calls.http.is_open(stream):
             self._end(stream)
-        self.owes()
+        self.schedule_flush()
 
     def answer_all(self, calls: Sequence[Call], answers: Sequence[bytes]) -> None:
         """Answer calls of this connection that hold no poll; all at once if the peer has room."""
@@ -144,7 +144,7 @@ class Http2Link(Link):
                 count += call.counts
         if count:
             self._door.remove_under_way(self, size, count)
-        self.owes()
+        self.schedule_flush()
         for call, answer in zip(calls[done:], answers[done:], strict=True):
             call.answer(answer)
 
@@ -174,7 +174,7 @@ class Http2Link(Link):
         """Cancel a call whose peer reads too few of its answers to be given this one as well."""
         self.calls.cancel(stream)
         self._drop(stream)
-        self.owes()
+        self.schedule_flush()
 
     def may_delay_output(self) -> bool:
         """Return whether output is pongs only while calls are under way; write it in `_PONG_S`.

@@ -50,7 +50,7 @@ class Link(asyncio.Protocol):
         self._door = door
         self._tls: Tls | None = None
         self._begun = False
-        self._owes = False
+        self._awaits_flush = False
         self._stopped = Stopped(0)
         self.peer = Peer()
         self.address = ""
@@ -187,10 +187,11 @@ class Link(asyncio.Protocol):
             data = self._tls.take(data)
             ended = self._tls.ended
         if data:
-            self._owes = True  # so that output made meanwhile is written once, by the `flush` below
+            # So that output made meanwhile is written once, by the `flush` below.
+            self._awaits_flush = True
             self.receive(data, now_ms)
             if self.may_delay_output() and not ended:
-                self._owes = False
+                self._awaits_flush = False
                 return
         self.flush()
         if ended:
@@ -202,20 +203,20 @@ class Link(asyncio.Protocol):
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def owes(self) -> None:
+    def schedule_flush(self) -> None:
         """Have the output written when this turn of the event loop ends, or the core pauses."""
-        if not self._owes:
-            self._owes = True
-            self._door.owing.add(self)
+        if not self._awaits_flush:
+            self._awaits_flush = True
+            self._door.pending_output.add(self)
 
     @property
-    def owes_now(self) -> bool:
+    def awaits_flush(self) -> bool:
         """Whether the link has output that is not written."""
-        return self._owes
+        return self._awaits_flush
 
     def flush(self) -> None:
         """Write all output of the link."""
-        self._owes = False
+        self._awaits_flush = False
         out = self.take_output()
         if self._tls is not None:
             if out:
@@ -227,7 +228,7 @@ class Link(asyncio.Protocol):
         self.output_written()
 
 
-class Owing:
+class PendingOutput:
     """Links whose output is not written yet.
 
     `flush` writes the output, at the latest after the current turn of the event loop.
@@ -246,7 +247,7 @@ class Owing:
         """Write the output of every link, unless it was written meanwhile."""
         links, self._links = self._links, []
         for link in links:
-            if link.owes_now:
+            if link.awaits_flush:
                 try:
                     link.flush()
                 except Exception:  # noqa: BLE001 - as it says
@@ -258,7 +259,7 @@ class Links(Protocol):
     """The methods and fields of a door that a link uses."""
 
     loop: asyncio.AbstractEventLoop
-    owing: Owing
+    pending_output: PendingOutput
     certificate: Certificate | None
     log: logging.Logger
     bytes_in: int

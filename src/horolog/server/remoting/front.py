@@ -165,7 +165,7 @@ class RemotingFront:
         self.doors = {name: self._door(listener) for name, listener in listeners.items()}
         self.node.broker_port = int(broker.getsockname()[1])
         ports = {name: await door.start() for name, door in self.doors.items()}
-        self.node.engine.on_answers.append(self._intake.owing.flush)
+        self.node.engine.on_answers.append(self._intake.pending_output.flush)
         self._rates.start()
         self._sweep_later()
         return Ports(ports["namesrv"], ports["broker"])

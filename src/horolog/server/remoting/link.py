@@ -174,7 +174,7 @@ class RemotingLink(Link):
             self.parked -= 1
             if self.share is not None:
                 self.share.polls -= 1
-        self.owes()
+        self.schedule_flush()
         if frame.is_one_way:
             return False
         is_whole = not self._transport.is_closing()
@@ -209,7 +209,7 @@ class RemotingLink(Link):
             self.share.count_poll()
         self.parked += 1
         self._open_bytes -= size_of(frame) - size_of(kept)
-        self.owes()  # writes nothing, but lets the door count again
+        self.schedule_flush()  # writes nothing, but lets the door count again
         return kept
 
     def answer_all(self, frames: Sequence[Frame | Alike], answers: list[bytes]) -> None:
@@ -221,7 +221,7 @@ class RemotingLink(Link):
             self._open_bytes -= size_of(frame)
         self._out += answers
         self._out_bytes += sum(map(len, answers))
-        self.owes()
+        self.schedule_flush()
 
     def fail(self, frame: Frame, error: BaseException, *, parked: bool = False) -> None:
         """Answer a request with an error; log the error if it is a bug of our own."""
@@ -253,7 +253,7 @@ class RemotingLink(Link):
         if not self.takes_more:
             return False
         self._say(self._request(code, fields, body, Flag.ONE_WAY))
-        self.owes()
+        self.schedule_flush()
         return True
 
     def ask(
@@ -271,7 +271,7 @@ class RemotingLink(Link):
         self._asked[self._opaque] = answer
         timer = self._door.loop.call_later(timeout_s, self._give_up, self._opaque)
         answer.add_done_callback(lambda _: timer.cancel())
-        self.owes()
+        self.schedule_flush()
         return answer
 
     def _request(self, code: int, fields: Mapping[str, str], body: bytes, flag: Flag) -> bytes:
