@@ -331,7 +331,7 @@ def test_a_client_that_reads_nothing_is_told_nothing(tmp_path: Path) -> None:
             (link,) = door.front.doors["broker"]._links
             for _ in range(100):
                 link.push(Code.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, bytes(MIB))
-            return link.untaken
+            return link.unread_bytes
 
         assert door.within(push_much) <= UNTAKEN_BYTES_MAX + 2 * MIB
 

@@ -220,7 +220,7 @@ def test_a_pop_whose_client_goes_before_its_answer_is_given_back(door, client) -
 def test_a_pop_that_is_refused_its_answer_is_given_back(door, client, monkeypatch) -> None:
     """Its client leaves too many answers unread: it heard "too many", and nobody had the messages for a minute."""
     send(client, "A1")
-    monkeypatch.setattr(Door, "gives", lambda *_: False)
+    monkeypatch.setattr(Door, "admit_answer", lambda *_: False)
     monkeypatch.setattr(link_module, "UNTAKEN_SMALL", 0)
     assert client.call(Code.POP_MESSAGE, popping()).code == Status.SYSTEM_BUSY
     monkeypatch.undo()

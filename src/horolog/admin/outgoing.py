@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, refused
 from horolog.limits import ADMIN_UNTAKEN_BYTES_MAX, UNTAKEN_SMALL
-from horolog.server.untaken import Untaken
+from horolog.server.unread_answers import UnreadAnswers
 
 _TOO_MUCH = refused(
     "answer",
@@ -28,7 +28,7 @@ _TOO_MUCH = refused(
 class BoundedAnswers:
     """ASGI wrapper that refuses large answers while too many bytes of others wait to be read."""
 
-    def __init__(self, app: ASGIApp, answers: Untaken) -> None:
+    def __init__(self, app: ASGIApp, answers: UnreadAnswers) -> None:
         self._app = app
         self._answers = answers
 
@@ -56,7 +56,7 @@ class BoundedAnswers:
         await self._app(scope, receive, say)
 
     def _has_room(self, size: int) -> bool:
-        if size <= UNTAKEN_SMALL or self._answers.has_room(size):
+        if size <= UNTAKEN_SMALL or self._answers.admit_answer_to_unknown(size):
             return True
         self._answers.cut_off(time.monotonic_ns() // 1_000_000)
         return False

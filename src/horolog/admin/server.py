@@ -25,7 +25,7 @@ from horolog.admin.status import error_body
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADMIN_CONNECTIONS_MAX, ADMIN_UNTAKEN_BYTES_MAX
 from horolog.server.ports import bind
-from horolog.server.untaken import Untaken
+from horolog.server.unread_answers import UnreadAnswers
 from horolog.storage.descriptors import hard_limit, opened, reserve_of
 
 ADMIN_HOST = "127.0.0.1"  # not offered to other machines: authentication is optional
@@ -78,7 +78,7 @@ class _Connection(H11Protocol):
         return cycle is None or cycle.response_complete or cycle.more_body
 
     @property
-    def untaken(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes of answers that the client has not read."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
@@ -110,7 +110,7 @@ class AdminServer:
         self._socket: socket.socket | None = None
         self._open: dict[_Connection, None] = {}  # the oldest connection first
         self._making: set[asyncio.Task[Any]] = set()
-        self._answers = Untaken(self._open.keys(), ADMIN_UNTAKEN_BYTES_MAX)
+        self._answers = UnreadAnswers(self._open.keys(), ADMIN_UNTAKEN_BYTES_MAX)
         self._most = _connections_max()
         self.accepted = self.refused = 0
 

@@ -48,7 +48,7 @@ class Line(Protocol):
         """
         ...
 
-    def gives(self, size: int) -> bool:
+    def admit_answer(self, size: int) -> bool:
         """Return whether an answer of `size` bytes may be given."""
         ...
 
@@ -152,7 +152,7 @@ class Call:
     def _has_room(self, size: int) -> bool:
         """Return whether the peer may be given `size` bytes more; end the call if not."""
         line = self.line
-        if line.calls.http.wants_room or not line.gives(size):
+        if line.calls.http.wants_room or not line.admit_answer(size):
             line.give_up(self.stream)
             return False
         return True

@@ -27,7 +27,7 @@ from horolog.limits import (
 from horolog.server.link import Link, PendingOutput, Stopped
 from horolog.server.shares import Bounds, Share, key_of
 from horolog.server.tls import Certificate
-from horolog.server.untaken import Untaken
+from horolog.server.unread_answers import UnreadAnswers
 
 _BACKLOG = 1_024
 _log = logging.getLogger("horolog.doors")
@@ -39,7 +39,7 @@ class Intake:
     connections  limit of connections; the newest are refused
     unfinished   limit of bytes of unfinished requests; a link that adds more is cut off
     share        percent of all limits that the clients of one address may use
-    untaken      limit of bytes of answers that clients have not read
+    unread       limit of bytes of answers that clients have not read
 
     pending_output  links with output to write
     """
@@ -50,7 +50,7 @@ class Intake:
         *,
         unfinished: int = UNFINISHED_BYTES_MAX,
         share: int = 100,
-        untaken: int = UNTAKEN_ALL_BYTES_MAX,
+        unread: int = UNTAKEN_ALL_BYTES_MAX,
     ) -> None:
         self.connections_max = connections
         self._bounds = Bounds(share, connections, unfinished)
@@ -58,7 +58,7 @@ class Intake:
         self._unfinished_max = unfinished
         self._links: set[Link] = set()
         self.pending_output = PendingOutput()
-        self.answers = Untaken(self._links, untaken)
+        self.answers = UnreadAnswers(self._links, unread)
         self._under_way = 0
         self._stopped = False  # reading, because of `_under_way`
         self._unfinished = 0  # bytes of unfinished requests
@@ -285,9 +285,9 @@ class Door:
         """Add `change` to the bytes of unfinished requests; return "", or why to end the link."""
         return self.intake.count_unfinished(link, change)
 
-    def gives(self, link: Link, size: int) -> bool:
+    def admit_answer(self, link: Link, size: int) -> bool:
         """Return whether an answer of `size` bytes may be given; if so, it is counted."""
-        return self.intake.answers.gives(link, size)
+        return self.intake.answers.admit_answer(link, size)
 
     def fault(self, link: Link, fault: Exception) -> None:
         """Log a breach of the protocol; the peer has its error already."""

@@ -74,13 +74,13 @@ class Http2Link(Link):
             self._drop(stream)
 
     @property
-    def untaken(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes of answers that the peer has not read, or for which its windows have no room."""
-        return self.calls.http.untaken + super().untaken
+        return self.calls.http.untaken + super().unread_bytes
 
-    def gives(self, size: int) -> bool:
+    def admit_answer(self, size: int) -> bool:
         """Return whether an answer of `size` bytes may be given; small ones always may."""
-        return size <= UNTAKEN_SMALL or self._door.gives(self, size)
+        return size <= UNTAKEN_SMALL or self._door.admit_answer(self, size)
 
     # --- calls ------------------------------------------------------------------------------------
 

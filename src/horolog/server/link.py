@@ -102,7 +102,7 @@ class Link(asyncio.Protocol):
         return False
 
     @property
-    def untaken(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes of answers that the peer has not read."""
         return self._transport.get_write_buffer_size()
 
@@ -288,7 +288,7 @@ class Links(Protocol):
         """Add `change` to the bytes of unfinished requests; return "", or why to end the link."""
         ...
 
-    def gives(self, link: Link, size: int) -> bool:
+    def admit_answer(self, link: Link, size: int) -> bool:
         """Return whether an answer of `size` bytes may be given.
 
         Return False if the peer has too many unread bytes already.

@@ -179,7 +179,7 @@ class RemotingLink(Link):
             return False
         is_whole = not self._transport.is_closing()
         size = sum([len(piece) for piece in pieces]) if pieces else len(answer.body)
-        if size > UNTAKEN_SMALL and not self._door.gives(self, size):
+        if size > UNTAKEN_SMALL and not self._door.admit_answer(self, size):
             answer, pieces, size, is_whole = _TOO_SLOW, (), 0, False
         status, fields, body, remark = answer
         if len(remark) > REMARK_MAX:
@@ -237,7 +237,7 @@ class RemotingLink(Link):
         self._out_bytes += len(out)
 
     @property
-    def untaken(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes of answers that the peer has not read."""
         return self._out_bytes + self._transport.get_write_buffer_size()
 
@@ -246,7 +246,7 @@ class RemotingLink(Link):
     @property
     def takes_more(self) -> bool:
         """Whether the client is there, and reads its connection."""
-        return not self._lost and self.untaken <= UNTAKEN_BYTES_MAX
+        return not self._lost and self.unread_bytes <= UNTAKEN_BYTES_MAX
 
     def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
         """Send a one-way request to the client; return False if it does not read its connection."""

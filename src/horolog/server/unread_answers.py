@@ -19,11 +19,11 @@ _COUNT_MS = 100
 _COUNT_PART = 4
 
 
-class Owed(Protocol):
+class Connection(Protocol):
     """A connection with answers to write."""
 
     @property
-    def untaken(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes of answers that the peer has not read."""
         ...
 
@@ -32,63 +32,67 @@ class Owed(Protocol):
         ...
 
 
-class Untaken:
+class UnreadAnswers:
     """Counts the bytes that all links could not write yet.
 
-    links  the open connections
-    most   limit of bytes for all links together
+    links      the open connections
+    bytes_max  limit of bytes for all links together
     """
 
-    def __init__(self, links: Set[Owed], most: int, *, link_most: int = UNTAKEN_BYTES_MAX) -> None:
+    def __init__(
+        self, links: Set[Connection], bytes_max: int, *, link_bytes_max: int = UNTAKEN_BYTES_MAX
+    ) -> None:
         self._links = links
-        self._most = most
-        self._link_most = link_most
+        self._bytes_max = bytes_max
+        self._link_bytes_max = link_bytes_max
         self._bytes = 0  # an upper bound: bytes given since the last count may have been read
         self._counted = 0  # `_bytes` at the last count
         self._counted_ms = 0
-        self._stuck: dict[Owed, tuple[int, int]] = {}  # unread bytes, and since when not fewer
+        self._stuck: dict[
+            Connection, tuple[int, int]
+        ] = {}  # unread bytes, and since when not fewer
 
-    def gives(self, link: Owed, size: int) -> bool:
+    def admit_answer(self, link: Connection, size: int) -> bool:
         """Return whether a link may give an answer of `size` bytes; if so, count it."""
-        untaken = link.untaken
-        return untaken <= self._link_most and self._takes(size, 1 if untaken else 2)
+        unread_bytes = link.unread_bytes
+        return unread_bytes <= self._link_bytes_max and self._admit(size, 1 if unread_bytes else 2)
 
-    def has_room(self, size: int) -> bool:
+    def admit_answer_to_unknown(self, size: int) -> bool:
         """Return whether a link not yet known may get an answer of `size` bytes; count it if so."""
-        return self._takes(size, 1)
+        return self._admit(size, 1)
 
-    def _takes(self, size: int, times: int) -> bool:
-        if self._bytes > self._most:
+    def _admit(self, size: int, times: int) -> bool:
+        if self._bytes > self._bytes_max:
             self._count(time.monotonic_ns() // 1_000_000)
-            if self._bytes > times * self._most:
+            if self._bytes > times * self._bytes_max:
                 return False
         self._bytes += size
         return True
 
     def _count(self, now_ms: int) -> None:
         given = self._bytes - self._counted
-        if given >= self._most // _COUNT_PART or now_ms - self._counted_ms >= _COUNT_MS:
+        if given >= self._bytes_max // _COUNT_PART or now_ms - self._counted_ms >= _COUNT_MS:
             self._counted_ms = now_ms
-            self._bytes = self._counted = sum(link.untaken for link in self._links)
+            self._bytes = self._counted = sum(link.unread_bytes for link in self._links)
 
     def cut_off(self, now_ms: int) -> int:
         """End links whose peers read nothing for `UNTAKEN_STUCK_MS` while the total is too large.
 
         Return how many links were ended.
         """
-        if self._bytes > self._most:
+        if self._bytes > self._bytes_max:
             self._count(now_ms)
-        if self._bytes <= self._most:
+        if self._bytes <= self._bytes_max:
             self._stuck.clear()
             return 0
         before, self._stuck = self._stuck, {}
         stuck = []
         for link in self._links:
-            if untaken := link.untaken:
-                size, since_ms = before.get(link, (untaken, now_ms))
-                if untaken < size:
+            if unread_bytes := link.unread_bytes:
+                size, since_ms = before.get(link, (unread_bytes, now_ms))
+                if unread_bytes < size:
                     since_ms = now_ms
-                self._stuck[link] = untaken, since_ms
+                self._stuck[link] = unread_bytes, since_ms
                 if now_ms - since_ms >= UNTAKEN_STUCK_MS:
                     stuck.append(link)
         for link in stuck:

@@ -20,12 +20,12 @@ from horolog.protocol.http2.events import Limits
 from horolog.protocol.http2.frames import END_HEADERS, FRAME_BYTES_INITIAL, Type
 from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.server import untaken as untaken_module
+from horolog.server import unread_answers as unread_module
 from horolog.server.door import Door, Intake
 from horolog.server.grpc_front import GrpcFront
 from horolog.server.link import Link
 from horolog.server.loop import Engine
-from horolog.server.untaken import Untaken
+from horolog.server.unread_answers import UnreadAnswers
 
 BODY = bytes(300_000)
 
@@ -33,12 +33,12 @@ BODY = bytes(300_000)
 class Peer(Link):
     """A connection of which so many bytes are not taken."""
 
-    def __init__(self, untaken: int = 0) -> None:
-        self.left = untaken
+    def __init__(self, unread_bytes: int = 0) -> None:
+        self.left = unread_bytes
         self.ended = False
 
     @property
-    def untaken(self) -> int:
+    def unread_bytes(self) -> int:
         return self.left
 
     def cut_off(self) -> None:
@@ -47,30 +47,30 @@ class Peer(Link):
 
 def test_who_has_left_something_gets_no_more_while_there_is_too_much() -> None:
     reader, idler, hoarder = Peer(), Peer(10), Peer(90)
-    answers = Untaken({reader, idler, hoarder}, 200, link_most=100)
-    assert answers.gives(hoarder, 110)
+    answers = UnreadAnswers({reader, idler, hoarder}, 200, link_bytes_max=100)
+    assert answers.admit_answer(hoarder, 110)
     hoarder.left += 110
-    assert not answers.gives(hoarder, 1), "too much of its own"
-    assert answers.gives(idler, 100), "as far as is known there is room"
+    assert not answers.admit_answer(hoarder, 1), "too much of its own"
+    assert answers.admit_answer(idler, 100), "as far as is known there is room"
     idler.left += 100
-    assert not answers.gives(idler, 1)
-    assert answers.gives(reader, 95)
+    assert not answers.admit_answer(idler, 1)
+    assert answers.admit_answer(reader, 95)
     reader.left += 95
-    assert not answers.gives(Peer(), 1), "twice as much as may be: nobody gets anything"
+    assert not answers.admit_answer(Peer(), 1), "twice as much as may be: nobody gets anything"
 
 
 def test_what_was_taken_makes_room() -> None:
     reader, other = Peer(), Peer(50)
-    answers = Untaken({reader, other}, 100)
-    assert all(answers.gives(reader, 40) for _ in range(100)), "it has taken all of them"
-    assert answers.gives(other, 40)
+    answers = UnreadAnswers({reader, other}, 100)
+    assert all(answers.admit_answer(reader, 40) for _ in range(100)), "it has taken all of them"
+    assert answers.admit_answer(other, 40)
 
 
 def test_who_takes_nothing_is_cut_off_while_there_is_too_much() -> None:
     slow, stuck = Peer(150), Peer(150)
-    answers = Untaken({slow, stuck}, 200)
+    answers = UnreadAnswers({slow, stuck}, 200)
     assert answers.cut_off(1_000) == 0, "nobody has asked for more than there is"
-    answers.gives(slow, 300)
+    answers.admit_answer(slow, 300)
     assert answers.cut_off(2_000) == 0
     slow.left -= 1
     assert answers.cut_off(2_000 + UNTAKEN_STUCK_MS - 1) == 0
@@ -83,9 +83,9 @@ def test_who_takes_nothing_is_cut_off_while_there_is_too_much() -> None:
     assert not slow.ended
 
 
-def untaken(door: RemotingDoor) -> int:
+def unread_bytes(door: RemotingDoor) -> int:
     """Bytes that all connections to the broker's port have left."""
-    return door.within(lambda: sum(link.untaken for link in door.front.doors["broker"]._links))
+    return door.within(lambda: sum(link.unread_bytes for link in door.front.doors["broker"]._links))
 
 
 def busy(answer) -> bool:
@@ -95,7 +95,7 @@ def busy(answer) -> bool:
 def test_pulls_of_many_clients_that_read_nothing(tmp_path: Path) -> None:
     """Each of them may leave some, all together no more than that; one that reads goes on."""
     most = 8 * MIB
-    with remoting_door(tmp_path, intake=Intake(untaken=most)) as door, door.client() as reader:
+    with remoting_door(tmp_path, intake=Intake(unread=most)) as door, door.client() as reader:
         door.create("orders", queues=1)
         for _ in range(4):
             reader.done(Code.SEND_MESSAGE_V2, sending(), BODY)
@@ -106,10 +106,10 @@ def test_pulls_of_many_clients_that_read_nothing(tmp_path: Path) -> None:
                 idle[-1].ask(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))
             answer = reader.call(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))
             assert busy(answer) or bodies(answer) == [BODY]
-            assert untaken(door) < 2 * most + 2 * len(BODY)
+            assert unread_bytes(door) < 2 * most + 2 * len(BODY)
         for each in idle:
             each.close()
-        while untaken(door) > most // 2:
+        while unread_bytes(door) > most // 2:
             reader.done(Code.GET_BROKER_CLUSTER_INFO)
         assert bodies(reader.call(Code.PULL_MESSAGE, pulling(maxMsgBytes=1))) == [BODY]
 
@@ -117,7 +117,7 @@ def test_pulls_of_many_clients_that_read_nothing(tmp_path: Path) -> None:
 def test_a_client_that_asks_for_lists_and_reads_none(tmp_path: Path) -> None:
     """Also answers that carry no messages are bounded."""
     with remoting_door(tmp_path) as door, door.client() as idle, door.client() as other:
-        door.front._intake.answers._link_most = MIB
+        door.front._intake.answers._link_bytes_max = MIB
         for i in range(150):
             door.create(f"topic-with-a-long-name-{i:04d}", queues=1)
         size = len(other.done(Code.GET_ALL_TOPIC_CONFIG).body)
@@ -126,14 +126,14 @@ def test_a_client_that_asks_for_lists_and_reads_none(tmp_path: Path) -> None:
             idle.ask(Code.GET_ALL_TOPIC_CONFIG)
         for _ in range(50):
             other.done(Code.GET_BROKER_CLUSTER_INFO)
-            assert untaken(door) < 2 * MIB
+            assert unread_bytes(door) < 2 * MIB
 
 
 def test_the_log_says_that_somebody_was_cut_off(tmp_path: Path, caplog, monkeypatch) -> None:
-    monkeypatch.setattr(untaken_module, "UNTAKEN_STUCK_MS", 0)
+    monkeypatch.setattr(unread_module, "UNTAKEN_STUCK_MS", 0)
     with (
         caplog.at_level(logging.WARNING),
-        remoting_door(tmp_path, intake=Intake(untaken=MIB)) as door,
+        remoting_door(tmp_path, intake=Intake(unread=MIB)) as door,
         door.client() as reader,
         door.client() as idle,
     ):
