@@ -46,11 +46,11 @@ class Waiting:
 
     def had(self) -> None:
         """A turn, to its end."""
-        self.next.come()
-        self.next.begin()
-        self.next.take()
-        self.next.end()
-        self.next.go_on()
+        self.next.turn_arrived()
+        self.next.turn_began()
+        self.next.inputs_taken()
+        self.next.appended()
+        self.next.write_started()
 
 
 def test_one_turn_at_most_is_asked_for() -> None:
@@ -75,22 +75,22 @@ def test_what_comes_during_a_write_waits_for_company() -> None:
 
 def test_what_is_asked_during_a_turn_is_had_after_its_write_has_begun() -> None:
     waiting = Waiting()
-    waiting.next.begin()
+    waiting.next.turn_began()
     waiting.next.soon()  # before the inputs are taken: this turn has it
-    waiting.next.take()
-    waiting.next.end()
-    waiting.next.go_on()
+    waiting.next.inputs_taken()
+    waiting.next.appended()
+    waiting.next.write_started()
     assert not waiting.next.is_asked
-    waiting.next.begin()
-    waiting.next.take()
+    waiting.next.turn_began()
+    waiting.next.inputs_taken()
     waiting.next.soon()
-    waiting.next.end()
+    waiting.next.appended()
     assert not waiting.next.is_asked
     waiting.log.is_busy = True
-    waiting.next.go_on()
+    waiting.next.write_started()
     assert [call.after_s for call in waiting.calls] == [pytest.approx(0.006)]
-    waiting.next.come()
-    waiting.next.go_on()
+    waiting.next.turn_arrived()
+    waiting.next.write_started()
     assert not waiting.next.is_asked, "it was wanted once"
 
 

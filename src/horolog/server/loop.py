@@ -161,16 +161,16 @@ class Engine:
     # --- turns ----------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        self.next_turn.come()
+        self.next_turn.turn_arrived()
         if self.failed.done():
             return
         if self.log.is_full:
             self.log.write()
             if self.log.is_full:
                 return  # the disk lags: the end of the write under way brings the next turn
-        self.next_turn.begin()
+        self.next_turn.turn_began()
         self._before_turn.call()
-        self.next_turn.take()
+        self.next_turn.inputs_taken()
         inputs = self.inputs.take(TURN_COMMANDS_MAX)
         self._has_left = bool(self.inputs)
         now = Now(self.clock.wall_ms(), self.clock.monotonic_ms())
@@ -186,11 +186,11 @@ class Engine:
             self._fail(error)
             return
         finally:
-            self.next_turn.end()
+            self.next_turn.appended()
         self.meters.end()
         self._room.look(self.broker.shard.disk_refusal, now.mono_ms)
         self._perform(effects)
-        self.next_turn.go_on()
+        self.next_turn.write_started()
 
     def _answer_early(self, effects: Effects) -> None:
         """Give and write the answers that are ready before the turn appends.

@@ -23,8 +23,9 @@ _GATHER_BYTES = 64 * KIB  # of sends that wait for more: a turn costs what 200 s
 class NextTurn:
     """Asks the event loop for turns: at most one soon, and one when something becomes due.
 
-    A turn calls `come` first, then `begin` if it can run, `take` when it takes its inputs, and
-    `end`.    Turns that are asked for between `begin` and `end` are put off until `go_on`.
+    A turn calls `turn_arrived` first.  If it can run, it calls `turn_began`, `inputs_taken`,
+    `appended` and `write_started`.  Turns that are asked for between `turn_began` and `appended`
+    are delayed until `write_started`.
     """
 
     def __init__(self, log: GroupCommit, inputs: Inputs, meters: Meters) -> None:
@@ -81,9 +82,9 @@ class NextTurn:
         """
         return self._log.is_busy and self._inputs.message_bytes < _GATHER_BYTES
 
-    # --- what a turn calls ------------------------------------------------------------------------
+    # --- calls from a turn ------------------------------------------------------------------------
 
-    def come(self) -> None:
+    def turn_arrived(self) -> None:
         """Note that a turn has come: the one that was asked for, or another in its place."""
         if self._asked is not None:
             # Otherwise one more turn would wait after each write of a busy time, and all of
@@ -91,20 +92,20 @@ class NextTurn:
             self._asked.cancel()
             self._asked = None
 
-    def begin(self) -> None:
+    def turn_began(self) -> None:
         """Begin a turn; the turn looks for due work itself, so cancel the timer."""
         self.cancel_timer()
         self._in_turn = True
 
-    def take(self) -> None:
+    def inputs_taken(self) -> None:
         """Note that the turn takes all inputs, so no further turn is wanted for them."""
         self._is_wanted = False
 
-    def end(self) -> None:
+    def appended(self) -> None:
         """Note that the turn has appended its records; its answers may ask for another turn."""
         self._in_turn = False
 
-    def go_on(self) -> None:
+    def write_started(self) -> None:
         """Have another turn if one was asked for during this turn, whose write is under way now."""
         if self._is_wanted:
             self._is_wanted = False
