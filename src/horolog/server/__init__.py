@@ -24,7 +24,7 @@ messages                            recall, reschedule and find messages, wherev
 adoptions                           staging directories and file work of adoptions
 dead_letters, listing, resets       re-drive dead letters, list pages, reset offsets, in many turns
 transaction_checks                  chooses which producer is asked how a transaction ended
-together                            gathers requests of several connections into one command
+batching                            gathers requests of several connections into one command
 auto_create, message_id             create topics and message ids that clients leave to the broker
 connected, meters, rates            connected clients, meters and rates, for operators
 logs, line_writer, room             log to stderr without blocking; warn there of a full disk

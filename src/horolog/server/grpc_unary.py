@@ -19,6 +19,7 @@ from horolog.protocol.grpc.quick_sends import QuickSend, read_send
 from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.request_head import RequestHead
+from horolog.server.batching import batches
 from horolog.server.call import Call, Line, expected
 from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_consume import ConsumerCalls
@@ -26,7 +27,6 @@ from horolog.server.grpc_produce import ProducerCalls
 from horolog.server.grpc_session import SessionCalls, client_id_of
 from horolog.server.grpc_transactions import TransactionCalls
 from horolog.server.running import GrpcEngine
-from horolog.server.together import parts
 
 NOT_IMPLEMENTED = (
     "UpdateOffset",
@@ -183,11 +183,11 @@ class UnaryCalls:
         if len(sends) == 1 and len(sends[0][0].ids) == 1:
             self._handle(self._send, *sends[0])
             return
-        for part in parts(sends, lambda each: (len(each[0].ids), len(each[0].raw))):
+        for batch in batches(sends, lambda each: (len(each[0].ids), len(each[0].raw))):
             try:
-                self._producers.send_all(part)
+                self._producers.send_all(batch)
             except Exception as error:  # noqa: BLE001 - as in `_may`
-                for _, call in part:
+                for _, call in batch:
                     call.answer(_refusal(self._send, error))
 
     def _handle(self, method: _Method, request: Any, call: Call) -> None:

@@ -26,6 +26,7 @@ from horolog.protocol.transaction_commands import CheckDue
 from horolog.server import simulated_time
 from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
+from horolog.server.batching import CallbackBatch
 from horolog.server.checkpointing import Checkpointing
 from horolog.server.failures import why_failed
 from horolog.server.group_commit import Flush, GroupCommit
@@ -37,7 +38,6 @@ from horolog.server.replies import HeldReplies, give
 from horolog.server.room import RoomLines
 from horolog.server.running import OffloadMaker
 from horolog.server.ticket import Ticket
-from horolog.server.together import Once
 from horolog.server.write_back import WriteBack
 from horolog.storage.api import Storage
 
@@ -72,7 +72,7 @@ class Engine:
             opened.writer, self.broker.disk, clock, flush, opened.broker.shard.log.end
         )
         self.next_turn = NextTurn(self.log, self.inputs, self.meters)
-        self._before_turn = Once()
+        self._before_turn = CallbackBatch()
         self._room = RoomLines()
         self._has_left = False  # the last turn could not take all inputs
         self.next_in_ms: int | None = 0
@@ -135,7 +135,7 @@ class Engine:
         """
         self._before_turn.add(ask)
         if self._stopping or self.failed.done():
-            self._loop.call_soon(self._before_turn.call)  # commands of `ask` are refused
+            self._loop.call_soon(self._before_turn.call_all)  # commands of `ask` are refused
         elif self.log.is_busy:
             self._before_turn.call_within(self._loop, _COMPANY_S)
         else:
@@ -169,7 +169,7 @@ class Engine:
             if self.log.is_full:
                 return  # the disk lags: the end of the write under way brings the next turn
         self.next_turn.turn_began()
-        self._before_turn.call()
+        self._before_turn.call_all()
         self.next_turn.inputs_taken()
         inputs = self.inputs.take(TURN_COMMANDS_MAX)
         self._has_left = bool(self.inputs)
@@ -340,7 +340,7 @@ class Engine:
         self.inputs.clear()
         self._held.refuse(lost)
         self.checkpointing.refuse()
-        self._before_turn.call()  # commands of the callbacks are refused
+        self._before_turn.call_all()  # commands of the callbacks are refused
         for future in self._quiet:
             if not future.done():
                 future.set_result(None)

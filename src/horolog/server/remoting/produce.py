@@ -34,13 +34,13 @@ from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.protocol.transaction_commands import SendHalf
 from horolog.server import messages
+from horolog.server.batching import batches
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.retries import retry_of
 from horolog.server.remoting.transactions import TransactionCodes
-from horolog.server.together import parts
 
 
 class _Sender(NamedTuple):
@@ -90,8 +90,8 @@ class ProduceCodes:
             else:
                 self.take(link, frames)
         for senders in alike.values():
-            for part in parts(senders, lambda each: (len(each.run), each.run.body_bytes)):
-                self._take_alike(part)
+            for batch in batches(senders, lambda each: (len(each.run), each.run.body_bytes)):
+                self._take_alike(batch)
 
     def _take_alike(self, senders: list[_Sender]) -> None:
         gathered = None

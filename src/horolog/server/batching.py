@@ -1,6 +1,6 @@
 """Gather requests that several connections have sent at about the same time into commands.
 
-`parts` decides which requests make one command, and `Once` how long they are gathered.
+`batches` decides which requests make one command, and `CallbackBatch` how long they are gathered.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import TypeVar
 from horolog.limits import MIB
 
 _log = logging.getLogger("horolog")
-MESSAGES_MAX = 1_024  # of a part; more only if one request has more
+MESSAGES_MAX = 1_024  # of a batch; more only if one request has more
 BYTES_MAX = MIB
-_Asked = TypeVar("_Asked")
+_Request = TypeVar("_Request")
 
 
-def parts(
-    asked: Iterable[_Asked], size_of: Callable[[_Asked], tuple[int, int]]
-) -> Iterator[list[_Asked]]:
-    """Cut requests into parts, in order; `size_of` returns the messages and bytes of a request."""
-    part: list[_Asked] = []
+def batches(
+    requests: Iterable[_Request], size_of: Callable[[_Request], tuple[int, int]]
+) -> Iterator[list[_Request]]:
+    """Cut requests into batches, in order; `size_of` returns the messages and bytes of a request."""
+    batch: list[_Request] = []
     messages = size = 0
-    for each in asked:
+    for each in requests:
         more, more_bytes = size_of(each)
-        if part and (messages + more > MESSAGES_MAX or size + more_bytes > BYTES_MAX):
-            yield part
-            part, messages, size = [], 0, 0
-        part.append(each)
+        if batch and (messages + more > MESSAGES_MAX or size + more_bytes > BYTES_MAX):
+            yield batch
+            batch, messages, size = [], 0, 0
+        batch.append(each)
         messages += more
         size += more_bytes
-    if part:
-        yield part
+    if batch:
+        yield batch
 
 
-class Once:
+class CallbackBatch:
     """Callbacks to call once, together: doors pass on the requests that they have gathered."""
 
     def __init__(self) -> None:
@@ -48,15 +48,15 @@ class Once:
         return bool(self._waiting)
 
     def add(self, each: Callable[[], None]) -> None:
-        """Add a callback for the next `call`."""
+        """Add a callback for the next `call_all`."""
         self._waiting.append(each)
 
     def call_within(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        """Call the callbacks in `seconds` seconds, unless `call` comes first."""
+        """Call the callbacks in `seconds` seconds, unless `call_all` comes first."""
         if self._timer is None:
-            self._timer = loop.call_later(seconds, self.call)
+            self._timer = loop.call_later(seconds, self.call_all)
 
-    def call(self) -> None:
+    def call_all(self) -> None:
         """Call all waiting callbacks; an exception of one does not stop the others."""
         if self._timer is not None:
             self._timer.cancel()
