@@ -40,7 +40,7 @@ from horolog.server.given_back import give_back
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
 from horolog.server.running import GrpcEngine
-from horolog.server.ticket import Ticket
+from horolog.server.ticket import Ticket, ignore_result
 
 _FOUND = framed(pb.ReceiveMessageResponse(status=OK).SerializeToString())
 _NOTHING = framed(
@@ -91,7 +91,7 @@ class ConsumerCalls:
     def _left(self, ticket: Ticket) -> None:
         """Cancel a receive whose caller has gone: its messages are for others."""
         if not ticket.over:
-            self._engine.ask(CancelReceive(ticket), _ignore)
+            self._engine.ask(CancelReceive(ticket), ignore_result)
 
     def _polling_ms(
         self, request: pb.ReceiveMessageRequest, client_id: str, remaining_ms: int | None
@@ -249,10 +249,6 @@ def _some_refused(request: pb.AckMessageRequest, refused: Sequence[HorologError 
     status = common_status_named(entry.status for entry in entries)
     answer = pb.AckMessageResponse(status=status, entries=entries)
     return framed(answer.SerializeToString())
-
-
-def _ignore(_result: object) -> None:
-    """Ignore a result."""
 
 
 def _to_receive(request: pb.ReceiveMessageRequest, client_id: str, poll_ms: int) -> Receive:

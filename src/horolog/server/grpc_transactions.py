@@ -41,7 +41,7 @@ class GrpcProducers:
     """Producers with an open Telemetry stream, by topic; those of a topic are asked in turn."""
 
     def __init__(self) -> None:
-        self.on_came: Callable[[str], None] = lambda _: None
+        self.on_producer_connected: Callable[[str], None] = lambda _: None
         self._of_topic: dict[str, dict[Stream, None]] = {}
         self._topics: dict[Stream, set[str]] = {}
         self._streams: dict[str, Stream] = {}  # by client id
@@ -54,9 +54,9 @@ class GrpcProducers:
             if topic not in known and len(known) < PRODUCER_TOPICS_MAX:
                 known.add(topic)
                 self._of_topic.setdefault(topic, {})[stream] = None
-                self.on_came(topic)
+                self.on_producer_connected(topic)
 
-    def produces(self, client_id: str, topic: str) -> None:
+    def record_sender(self, client_id: str, topic: str) -> None:
         """Add the topic of a half message to its sender; settings may not name the topic yet."""
         stream = self._streams.get(client_id)
         if stream is not None:
@@ -116,7 +116,7 @@ class TransactionCalls:
 
     def half(self, command: SendMessages, call: Call) -> SendHalf:
         """Return the command for half messages; their sender may be asked how they end."""
-        self._producers.produces(call.header(b"x-mq-client-id"), command.topic)
+        self._producers.record_sender(call.header(b"x-mq-client-id"), command.topic)
         return SendHalf(command.topic, command.messages)
 
     @staticmethod

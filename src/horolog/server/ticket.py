@@ -12,7 +12,7 @@ from collections.abc import Callable
 _log = logging.getLogger("horolog")
 
 
-def nobody(result: object) -> None:
+def ignore_result(result: object) -> None:
     """Drop a result that has no receiver."""
 
 
@@ -36,7 +36,7 @@ class Ticket:
             return
         self.over = True
         # A call refers to its ticket and the ticket to its call: break the cycle here.
-        then, self._then = self._then, nobody
+        then, self._then = self._then, ignore_result
         try:
             then(result)
         except Exception:  # noqa: BLE001 - as it says

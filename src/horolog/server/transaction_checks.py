@@ -24,18 +24,19 @@ from horolog.protocol.transaction_commands import (
     TransactionCheck,
 )
 from horolog.server.loop import Engine
+from horolog.server.ticket import ignore_result
 
 _log = logging.getLogger("horolog")
-_CAME_S = 0.2  # producers come together after a start, so that the core looks once for many
+_GATHER_S = 0.2  # producers come together after a start, so that the core looks once for many
 
 
 class Producers(Protocol):
     """The producers that are connected to a door.
 
-    on_came  called with a group when a producer of the group has connected
+    on_producer_connected  called with a group when a producer of the group has connected
     """
 
-    on_came: Callable[[str], None]
+    on_producer_connected: Callable[[str], None]
 
     def has(self, due: CheckDue) -> bool:
         """Return whether a producer of the group that may be asked is connected."""
@@ -52,12 +53,12 @@ class TransactionChecks:
     def __init__(self, engine: Engine, doors: Sequence[Producers]) -> None:
         self._engine = engine
         self._doors = doors
-        self._came: set[str] = set()
-        engine.on_checks = self._due
+        self._connected_groups: set[str] = set()
+        engine.on_checks = self._request_checks
         for door in doors:
-            door.on_came = self._has_come
+            door.on_producer_connected = self._on_producer_connected
 
-    def _due(self, checks: list[CheckDue]) -> None:
+    def _request_checks(self, checks: list[CheckDue]) -> None:
         found = [due.position for due in checks if any(door.has(due) for door in self._doors)]
         for first in range(0, len(found), CHECKED_AT_ONCE):
             positions = tuple(found[first : first + CHECKED_AT_ONCE])
@@ -71,11 +72,11 @@ class TransactionChecks:
             if not any(door.ask(check) for door in self._doors):
                 _log.info("transaction %d no producer takes its check", check.position)
 
-    def _has_come(self, group: str) -> None:
-        if not self._came:
-            asyncio.get_running_loop().call_later(_CAME_S, self._look)
-        self._came.add(group)
+    def _on_producer_connected(self, group: str) -> None:
+        if not self._connected_groups:
+            asyncio.get_running_loop().call_later(_GATHER_S, self._report_producers)
+        self._connected_groups.add(group)
 
-    def _look(self) -> None:
-        groups, self._came = frozenset(self._came), set()
-        self._engine.ask(LookForProducers(groups), lambda _: None)
+    def _report_producers(self) -> None:
+        groups, self._connected_groups = frozenset(self._connected_groups), set()
+        self._engine.ask(LookForProducers(groups), ignore_result)

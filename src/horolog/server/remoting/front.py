@@ -299,7 +299,7 @@ class RemotingFront:
 
     def _store(self) -> None:
         sends, self._sends = self._sends, []
-        self._produce.take_all(sends)
+        self._produce.store_all(sends)
 
     @staticmethod
     def _allowed(

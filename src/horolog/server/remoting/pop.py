@@ -34,7 +34,7 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
-from horolog.server.ticket import Ticket, nobody
+from horolog.server.ticket import Ticket, ignore_result
 
 _I32 = (1 << 31) - 1
 _ALL = "*"
@@ -102,14 +102,14 @@ class PopCodes:
             except HorologError as error:
                 self._full(request, error)
                 return
-        ticket = self._node.engine.ask(command, partial(self._came, request, command))
+        ticket = self._node.engine.ask(command, partial(self._on_result, request, command))
         self._waiting.setdefault(request.link, {})[request] = _Waiting(ticket, command)
 
     @staticmethod
     def _full(request: Request, error: HorologError) -> None:
         request.answer(Answer(Status.POLLING_FULL, fields_of([], 0, 0), remark=error.message))
 
-    def _came(self, request: Request, command: Receive, result: object) -> None:
+    def _on_result(self, request: Request, command: Receive, result: object) -> None:
         waiting = self._waiting.get(request.link)
         if waiting is not None:
             waiting.pop(request, None)
@@ -142,7 +142,7 @@ class PopCodes:
     def connection_ended(self, link: RemotingLink) -> None:
         """Cancel the pops of a connection that has ended."""
         for ticket, _ in self._waiting.pop(link, {}).values():
-            self._node.engine.ask(CancelReceive(ticket), nobody)
+            self._node.engine.ask(CancelReceive(ticket), ignore_result)
 
     # --- leases -----------------------------------------------------------------------------------
 

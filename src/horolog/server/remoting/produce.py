@@ -75,9 +75,9 @@ class ProduceCodes:
 
     def send(self, request: Request) -> None:
         """Store a message, or the messages of a batch; a property may give a due time."""
-        self.take(request.link, [request.frame])
+        self.store(request.link, [request.frame])
 
-    def take_all(self, sends: Sequence[tuple[RemotingLink, Sequence[Frame | Alike]]]) -> None:
+    def store_all(self, sends: Sequence[tuple[RemotingLink, Sequence[Frame | Alike]]]) -> None:
         """Store the messages that several connections have sent at about the same time.
 
         The sends of each connection stay in their order.
@@ -88,12 +88,12 @@ class ProduceCodes:
             if isinstance(only, Alike):
                 alike.setdefault(only.shape, []).append(_Sender(link, only))
             else:
-                self.take(link, frames)
+                self.store(link, frames)
         for senders in alike.values():
             for batch in batches(senders, lambda each: (len(each.run), each.run.body_bytes)):
-                self._take_alike(batch)
+                self._store_alike(batch)
 
-    def _take_alike(self, senders: list[_Sender]) -> None:
+    def _store_alike(self, senders: list[_Sender]) -> None:
         gathered = None
         if len(senders) > 1:
             runs = [each.run for each in senders]
@@ -102,17 +102,17 @@ class ProduceCodes:
                 gathered = gather_alike(
                     runs, hosts, self._node.site, self._node.new_ids, self._shapes
                 )
-            except Exception as error:  # noqa: BLE001 - as in `take`
+            except Exception as error:  # noqa: BLE001 - as in `store`
                 for link, run in senders:
                     _fail_all(link, [run], error)
                 return
         if gathered is None or gathered.command.topic in self._waiting:
             for link, run in senders:
-                self.take(link, [run])
+                self.store(link, [run])
             return
-        self._node.engine.ask(gathered.command, partial(self._sent_alike, senders, gathered))
+        self._node.engine.ask(gathered.command, partial(self._on_alike_sent, senders, gathered))
 
-    def _sent_alike(self, senders: list[_Sender], gathered: Gathered, result: object) -> None:
+    def _on_alike_sent(self, senders: list[_Sender], gathered: Gathered, result: object) -> None:
         ready = None
         if isinstance(result, Sent):
             ready = ready_answers(gathered, result, self._node.site)
@@ -121,7 +121,7 @@ class ProduceCodes:
                 senders, gathered.split_by_run(), gathered.taken, strict=True
             ):
                 part = result.part(rows.start, rows.stop) if isinstance(result, Sent) else result
-                self._sent(link, alone, part)
+                self._on_sent(link, alone, part)
             return
         at = 0
         for link, run in senders:
@@ -129,7 +129,7 @@ class ProduceCodes:
             link.answer_all([run], ready[at:end])
             at = end
 
-    def take(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
+    def store(self, link: RemotingLink, frames: Sequence[Frame | Alike]) -> None:
         """Store the messages that one connection has sent, in their order."""
         peer = (link.peer.host, link.peer.port)
         cancels: list[Cancel] = []
@@ -147,14 +147,14 @@ class ProduceCodes:
                 self._send_retries(link, gathered)
                 continue
             if isinstance(gathered.command, SendHalf):
-                self._transactions.produces(link, gathered.command)
-            if not self._waits(gathered.command.topic, link, gathered):
-                self._node.engine.ask(gathered.command, partial(self._sent, link, gathered))
+                self._transactions.record_sender(link, gathered.command)
+            if not self._queue_for_new_topic(gathered.command.topic, link, gathered):
+                self._node.engine.ask(gathered.command, partial(self._on_sent, link, gathered))
         for cancel in cancels:  # sends that came before a cancel are submitted before it
-            if not self._waits(cancel.topic, link, cancel):
-                self._start(self._cancel(link, cancel))
+            if not self._queue_for_new_topic(cancel.topic, link, cancel):
+                self._start_task(self._cancel(link, cancel))
 
-    def _waits(self, topic: str, link: RemotingLink, what: Gathered | Cancel) -> bool:
+    def _queue_for_new_topic(self, topic: str, link: RemotingLink, what: Gathered | Cancel) -> bool:
         """Queue a send or cancel if its topic is being created; return whether it was queued."""
         waiting = self._waiting.get(topic)
         if waiting is None:
@@ -172,22 +172,22 @@ class ProduceCodes:
             except HorologError as error:
                 link.fail(alone.requests[0].frame, error)
             else:
-                self._node.engine.ask(command, partial(self._sent, link, alone))
+                self._node.engine.ask(command, partial(self._on_sent, link, alone))
 
-    def _sent(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
+    def _on_sent(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
         topic = gathered.command.topic
         if not _is_unknown(result) or not self._node.makes(topic):
-            self._tell(link, gathered, result)
-        elif not self._waits(topic, link, gathered):
+            self._answer(link, gathered, result)
+        elif not self._queue_for_new_topic(topic, link, gathered):
             try:
                 queues = self._queues_for(topic, gathered)
             except HorologError as refusal:
-                self._tell(link, gathered, refusal)
+                self._answer(link, gathered, refusal)
                 return
             self._waiting[topic] = [(link, gathered)]
-            self._start(self._make(topic, queues))
+            self._start_task(self._create_topic(topic, queues))
 
-    def _tell(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
+    def _answer(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
         if isinstance(result, HorologError):
             for frame, _ in gathered.requests:
                 link.fail(frame, result)
@@ -203,25 +203,25 @@ class ProduceCodes:
             else:
                 link.answer(frame, answer)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     # --- topics that are not there ----------------------------------------------------------------
 
-    async def _make(self, topic: str, queues: int) -> None:
+    async def _create_topic(self, topic: str, queues: int) -> None:
         """Create the topic, then store the sends that wait for it, or fail them with the error."""
         refusal: Exception | None = None
         try:
             await self._node.make(topic, queues)
-        except Exception as error:  # noqa: BLE001 - as in `take`
+        except Exception as error:  # noqa: BLE001 - as in `store`
             refusal = error
         for link, each in self._waiting.pop(topic):
             if isinstance(each, Cancel):
-                self._start(self._cancel(link, each))
+                self._start_task(self._cancel(link, each))
             elif refusal is None:
-                self._node.engine.ask(each.command, partial(self._tell, link, each))
+                self._node.engine.ask(each.command, partial(self._answer, link, each))
             else:
                 _fail_all(link, [asked for asked, _ in each.taken], refusal)
 
@@ -247,8 +247,8 @@ class ProduceCodes:
             await messages.recall_within_second(
                 self._node.engine, Recall(cancel.topic, cancel.message_id, due_ms)
             )
-        except Exception as error:  # noqa: BLE001 - as in `take`
-            if not _is_unknown(error) or not self._waits(cancel.topic, link, cancel):
+        except Exception as error:  # noqa: BLE001 - as in `store`
+            if not _is_unknown(error) or not self._queue_for_new_topic(cancel.topic, link, cancel):
                 link.fail(cancel.frame, error)
         else:
             link.answer(cancel.frame, Answer(fields=NOT_STORED))

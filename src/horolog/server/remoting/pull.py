@@ -24,7 +24,7 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
-from horolog.server.ticket import Ticket, nobody
+from horolog.server.ticket import Ticket, ignore_result
 
 _COMMITS, _MAY_WAIT, _SUBSCRIBES = 1, 2, 4  # bits of the field sysFlag
 _STATUS = {
@@ -73,7 +73,7 @@ class PullCodes:
             poll_ms = 0
         elif flags & _COMMITS:
             commit = CommitOffsets(group, topic, {queue_id: integer(frame, "commitOffset", low=0)})
-            self._node.engine.ask(commit, nobody)
+            self._node.engine.ask(commit, ignore_result)
         command = Pull(
             topic,
             queue_id,
@@ -105,10 +105,10 @@ class PullCodes:
         for link in links:
             for ticket, command in self._waiting.get(link, {}).values():
                 if (command.group, command.topic) == (group, topic):
-                    self._node.engine.ask(CancelReceive(ticket, answer=True), nobody)
+                    self._node.engine.ask(CancelReceive(ticket, answer=True), ignore_result)
 
     def _ask(self, request: Request, command: Pull) -> None:
-        ticket = self._node.engine.ask(command, partial(self._came, request, command))
+        ticket = self._node.engine.ask(command, partial(self._on_result, request, command))
         if command.poll_ms:
             self._waiting.setdefault(request.link, {})[request] = ticket, command
 
@@ -140,7 +140,7 @@ class PullCodes:
 
     # --- results ----------------------------------------------------------------------------------
 
-    def _came(self, request: Request, command: Pull, result: object) -> None:
+    def _on_result(self, request: Request, command: Pull, result: object) -> None:
         waiting = self._waiting.get(request.link)
         if waiting is not None:
             waiting.pop(request, None)
@@ -177,7 +177,7 @@ class PullCodes:
     def connection_ended(self, link: RemotingLink) -> None:
         """Cancel the waiting pulls of a connection that has ended."""
         for ticket, _ in self._waiting.pop(link, {}).values():
-            self._node.engine.ask(CancelReceive(ticket), nobody)
+            self._node.engine.ask(CancelReceive(ticket), ignore_result)
 
 
 def _elsewhere(result: Pulled, offset: int) -> Pulled:

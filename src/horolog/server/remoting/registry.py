@@ -75,7 +75,9 @@ class Registry:
         self._producing: dict[str, dict[str, Client]] = {}  # by client id and group
         self._groups: dict[str, dict[str, Member]] = {}
         self._entries = 0  # of producers and members together
-        self.on_producer: Callable[[str], None] = _nobody_cares  # called with its group
+        self.on_producer_connected: Callable[[str], None] = (
+            _ignore_producer  # called with its group
+        )
         self._subscription_bytes = 0  # of all subscriptions
         self._on: dict[RemotingLink, set[_Place]] = {}  # places of clients, by their connection
         # Merged subscriptions of groups, until their next change.
@@ -94,7 +96,7 @@ class Registry:
             members = self._producers.setdefault(group, {})
             producer = Client(client_id, link, language, version, now_ms)
             if self._put(members, producer, group) is None:
-                self.on_producer(group)
+                self.on_producer_connected(group)
         changed = set()
         for consumer in heartbeat.consumers:
             group = consumer.group
@@ -341,5 +343,5 @@ def _bytes_of(consumer: ConsumerData) -> int:
     return sum(each.size_bytes for each in consumer.subscriptions.values())
 
 
-def _nobody_cares(_group: str) -> None:
+def _ignore_producer(_group: str) -> None:
     """Ignore that a producer has come."""

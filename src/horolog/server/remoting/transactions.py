@@ -35,10 +35,10 @@ class TransactionCodes:
     """Handler of END_TRANSACTION; chooses the producer to ask about a transaction."""
 
     def __init__(self, node: Node) -> None:
-        self.on_came: Callable[[str], None] = lambda _: None
+        self.on_producer_connected: Callable[[str], None] = lambda _: None
         self._node = node
         self._registry = node.registry
-        self._registry.on_producer = self._has_come
+        self._registry.on_producer_connected = self._on_producer_connected
         self._senders: dict[str, RemotingLink] = {}  # by group: sent its last half message
         self._sent_by: dict[RemotingLink, set[str]] = {}  # groups by that connection
         self._turn = 0  # producers of a group are asked in turn
@@ -64,7 +64,7 @@ class TransactionCodes:
 
     # --- producers to ask -------------------------------------------------------------------------
 
-    def produces(self, link: RemotingLink, command: SendHalf) -> None:
+    def record_sender(self, link: RemotingLink, command: SendHalf) -> None:
         """Record the sender of a half message: it may not have sent a heartbeat yet."""
         records, _ = command.columns()
         stored = layout.topic_and_properties(records[RECORD_HEAD_BYTES:])[1]
@@ -77,8 +77,8 @@ class TransactionCodes:
         self._senders[group] = link
         self._sent_by.setdefault(link, set()).add(group)
 
-    def _has_come(self, group: str) -> None:
-        self.on_came(group)
+    def _on_producer_connected(self, group: str) -> None:
+        self.on_producer_connected(group)
 
     def connection_ended(self, link: RemotingLink) -> None:
         """Drop the groups of a connection that has ended."""
