@@ -140,31 +140,31 @@ def test_the_door_forgets_clients_that_nobody_hears_of() -> None:
     clients = Clients()
     before = blocks()
     for i in range(100_000):
-        clients.settle(f"client-{i}", ClientSettings(1, i))
+        clients.store_settings(f"client-{i}", ClientSettings(1, i))
         if i % 2:
             clients.forget(f"client-{i}")
     clients.sweep()
-    clients.settle("lives", ClientSettings(1, 7))
+    clients.store_settings("lives", ClientSettings(1, 7))
     assert clients.is_gone("client-99999")
     assert clients.poll_ms("client-99998") == 99_998
     clients.sweep()
     assert blocks() < before + 1_000, "100 000 clients"
     assert not clients.is_gone("client-99999")
     assert clients.poll_ms("lives") == 7
-    assert clients.beat("lives", 0)
+    assert clients.take_heartbeat("lives", 0)
     clients.sweep()
     clients.sweep()
-    assert not clients.beat("lives", 0)
+    assert not clients.take_heartbeat("lives", 0)
 
 
 def test_too_many_clients_push_out_those_not_heard_of_first() -> None:
     clients = Clients()
-    clients.settle("quiet", ClientSettings(1, 5))
-    clients.settle("loud", ClientSettings(1, 7))
+    clients.store_settings("quiet", ClientSettings(1, 5))
+    clients.store_settings("loud", ClientSettings(1, 7))
     clients.sweep()
-    assert clients.beat("loud", 1)
+    assert clients.take_heartbeat("loud", 1)
     for i in range(CLIENTS_REMEMBERED_MAX + 10):
-        clients.settle(f"one of many {i}", ClientSettings(1, 9))
+        clients.store_settings(f"one of many {i}", ClientSettings(1, 9))
     assert clients.poll_ms("quiet") is None
     assert clients.poll_ms("loud") == 7
     assert len(clients._known) == CLIENTS_REMEMBERED_MAX

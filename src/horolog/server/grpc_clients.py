@@ -39,7 +39,7 @@ class ClientSettings(NamedTuple):
 _shared = lru_cache(maxsize=64)(ClientSettings)  # thousands of clients have equal settings
 
 
-class _Heard(Generic[T]):
+class _Recent(Generic[T]):
     """Values by client id, of clients that were heard of in this period or in the one before.
 
     Two plain dicts take half the memory of an ordered dict, and a period ends without a scan.
@@ -84,25 +84,25 @@ class Clients:
     """
 
     def __init__(self) -> None:
-        self._known: _Heard[ClientSettings] = _Heard()
-        self._gone: _Heard[bool] = _Heard()  # have terminated, and were not heard of since
+        self._known: _Recent[ClientSettings] = _Recent()
+        self._gone: _Recent[bool] = _Recent()  # have terminated, and were not heard of since
 
     def sweep(self) -> None:
         """Drop clients that were not heard of since the sweep before."""
         self._known.end_period()
         self._gone.end_period()
 
-    def settle(self, client_id: str, settings: ClientSettings) -> None:
+    def store_settings(self, client_id: str, settings: ClientSettings) -> None:
         """Store the settings that a client has sent over Telemetry."""
         self._gone.drop(client_id)
         self._known.put(client_id, _shared(*settings))
 
-    def beat(self, client_id: str, client_type: int) -> bool:
+    def take_heartbeat(self, client_id: str, client_type: int) -> bool:
         """Take a heartbeat; return whether the client is known.  Old clients send no type."""
         known = self._known.get(client_id)
         if known is None and not client_type:
             return False
-        self.settle(client_id, known or ClientSettings(client_type))
+        self.store_settings(client_id, known or ClientSettings(client_type))
         return True
 
     def forget(self, client_id: str) -> None:
@@ -143,12 +143,12 @@ class Stream(Protocol):
         """Return whether the client reads its stream, and may now send to `topic`."""
         ...
 
-    def tell(self, command: pb.TelemetryCommand) -> bool:
+    def send_command(self, command: pb.TelemetryCommand) -> bool:
         """Send the client a command; return False if it has gone, or does not read its stream."""
         ...
 
 
-class _Settled(NamedTuple):
+class _StreamSettings(NamedTuple):
     """The relevant settings of a client: how it consumes, its group, its topics."""
 
     consumes: str
@@ -156,7 +156,7 @@ class _Settled(NamedTuple):
     topics: tuple[str, ...]
 
 
-class _Wanted:
+class _Subscriptions:
     """Subscriptions of consumer groups, by topic, as the last client of the group has sent them.
 
     Only tools read them, so subscriptions that would take too much memory are not kept.
@@ -200,14 +200,14 @@ class Streams:
     """Clients with an open Telemetry stream that have sent settings, and the groups they are in."""
 
     def __init__(self) -> None:
-        self._settled: dict[Stream, _Settled] = {}
+        self._settings: dict[Stream, _StreamSettings] = {}
         self._of_group: dict[str, dict[Stream, None]] = {}
         self._of_client: dict[str, Stream] = {}  # the stream that has settled last
-        self.wanted = _Wanted()
+        self.subscriptions = _Subscriptions()
 
-    def settle(self, stream: Stream, settings: pb.Settings) -> None:
+    def store_settings(self, stream: Stream, settings: pb.Settings) -> None:
         """Store the settings of a stream; they replace its earlier ones."""
-        self.leave(stream)
+        self.remove(stream)
         group, consumes = "", ""
         topics = list(settings.publishing.topics)
         if settings.HasField("subscription"):
@@ -215,13 +215,15 @@ class Streams:
             topics = [entry.topic for entry in settings.subscription.subscriptions]
             consumes = CONSUMERS.get(settings.client_type, PUSH)
             self._of_group.setdefault(group, {})[stream] = None
-            self.wanted.put(group, settings.subscription)
+            self.subscriptions.put(group, settings.subscription)
         self._of_client[stream.client_id] = stream
-        self._settled[stream] = _Settled(consumes, group, shown_topics(list(map(name_of, topics))))
+        self._settings[stream] = _StreamSettings(
+            consumes, group, shown_topics(list(map(name_of, topics)))
+        )
 
-    def leave(self, stream: Stream) -> None:
+    def remove(self, stream: Stream) -> None:
         """Remove a stream that has ended, or whose client has terminated."""
-        settled = self._settled.pop(stream, None)
+        settled = self._settings.pop(stream, None)
         if self._of_client.get(stream.client_id) is stream:
             del self._of_client[stream.client_id]
         if settled is not None and settled.group:
@@ -229,7 +231,7 @@ class Streams:
             del members[stream]
             if not members:
                 del self._of_group[settled.group]
-                self.wanted.drop(settled.group)
+                self.subscriptions.drop(settled.group)
 
     def of_client(self, client_id: str) -> Stream | None:
         """Return the stream of a client, the one that has settled last."""
@@ -237,7 +239,7 @@ class Streams:
 
     def __iter__(self) -> Iterator[ConnectedClient]:
         """Iterate over all clients whose streams are still open when they are reached."""
-        return (self._shown(stream) for stream in list(self._settled) if stream in self._settled)
+        return (self._shown(stream) for stream in list(self._settings) if stream in self._settings)
 
     def members(self, group: str) -> list[ConnectedClient]:
         """Return the connected clients of a consumer group."""
@@ -257,7 +259,7 @@ class Streams:
         return (client for client in self if not client.groups)
 
     def _shown(self, stream: Stream) -> ConnectedClient:
-        settled = self._settled[stream]
+        settled = self._settings[stream]
         origin = stream.origin
         return ConnectedClient(
             stream.client_id,

@@ -30,7 +30,7 @@ from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
-from horolog.server.grpc_session import Conversation, SessionCalls
+from horolog.server.grpc_session import SessionCalls, TelemetryStream
 from horolog.server.grpc_transactions import GrpcProducers, TransactionCalls
 from horolog.server.grpc_unary import SERVICE, UnaryCalls
 from horolog.server.http2_link import Http2Link
@@ -81,7 +81,7 @@ class GrpcFront:
             self._access,
             engine,
         )
-        self._conversations: dict[Call, Conversation] = {}
+        self._streams: dict[Call, TelemetryStream] = {}
         self._refused: dict[Call, str] = {}  # Telemetry calls without a client id, and the refusal
         self._engine = engine
         self._host, self._port = host, port
@@ -163,11 +163,11 @@ class GrpcFront:
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:
         """Return the subscriptions of a consumer group, by topic."""
-        return self._sessions.streams.wanted.of(group)
+        return self._sessions.streams.subscriptions.of(group)
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the consumer groups with a connected client that subscribes to a topic."""
-        return self._sessions.streams.wanted.groups_of(topic)
+        return self._sessions.streams.subscriptions.groups_of(topic)
 
     async def thread_stacks(self, group: str, client_id: str, within_s: float) -> str:
         """Return the thread stacks that a client reports; "" if it does not report them in time."""
@@ -190,9 +190,9 @@ class GrpcFront:
 
     def stream_opened(self, call: Call) -> None:
         """Begin the Telemetry stream of a client."""
-        call.on_dropped = lambda: self._leave(call)
+        call.on_dropped = lambda: self._remove_stream(call)
         try:
-            self._conversations[call] = self._sessions.converse(call)
+            self._streams[call] = self._sessions.begin_stream(call)
             call.begin()
         except HorologError as error:
             # Report it once the client has sent something: grpc.aio takes an answer before that for
@@ -203,30 +203,30 @@ class GrpcFront:
         """Take a command that a client sends on its Telemetry stream."""
         if (why := self._refused.pop(call, None)) is not None:
             call.fail(INVALID_ARGUMENT, why)
-        conversation = self._conversations.get(call)
-        if conversation is None:
+        stream = self._streams.get(call)
+        if stream is None:
             return
         try:
-            conversation.take_command(pb.TelemetryCommand.FromString(message))
+            stream.take_command(pb.TelemetryCommand.FromString(message))
         except DecodeError as error:
-            self._end(call, INVALID_ARGUMENT, f"malformed request: {error}")
+            self._end_stream(call, INVALID_ARGUMENT, f"malformed request: {error}")
         except HorologError as error:
-            self._end(call, INVALID_ARGUMENT, error.message)
+            self._end_stream(call, INVALID_ARGUMENT, error.message)
 
     def input_ended(self, call: Call) -> None:
         """End the stream of a client that sends no more, once its commands are answered."""
         if (why := self._refused.pop(call, None)) is not None:
             call.fail(INVALID_ARGUMENT, why)
-        conversation = self._conversations.get(call)
-        if conversation is not None:
-            conversation.when_answered(lambda: self._end(call))
+        stream = self._streams.get(call)
+        if stream is not None:
+            stream.when_answered(lambda: self._end_stream(call))
 
-    def _end(self, call: Call, status: int = 0, why: str = "") -> None:
-        self._leave(call)
+    def _end_stream(self, call: Call, status: int = 0, why: str = "") -> None:
+        self._remove_stream(call)
         call.finish(status, why)
 
-    def _leave(self, call: Call) -> None:
-        conversation = self._conversations.pop(call, None)
-        if conversation is not None:
-            conversation.stream_ended()
+    def _remove_stream(self, call: Call) -> None:
+        stream = self._streams.pop(call, None)
+        if stream is not None:
+            stream.stream_ended()
         self._refused.pop(call, None)

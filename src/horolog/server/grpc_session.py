@@ -41,7 +41,7 @@ def client_id_of(call: Call) -> str:
     return client_id
 
 
-class Conversation:
+class TelemetryStream:
     """A client's Telemetry stream; settings are answered in the order in which they came."""
 
     def __init__(self, sessions: SessionCalls, call: Call, client_id: str) -> None:
@@ -50,7 +50,7 @@ class Conversation:
         self.client_id = client_id
         self.language = call.header(b"x-mq-language")[:_NAME_MAX]
         self.version = call.header(b"x-mq-client-version")[:_NAME_MAX]
-        self._settled = False
+        self._has_settings = False
         self._unanswered = 0
         self._on_answered: Callable[[], None] | None = None
 
@@ -76,14 +76,16 @@ class Conversation:
             )
         try:
             self._sessions.check_access(self._call, command.settings)
-            answer, seen = self._sessions.settle(self.client_id, command.settings, self.language)
+            answer, seen = self._sessions.store_settings(
+                self.client_id, command.settings, self.language
+            )
         except HorologError as error:
             self._send(pb.TelemetryCommand(status=status_of(error)))
-            if not self._settled:
+            if not self._has_settings:
                 raise
             return
-        self._settled = True
-        self._sessions.note(self, command.settings)
+        self._has_settings = True
+        self._sessions.add_client(self, command.settings)
         self._unanswered += 1
         seen.add_done_callback(lambda result: self._seen(result, answer))
 
@@ -108,7 +110,7 @@ class Conversation:
         """Return whether the client reads its stream, and may now send to `topic`."""
         return self._call.takes_more and self._sessions.may_publish(self._call, topic)
 
-    def tell(self, command: pb.TelemetryCommand) -> bool:
+    def send_command(self, command: pb.TelemetryCommand) -> bool:
         """Send the client a command; return False if it has gone, or does not read its stream."""
         if not self._call.takes_more:
             return False
@@ -117,8 +119,8 @@ class Conversation:
 
     def stream_ended(self) -> None:
         """Remove the stream everywhere: it has ended."""
-        self._sessions.producers.leave(self)
-        self._sessions.streams.leave(self)
+        self._sessions.producers.remove(self)
+        self._sessions.streams.remove(self)
         self._sessions.stacks.stream_ended(self)
 
     def when_answered(self, end: Callable[[], None]) -> None:
@@ -147,9 +149,9 @@ class SessionCalls:
         self._broker_name = broker_name
         self._clients = clients
 
-    def converse(self, call: Call) -> Conversation:
+    def begin_stream(self, call: Call) -> TelemetryStream:
         """Begin a Telemetry stream; raise CLIENT_ID_REQUIRED without a client id."""
-        return Conversation(self, call, client_id_of(call))
+        return TelemetryStream(self, call, client_id_of(call))
 
     def check_access(self, call: Call, settings: pb.Settings) -> None:
         """Raise UNAUTHORIZED or FORBIDDEN unless the client may do what its settings say."""
@@ -160,24 +162,26 @@ class SessionCalls:
         """Return whether the caller may send to a topic."""
         return self._access is None or self._access.may_publish(call, topic)
 
-    def settle(
+    def store_settings(
         self, client_id: str, settings: pb.Settings, language: str
     ) -> tuple[pb.TelemetryCommand, asyncio.Future[Any]]:
         """Store a client's settings; return the answer, and a future to wait for before it."""
         self._check(settings)
         merged = merged_settings(settings, language)
-        self._clients.settle(client_id, ClientSettings(settings.client_type, polling_ms(merged)))
+        self._clients.store_settings(
+            client_id, ClientSettings(settings.client_type, polling_ms(merged))
+        )
         answer = pb.TelemetryCommand(status=OK, settings=merged)
         seen = self._engine.submit(ClientSeen(client_id))
         if settings.HasField("publishing"):
             return answer, seen
         return answer, self._engine.submit(FindGroup(name_of(settings.subscription.group)))
 
-    def note(self, conversation: Conversation, settings: pb.Settings) -> None:
+    def add_client(self, stream: TelemetryStream, settings: pb.Settings) -> None:
         """Record a client; a producer may be asked of transactions of its topics."""
-        self.streams.settle(conversation, settings)
+        self.streams.store_settings(stream, settings)
         if settings.HasField("publishing"):
-            self.producers.join(conversation, map(name_of, settings.publishing.topics))
+            self.producers.add(stream, map(name_of, settings.publishing.topics))
 
     @staticmethod
     def _check(settings: pb.Settings) -> None:
@@ -201,7 +205,7 @@ class SessionCalls:
         client_id = client_id_of(call)
         if request.client_type in CONSUMERS or request.HasField("group"):
             check_group(name_of(request.group))
-        if not self._clients.beat(client_id, request.client_type):
+        if not self._clients.take_heartbeat(client_id, request.client_type):
             raise HorologError(
                 ErrorCode.UNRECOGNIZED_CLIENT,
                 f"client {client_id!r} has no session: open Telemetry first",
@@ -222,8 +226,8 @@ class SessionCalls:
         self._clients.forget(client_id)
         stream = self.streams.of_client(client_id)
         if stream is not None:
-            self.streams.leave(stream)
-            self.producers.leave(stream)
+            self.streams.remove(stream)
+            self.producers.remove(stream)
         await self._engine.submit(ClientGone(client_id))
         return pb.NotifyClientTerminationResponse(status=OK)
 

@@ -26,7 +26,9 @@ class ThreadStacks:
         wanted = pb.PrintThreadStackTraceCommand(nonce=nonce)
         self._asked[nonce] = (stream, answer)
         try:
-            if not stream.tell(pb.TelemetryCommand(print_thread_stack_trace_command=wanted)):
+            if not stream.send_command(
+                pb.TelemetryCommand(print_thread_stack_trace_command=wanted)
+            ):
                 return ""
             return await asyncio.wait_for(answer, within_s)
         except TimeoutError:

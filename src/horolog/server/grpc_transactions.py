@@ -46,7 +46,7 @@ class GrpcProducers:
         self._topics: dict[Stream, set[str]] = {}
         self._streams: dict[str, Stream] = {}  # by client id
 
-    def join(self, stream: Stream, topics: Iterable[str]) -> None:
+    def add(self, stream: Stream, topics: Iterable[str]) -> None:
         """Add the topics that a producer publishes to; topics added before stay."""
         known = self._topics.setdefault(stream, set())
         self._streams[stream.client_id] = stream
@@ -60,9 +60,9 @@ class GrpcProducers:
         """Add the topic of a half message to its sender; settings may not name the topic yet."""
         stream = self._streams.get(client_id)
         if stream is not None:
-            self.join(stream, (topic,))
+            self.add(stream, (topic,))
 
-    def leave(self, stream: Stream) -> None:
+    def remove(self, stream: Stream) -> None:
         """Remove a producer whose stream has ended."""
         for topic in self._topics.pop(stream, ()):
             del self._of_topic[topic][stream]
@@ -85,7 +85,7 @@ class GrpcProducers:
         for stream in list(streams):
             del streams[stream]
             streams[stream] = None  # asked last from here on
-            if stream.may_be_asked(check.topic) and stream.tell(check_command(check)):
+            if stream.may_be_asked(check.topic) and stream.send_command(check_command(check)):
                 return True
         return False
 
