@@ -27,7 +27,7 @@ class Peer:
     def stop_reading(self, why: Stopped) -> None:
         self.stopped |= why
 
-    def go_on_reading(self, why: Stopped) -> None:
+    def resume_reading(self, why: Stopped) -> None:
         self.stopped &= ~why
 
 
@@ -135,10 +135,10 @@ def test_reading_goes_on_once_every_reason_to_stop_has_gone() -> None:
     link.pause_writing()  # the peer takes no answers
     link.stop_reading(Stopped.BY_LINK)
     assert transport.calls == ["stops"]
-    link.go_on_reading(Stopped.BY_DOOR)
+    link.resume_reading(Stopped.BY_DOOR)
     link.resume_writing()
     assert transport.calls == ["stops"], "too many of its requests are under way"
-    link.go_on_reading(Stopped.BY_LINK)
+    link.resume_reading(Stopped.BY_LINK)
     assert transport.calls == ["stops", "goes on"]
     link.pause_writing()
     transport.closes = True

@@ -80,7 +80,7 @@ def test_one_address_takes_its_share_of_connections(
         serves(theirs[0])
     assert client(door, THERE).is_closed()
     serves(client(door, "127.0.0.3"))
-    door.within(lambda: [each._tell_refused() for each in door.front.doors.values()])
+    door.within(lambda: [each._log_refused() for each in door.front.doors.values()])
     assert "4 of 127.0.0.2 are open, the most that are allowed of one address" in caplog.text
 
 

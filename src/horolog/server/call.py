@@ -19,7 +19,7 @@ from horolog.server.connected import Origin
 _log = logging.getLogger("horolog.grpc")
 
 
-class Line(Protocol):
+class CallLink(Protocol):
     """The connection that a call came by."""
 
     calls: Calls
@@ -66,7 +66,7 @@ class Call:
 
     After the caller has gone an answer has no effect.
 
-    line        the connection that the call came by
+    link        the connection that the call came by
     size        bytes of the request, as long as it is kept
     began_ns    monotonic, when the request was complete
     counts      1 while the call counts as a request that the broker works on
@@ -74,10 +74,10 @@ class Call:
     on_dropped  called when the caller goes before it has taken the whole answer
     """
 
-    __slots__ = ("began_ns", "counts", "head", "line", "on_dropped", "polls", "size", "stream")
+    __slots__ = ("began_ns", "counts", "head", "link", "on_dropped", "polls", "size", "stream")
 
-    def __init__(self, line: Line, stream: int, head: RequestHead, size: int) -> None:
-        self.line = line
+    def __init__(self, link: CallLink, stream: int, head: RequestHead, size: int) -> None:
+        self.link = link
         self.stream = stream
         self.head = head
         self.size = size
@@ -89,34 +89,34 @@ class Call:
     @property
     def peer(self) -> Peer:
         """The address and port that the request came from."""
-        return self.line.peer
+        return self.link.peer
 
     @property
     def address(self) -> str:
         """The peer's address as text, without the port."""
-        return self.line.address
+        return self.link.address
 
     @property
     def origin(self) -> Origin:
         """The call's connection, for operators."""
-        return self.line.origin
+        return self.link.origin
 
     @property
     def is_open(self) -> bool:
         """Whether the caller still waits for the answer."""
-        return self.line.calls.http.is_open(self.stream)
+        return self.link.calls.http.is_open(self.stream)
 
     @property
     def takes_more(self) -> bool:
         """Whether the caller is there, and has taken the answers so far."""
-        return self.is_open and not self.line.calls.http.wants_room
+        return self.is_open and not self.link.calls.http.wants_room
 
     def begin_poll(self) -> None:
         """Note that the call waits for messages, and that its request is no longer kept.
 
         Raise TOO_MANY_REQUESTS if too many calls of the address wait.
         """
-        self.line.count_poll(self.size)
+        self.link.count_poll(self.size)
         self.polls, self.counts, self.size = True, 0, 0
 
     def header(self, name: bytes) -> str:
@@ -134,47 +134,47 @@ class Call:
     def answer(self, messages: bytes) -> None:
         """Write the whole answer: framed messages, and status OK."""
         if self._has_room(len(messages)):
-            self.line.calls.answer(self.stream, messages)
-            self.line.answered(self.stream)
+            self.link.calls.answer(self.stream, messages)
+            self.link.answered(self.stream)
 
     def begin(self) -> None:
         """Begin an answer of many messages."""
-        self.line.calls.begin(self.stream)
-        self.line.schedule_flush()
+        self.link.calls.begin(self.stream)
+        self.link.schedule_flush()
 
     def send_message(self, message: bytes) -> None:
         """Write one message of an answer; end the call if the peer does not read its answers."""
         content = framed(message)
         if self._has_room(len(content)):
-            self.line.calls.say(self.stream, content)
-            self.line.schedule_flush()
+            self.link.calls.say(self.stream, content)
+            self.link.schedule_flush()
 
     def _has_room(self, size: int) -> bool:
         """Return whether the peer may be given `size` bytes more; end the call if not."""
-        line = self.line
-        if line.calls.http.wants_room or not line.admit_answer(size):
-            line.give_up(self.stream)
+        link = self.link
+        if link.calls.http.wants_room or not link.admit_answer(size):
+            link.give_up(self.stream)
             return False
         return True
 
     def finish(self, status: int = OK, why: str = "") -> None:
         """End an answer that was begun."""
-        self.line.calls.finish(self.stream, status, why)
-        self.line.answered(self.stream)
+        self.link.calls.finish(self.stream, status, why)
+        self.link.answered(self.stream)
 
     def fail(self, status: int, why: str) -> None:
         """Answer with a gRPC error only."""
-        self.line.calls.fail(self.stream, status, why)
-        self.line.answered(self.stream)
+        self.link.calls.fail(self.stream, status, why)
+        self.link.answered(self.stream)
 
 
 def answer_all(calls: Sequence[Call], answers: Sequence[bytes]) -> None:
     """Answer calls that came together, maybe by several connections; none of them holds a poll."""
     start = 0
-    for line, group in groupby(calls, key=attrgetter("line")):
+    for link, group in groupby(calls, key=attrgetter("link")):
         own = list(group)
         end = start + len(own)
-        line.answer_all(own, answers[start:end])
+        link.answer_all(own, answers[start:end])
         start = end
 
 

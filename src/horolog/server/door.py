@@ -144,15 +144,15 @@ class Intake:
             and link.requests < LINK_REQUESTS_MAX // 2
         ):
             link.is_full = False
-            link.go_on_reading(Stopped.BY_LINK)
+            link.resume_reading(Stopped.BY_LINK)
         if share.is_stopped and share.has_room:
             share.is_stopped = False
             for each in share.links:
-                each.go_on_reading(Stopped.BY_SHARE)
+                each.resume_reading(Stopped.BY_SHARE)
         if self._stopped and self._under_way < BYTES_UNDER_WAY_MAX // 2:
             self._stopped = False
             for each in self._links:
-                each.go_on_reading(Stopped.BY_DOOR)
+                each.resume_reading(Stopped.BY_DOOR)
 
     def count_unfinished(self, link: Link, change: int) -> str:
         """Add `change` to the bytes of unfinished requests; return "", or the limit exceeded."""
@@ -236,7 +236,7 @@ class Door:
         """Refuse connections and requests, give those under way `grace_s` seconds, close."""
         self._server.close()
         self._timer.cancel()
-        self._tell_refused()
+        self._log_refused()
         self._idle = asyncio.Event()
         for link in list(self._links):
             link.stop_accepting()
@@ -299,7 +299,7 @@ class Door:
 
     # --- quiet connections ----------------------------------------------------------------------------
 
-    def _tell_refused(self) -> None:
+    def _log_refused(self) -> None:
         if self._refused:
             self.log.warning("%d connections refused: %s", self._refused, self._why_refused)
             self._refused = 0
@@ -310,6 +310,6 @@ class Door:
             link.check_timeouts(now_ms, self._quiet_ms, self._unanswered_ms)
         if stuck := self.intake.answers.cut_off(now_ms):
             self.log.warning("%d connections cut off: they do not read their answers", stuck)
-        self._tell_refused()
+        self._log_refused()
         every_ms = max(10, min(1_000, self._quiet_ms // 4, self._unanswered_ms // 4))
         self._timer = self.loop.call_later(every_ms / 1_000, self._check_links)

@@ -66,7 +66,7 @@ class GroupCommit:
         """
         self._loop = loop
         self._jobs = Jobs("horolog-log", loop)
-        self._tell = written
+        self._on_written = written
         self._fail = fail
 
     @property
@@ -133,7 +133,7 @@ class GroupCommit:
             )
         )
 
-    def _ring(self) -> None:
+    def _sync_rest(self) -> None:
         """Sync what the interval has left unsynced, after the write under way if there is one.
 
         Does not ask the clock again: timers ring a little early, and a test's clock stands still.
@@ -161,8 +161,8 @@ class GroupCommit:
             self._synced_at = self._clock.monotonic_ms()
         elif self._flush == "interval" and self._timer is None:
             wait_ms = 0 if self._interval_is_over else FLUSH_INTERVAL_MS
-            self._timer = self._loop.call_later(wait_ms / SECOND_MS, self._ring)
-        self._tell()
+            self._timer = self._loop.call_later(wait_ms / SECOND_MS, self._sync_rest)
+        self._on_written()
 
     def _prepare_next(self) -> None:
         if self._writer.wants_next and self._clock.monotonic_ms() >= self._next_segment_at:

@@ -20,7 +20,7 @@ from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.request_head import RequestHead
 from horolog.server.batching import batches
-from horolog.server.call import Call, Line, expected
+from horolog.server.call import Call, CallLink, expected
 from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
@@ -162,14 +162,14 @@ class UnaryCalls:
         A connection with a send that could not be read quickly has commands of its own.
         """
         sends, self._sends = self._sends, []
-        apart: dict[Line, list[_Sent]] = {
-            call.line: [] for request, call in sends if type(request) is not QuickSend
+        apart: dict[CallLink, list[_Sent]] = {
+            call.link: [] for request, call in sends if type(request) is not QuickSend
         }
         if apart:
             for each in sends:
-                if (own := apart.get(each[1].line)) is not None:
+                if (own := apart.get(each[1].link)) is not None:
                     own.append(each)
-            sends = [each for each in sends if each[1].line not in apart]
+            sends = [each for each in sends if each[1].link not in apart]
         self._store_quickly(sends)
         for own in apart.values():
             for is_quick, run in groupby(own, key=lambda each: type(each[0]) is QuickSend):

@@ -154,7 +154,7 @@ class Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Read again from a peer that reads its answers again."""
-        self.go_on_reading(Stopped.BY_PEER)
+        self.resume_reading(Stopped.BY_PEER)
 
     def stop_reading(self, why: Stopped) -> None:
         """Read nothing more, until every reason to stop has been removed."""
@@ -162,7 +162,7 @@ class Link(asyncio.Protocol):
             self._transport.pause_reading()
         self._stopped |= why
 
-    def go_on_reading(self, why: Stopped) -> None:
+    def resume_reading(self, why: Stopped) -> None:
         """Remove a reason to stop; read again if it was the last one."""
         if self._stopped & why:
             self._stopped &= ~why

@@ -67,22 +67,22 @@ class Supervisor:
 
     def starting(self, what: str) -> None:
         """Send a status before the broker is ready."""
-        self._tell(f"STATUS={_line(what)}")
+        self._notify(f"STATUS={_line(what)}")
 
     def ready(self, engine: RunningEngine, view: BrokerView) -> None:
         """Report that clients can connect, and start to feed the watchdog."""
-        self._tell("READY=1", f"STATUS={_status(view)}")
+        self._notify("READY=1", f"STATUS={_status(view)}")
         if self.is_there and self._watchdog_s > 0 and self._beating is None:
             self._beating = asyncio.get_running_loop().create_task(self._beat(engine))
 
     def reloading(self) -> None:
         """Report that files are read again; call `reloaded` next."""
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
+        self._notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
 
     def reloaded(self, problems: list[str]) -> None:
         """Report that the files have been read, with the problems of those that were refused."""
         lines = [f"STATUS=reload refused: {_line('; '.join(problems))}"] if problems else []
-        self._tell("READY=1", *lines)
+        self._notify("READY=1", *lines)
 
     def stopping(self, why: str = "") -> None:
         """Report that the broker stops, and feed the watchdog no more.
@@ -92,7 +92,7 @@ class Supervisor:
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
-        self._tell("STOPPING=1", f"STATUS={_line(why) or 'stopping'}")
+        self._notify("STOPPING=1", f"STATUS={_line(why) or 'stopping'}")
 
     # --- watchdog ---------------------------------------------------------------------------------
 
@@ -103,10 +103,10 @@ class Supervisor:
             if view is None:
                 await asyncio.sleep(min(_AGAIN_S, pause_s / 2))
                 continue
-            self._tell("WATCHDOG=1", f"STATUS={_status(view)}")
+            self._notify("WATCHDOG=1", f"STATUS={_status(view)}")
             await asyncio.sleep(pause_s)
 
-    def _tell(self, *lines: str) -> None:
+    def _notify(self, *lines: str) -> None:
         """Send one datagram; log only the first of several failures in a row."""
         if not self._address:
             return

@@ -33,8 +33,8 @@ class ClientCodes:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._changed: dict[str, None] = {}  # groups to notify, in the order they changed
-        self._to_tell: deque[tuple[RemotingLink, str]] = deque()
-        self._telling: asyncio.TimerHandle | None = None
+        self._to_notify: deque[tuple[RemotingLink, str]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
 
     def handlers(self) -> dict[Code, Handler]:
         """Map each request code to its handler."""
@@ -61,10 +61,10 @@ class ClientCodes:
             if is_system_group(consumer.group):
                 continue  # a tool's group: it only reads, and nothing is kept of it
             await self._node.engine.submit(PutGroup(consumer.group))
-            await self._make(RETRY_PREFIX + consumer.group)
+            await self._create_topic(RETRY_PREFIX + consumer.group)
         return _SEEN
 
-    async def _make(self, topic: str) -> None:
+    async def _create_topic(self, topic: str) -> None:
         try:
             await self._node.engine.submit(CreateTopic(topic, TopicType.MIXED, 1))
         except HorologError as error:
@@ -123,22 +123,24 @@ class ClientCodes:
         clients come back, notifying each client of each change would be a million pushes.
         """
         self._changed.update(dict.fromkeys(groups))
-        if self._changed and self._telling is None:
-            self._tell_later()
+        if self._changed and self._timer is None:
+            self._schedule_notifications()
 
-    def _tell_later(self) -> None:
-        self._telling = asyncio.get_running_loop().call_later(NOTIFY_MS / 1_000, self._tell)
+    def _schedule_notifications(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(
+            NOTIFY_MS / 1_000, self._send_notifications
+        )
 
-    def _tell(self) -> None:
-        self._telling = None
+    def _send_notifications(self) -> None:
+        self._timer = None
         for _ in range(NOTIFIED_AT_ONCE):
-            while not self._to_tell and self._changed:
+            while not self._to_notify and self._changed:
                 group = next(iter(self._changed))
                 del self._changed[group]
                 members = self._node.registry.members(group)
-                self._to_tell.extend((member.link, group) for member in members)
-            if not self._to_tell:
+                self._to_notify.extend((member.link, group) for member in members)
+            if not self._to_notify:
                 return
-            link, group = self._to_tell.popleft()
+            link, group = self._to_notify.popleft()
             link.push(Code.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
-        self._tell_later()
+        self._schedule_notifications()
