@@ -23,10 +23,10 @@ def sums(meter: Meter, now_s: float) -> list[int]:
 def test_a_meter_keeps_a_minute_an_hour_and_a_day():
     meter = Meter(100)
     assert sums(meter, 0) == [0, 0, 0]
-    meter.look(160, 60)
+    meter.record(160, 60)
     assert sums(meter, 60) == [60, 60, 60]
     assert meter.recent(60).minute.a_second == 1.0
-    meter.look(190, 120)
+    meter.record(190, 120)
     assert sums(meter, 120) == [30, 90, 90]
     assert sums(meter, 180) == [0, 90, 90]
     assert sums(meter, 60 + HOUR_S) == [0, 30, 90]
@@ -37,7 +37,7 @@ def test_a_meter_keeps_a_minute_an_hour_and_a_day():
 def test_a_meter_keeps_few_numbers_however_long_it_runs():
     meter = Meter(0)
     for minute in range(3_000):
-        meter.look(minute, minute * 60)
+        meter.record(minute, minute * 60)
     assert len(meter._minutes) <= 60
     assert len(meter._hours) <= 25
     assert sums(meter, 2_999 * 60) == [1, 60, 1_440 + 2_999 % 60 - 59 + 0 * 60]
@@ -46,14 +46,14 @@ def test_a_meter_keeps_few_numbers_however_long_it_runs():
 def test_looks_that_follow_each_other_quickly_are_one():
     meter = Meter(0)
     for tenth in range(36_000):
-        meter.look(tenth, tenth / 10)
+        meter.record(tenth, tenth / 10)
     assert len(meter._minutes) <= 3_600 / 5
     assert meter.recent(3_599.9).hour.sum == 35_999
 
 
 def test_a_meter_that_has_not_grown_for_a_day_holds_nothing():
     meter = Meter(0)
-    meter.look(5, 60)
+    meter.record(5, 60)
     assert sums(meter, 26 * HOUR_S) == [0, 0, 0]
     assert meter._minutes is None
     assert meter._hours is None
@@ -61,21 +61,21 @@ def test_a_meter_that_has_not_grown_for_a_day_holds_nothing():
 
 def test_a_group_that_is_set_back_has_consumed_nothing():
     meter = Meter(10)
-    meter.look(4, 60)
-    meter.look(9, 120)
+    meter.record(4, 60)
+    meter.record(9, 120)
     assert sums(meter, 120) == [5, 5, 5]
 
 
 def test_totals_are_kept_at_midnights():
     totals = Totals()
     assert totals.day() == Day(0, 0, 0)
-    totals.look(5, DAY_MS)
-    totals.look(8, DAY_MS + 1)
+    totals.record(5, DAY_MS)
+    totals.record(8, DAY_MS + 1)
     assert totals.day() == Day(5, 5, 8)
-    totals.look(20, 2 * DAY_MS)
-    totals.look(21, 2 * DAY_MS + 1)
+    totals.record(20, 2 * DAY_MS)
+    totals.record(21, 2 * DAY_MS + 1)
     assert totals.day() == Day(5, 20, 21)
-    totals.look(30, 4 * DAY_MS)
+    totals.record(30, 4 * DAY_MS)
     assert totals.day() == Day(20, 30, 30)
 
 
@@ -87,7 +87,7 @@ def test_rates_come_from_what_the_broker_knows_anyway(tmp_path: Path):
             await engine.submit(CreateTopic("old", TopicType.MIXED, 1))
             await engine.submit(SendMessages("old", encoded("old", b"1", b"2")))
             await engine.submit(CommitOffsets("workers", "old", {0: 1}))
-            await rates.look()
+            await rates.read_totals()
             assert rates.puts("old").hour.sum == 0  # it was there before
             await engine.submit(CreateTopic("new", TopicType.MIXED, 1))
             await engine.submit(SendMessages("new", encoded("new", b"1")))
@@ -97,7 +97,7 @@ def test_rates_come_from_what_the_broker_knows_anyway(tmp_path: Path):
             await engine.submit(SendMessages("old", encoded("old", b"6")))
             await engine.submit(CommitOffsets("workers", "old", {0: 3}))
             await engine.submit(CommitOffsets("newcomers", "old", {0: 3}))
-            await rates.look()
+            await rates.read_totals()
             assert rates.puts("new").minute.sum == 1
             assert rates.puts("old").minute.sum == 1
             assert rates.puts().minute.sum == 5  # with what waits
@@ -132,9 +132,9 @@ def test_all_groups_are_counted_with_one_question(tmp_path: Path):
                 await engine.submit(SendMessages(topic, encoded(topic, b"1", b"2")))
                 for i in range(40):
                     await engine.submit(CommitOffsets(f"workers-{i}", topic, {0: 1}))
-            await rates.look()
+            await rates.read_totals()
             await engine.submit(CommitOffsets("workers-7", "b", {0: 2}))
-            await rates.look()
+            await rates.read_totals()
             assert rates.gets("b", "workers-7").minute.sum == 1
             assert rates.gets().minute.sum == 1
             assert asked.count(CountLags) == 2

@@ -6,7 +6,7 @@ import asyncio
 
 from horolog.broker.effects import Reply
 from horolog.errors import ErrorCode, HorologError
-from horolog.server.replies import HeldReplies, give
+from horolog.server.replies import HeldReplies, settle_replies
 from horolog.server.ticket import Ticket
 
 
@@ -45,7 +45,7 @@ def test_a_future_gets_its_result_or_its_error_unless_its_caller_has_gone() -> N
         done, refused, gone = [loop.create_future() for _ in range(3)]
         gone.cancel()
         error = HorologError(ErrorCode.BAD_REQUEST, "no")
-        give([Reply(gone, 1), Reply(done, 2), Reply(refused, error)])
+        settle_replies([Reply(gone, 1), Reply(done, 2), Reply(refused, error)])
         assert await done == 2
         assert refused.exception() is error
 

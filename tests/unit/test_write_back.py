@@ -75,40 +75,40 @@ def write_back(files) -> WriteBack:
 
 def test_whole_pages_are_written_once_when_the_log_has_grown(files, write_back) -> None:
     files.sizes = {"a": 3 * PIECE + 5, "b": PIECE - 1}
-    write_back.look(4 * MIB - 1)
+    write_back.begin_if_due(4 * MIB - 1)
     assert files.work() == []
-    write_back.look(4 * MIB)
+    write_back.begin_if_due(4 * MIB)
     assert files.work() == [("a", 0, 3 * PIECE)]
     files.sizes = {"a": 4 * PIECE - 1, "b": PIECE + 4_095}
-    write_back.look(8 * MIB)
+    write_back.begin_if_due(8 * MIB)
     assert files.work() == [("b", 0, PIECE)]
     files.sizes = {"a": 4 * PIECE, "b": PIECE + 4_095}
-    write_back.look(12 * MIB)
+    write_back.begin_if_due(12 * MIB)
     assert files.work() == [("a", 3 * PIECE, PIECE)]
 
 
 def test_one_job_at_a_time(files, write_back) -> None:
     files.sizes = {"a": PIECE}
-    write_back.look(4 * MIB)
+    write_back.begin_if_due(4 * MIB)
     files.sizes = {"a": 3 * PIECE}
-    write_back.look(8 * MIB)
+    write_back.begin_if_due(8 * MIB)
     assert len(files.jobs) == 1
     assert files.work() == [("a", 0, PIECE)]
-    write_back.look(8 * MIB)
+    write_back.begin_if_due(8 * MIB)
     assert files.work() == [("a", PIECE, 2 * PIECE)]
 
 
 def test_what_is_gone_or_cannot_be_opened_is_left_to_the_checkpoint(files, write_back) -> None:
     files.sizes = {"a": PIECE}
     files.failure = FileNotFoundError("a")
-    write_back.look(4 * MIB)
+    write_back.begin_if_due(4 * MIB)
     assert files.work() == []
     files.sizes = {"a": 2 * PIECE}
     files.failure = HorologError(ErrorCode.TOO_MANY_FILES, "open a: too many open files")
-    write_back.look(8 * MIB)
+    write_back.begin_if_due(8 * MIB)
     assert files.work() == []
     files.sizes, files.failure = {"a": 3 * PIECE}, None
-    write_back.look(12 * MIB)
+    write_back.begin_if_due(12 * MIB)
     assert files.work() == [("a", 2 * PIECE, PIECE)]
 
 

@@ -27,6 +27,6 @@ transaction_checks                  chooses which producer is asked how a transa
 batching                            gathers requests of several connections into one command
 auto_create, message_id             create topics and message ids that clients leave to the broker
 connected, meters, rates            connected clients, meters and rates, for operators
-logs, line_writer, room             log to stderr without blocking; warn there of a full disk
+logs, line_writer, refusal_log      log to stderr without blocking; warn there of a full disk
 supervisor, memory                  notify the service manager; limit the memory of the process
 """

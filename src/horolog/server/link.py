@@ -184,7 +184,7 @@ class Link(asyncio.Protocol):
                     return
         ended = False
         if self._tls is not None:
-            data = self._tls.take(data)
+            data = self._tls.decrypt(data)
             ended = self._tls.ended
         if data:
             # So that output made meanwhile is written once, by the `flush` below.
@@ -220,7 +220,7 @@ class Link(asyncio.Protocol):
         out = self.take_output()
         if self._tls is not None:
             if out:
-                self._tls.give(out)
+                self._tls.encrypt(out)
             out = self._tls.to_write()
         if out and not self._transport.is_closing():
             self._door.bytes_out += len(out)

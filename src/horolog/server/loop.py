@@ -34,17 +34,17 @@ from horolog.server.inputs import Inputs
 from horolog.server.jobs import Jobs
 from horolog.server.meters import Meters
 from horolog.server.next_turn import NextTurn
-from horolog.server.replies import HeldReplies, give
-from horolog.server.room import RoomLines
+from horolog.server.refusal_log import RefusalLog
+from horolog.server.replies import HeldReplies, settle_replies
 from horolog.server.running import OffloadMaker
 from horolog.server.ticket import Ticket
 from horolog.server.write_back import WriteBack
 from horolog.storage.api import Storage
 
 _log = logging.getLogger("horolog")
-_CLOCK_LOOK_MS = 500  # how often to look for a step of the wall clock while messages wait
+_CLOCK_CHECK_MS = 500  # how often to look for a step of the wall clock while messages wait
 _SWITCH_S = 0.000_1
-_COMPANY_S = 0.002  # seconds that doors gather requests for one command while the disk is busy
+_GATHER_S = 0.002  # seconds that doors gather requests for one command while the disk is busy
 
 
 class Engine:
@@ -73,7 +73,7 @@ class Engine:
         )
         self.next_turn = NextTurn(self.log, self.inputs, self.meters)
         self._before_turn = CallbackBatch()
-        self._room = RoomLines()
+        self._refusal_log = RefusalLog()
         self._has_left = False  # the last turn could not take all inputs
         self.next_in_ms: int | None = 0
         self._quiet: list[asyncio.Future[None]] = []
@@ -137,7 +137,7 @@ class Engine:
         if self._stopping or self.failed.done():
             self._loop.call_soon(self._before_turn.call_all)  # commands of `ask` are refused
         elif self.log.is_busy:
-            self._before_turn.call_within(self._loop, _COMPANY_S)
+            self._before_turn.call_within(self._loop, _GATHER_S)
         else:
             self.next_turn.soon()
 
@@ -188,7 +188,7 @@ class Engine:
         finally:
             self.next_turn.appended()
         self.meters.end()
-        self._room.look(self.broker.shard.disk_refusal, now.mono_ms)
+        self._refusal_log.log_change(self.broker.shard.disk_refusal, now.mono_ms)
         self._perform(effects)
         self.next_turn.write_started()
 
@@ -200,7 +200,7 @@ class Engine:
         prompt, effects.prompt = effects.prompt, []
         if prompt or self._held.are_due(self.log.commit):
             self.meters.pause()
-            give(prompt)
+            settle_replies(prompt)
             self._held.release(self.log.commit)
             for write in self.on_answers:
                 write()
@@ -211,8 +211,8 @@ class Engine:
         # have no turn before it.
         self.log.gather(effects.writes, effects.end)
         self.log.write()
-        self._write_back.look(effects.end)
-        give(effects.prompt)
+        self._write_back.begin_if_due(effects.end)
+        settle_replies(effects.prompt)
         for problem in effects.problems:
             _log.error("problem %s", problem)
         for transaction in effects.given_up:
@@ -235,7 +235,7 @@ class Engine:
         elif self.next_in_ms is not None and not self.clock.simulated:
             wait_ms = self.next_in_ms
             if effects.due_in_ms is not None:
-                wait_ms = min(wait_ms, _CLOCK_LOOK_MS)
+                wait_ms = min(wait_ms, _CLOCK_CHECK_MS)
             self.next_turn.within(wait_ms)
         self._notice_quiet()
 
@@ -336,7 +336,7 @@ class Engine:
             self.failed.set_exception(error)
             self.failed.exception()  # so that asyncio does not log it as never retrieved
         lost = HorologError(ErrorCode.DISK_FAILED, f"the broker has failed: {error}")
-        give(Reply(item.token, lost) for item in self.inputs)
+        settle_replies(Reply(item.token, lost) for item in self.inputs)
         self.inputs.clear()
         self._held.refuse(lost)
         self.checkpointing.refuse()

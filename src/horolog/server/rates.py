@@ -63,7 +63,7 @@ class Meter:
         self._minutes: list[tuple[float, int]] | None = None
         self._hours: list[tuple[int, int]] | None = None
 
-    def look(self, total: int, now_s: float) -> None:
+    def record(self, total: int, now_s: float) -> None:
         """Record the present total, and how much it has grown."""
         grown = total - self.total
         self.total = total
@@ -109,7 +109,7 @@ class Totals:
         self._mornings: list[tuple[int, int]] = []  # (day, total when the day began), of two days
         self._now = 0
 
-    def look(self, total: int, wall_ms: int) -> None:
+    def record(self, total: int, wall_ms: int) -> None:
         """Record the present total."""
         day = wall_ms // 1000 // _DAY_S
         if not self._mornings or self._mornings[-1][0] < day:
@@ -131,14 +131,14 @@ class Rates:
         self._meters: dict[Hashable, Meter] = {}
         self._log_end = -1
         self._seen: set[Hashable] = set()
-        self._looking = asyncio.Lock()
+        self._reading = asyncio.Lock()
         self.puts_of_day = Totals()
         self.gets_of_day = Totals()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to read totals."""
-        self._task = asyncio.ensure_future(self._look_on())
+        self._task = asyncio.ensure_future(self._read_regularly())
 
     async def stop(self) -> None:
         """Stop reading totals."""
@@ -163,22 +163,22 @@ class Rates:
     def _now_s() -> float:
         return asyncio.get_running_loop().time()
 
-    async def _look_on(self) -> None:
+    async def _read_regularly(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.read_totals()
             except HorologError as error:
                 _log.warning("rates: %s", error)
             except Exception:  # noqa: BLE001 - a mistake of ours costs figures, and nothing else
                 _log.exception("rates: unexpected")
             await asyncio.sleep(MINUTE_S)
 
-    async def look(self) -> None:
+    async def read_totals(self) -> None:
         """Read the present totals from the broker."""
-        async with self._looking:
-            await self._look()
+        async with self._reading:
+            await self._read_totals()
 
-    async def _look(self) -> None:
+    async def _read_totals(self) -> None:
         view: BrokerView = await self._engine.submit(DescribeBroker())
         if view.log_end == self._log_end:
             return
@@ -186,29 +186,29 @@ class Rates:
         self._log_end = view.log_end
         self._seen = set()
         wall_ms = self._engine.clock.wall_ms()
-        stored, whole = await self._look_at_topics(first=first)
+        stored, whole = await self._count_stored(first=first)
         put = stored + view.pending + view.recalled  # put: visible, pending, or recalled
-        self._note("", put)
-        self.puts_of_day.look(put, wall_ms)
-        consumed = await self._look_at_groups(set() if first else whole)
-        self._note(("", ""), consumed)
-        self.gets_of_day.look(consumed, wall_ms)
+        self._record("", put)
+        self.puts_of_day.record(put, wall_ms)
+        consumed = await self._count_consumed(set() if first else whole)
+        self._record(("", ""), consumed)
+        self.gets_of_day.record(consumed, wall_ms)
         for key in self._meters.keys() - self._seen:
             del self._meters[key]
 
-    async def _look_at_topics(self, *, first: bool) -> tuple[int, set[str]]:
+    async def _count_stored(self, *, first: bool) -> tuple[int, set[str]]:
         """Return how many messages topics have had, and which topics still have all of them."""
         stored, whole = 0, set()
         async for topic in listing.topics(self._engine):
             total = sum(topic.queue_offsets)
             # A topic that is new since the last look had nothing then.
-            self._note(topic.name, total, since=total if first else 0)
+            self._record(topic.name, total, since=total if first else 0)
             stored += total
             if not any(topic.min_offsets):
                 whole.add(topic.name)
         return stored, whole
 
-    async def _look_at_groups(self, whole: set[str]) -> int:
+    async def _count_consumed(self, whole: set[str]) -> int:
         """Return how many messages groups have consumed.
 
         whole  topics in which a group that is new since the last look began at the first message
@@ -221,13 +221,13 @@ class Rates:
         lags = await listing.lags(self._engine, pairs[:RATED_PAIRS_MAX])
         for lag in lags:
             since = 0 if lag.topic in whole else None
-            self._note((lag.topic, lag.group), lag.consumed, since=since)
+            self._record((lag.topic, lag.group), lag.consumed, since=since)
         return sum(lag.consumed for lag in lags)
 
-    def _note(self, key: Hashable, total: int, since: int | None = None) -> None:
+    def _record(self, key: Hashable, total: int, since: int | None = None) -> None:
         """Record a total; the growth of a new one begins at `since`, or now if that is None."""
         self._seen.add(key)
         meter = self._meters.get(key)
         if meter is None:
             meter = self._meters[key] = Meter(total if since is None else since)
-        meter.look(total, self._now_s())
+        meter.record(total, self._now_s())

@@ -11,7 +11,7 @@ from horolog.errors import HorologError
 from horolog.server.ticket import Ticket
 
 
-def give(replies: Iterable[Reply]) -> None:
+def settle_replies(replies: Iterable[Reply]) -> None:
     """Settle tickets and futures; skip those whose callers have gone."""
     for reply in replies:
         token, result = reply.token, reply.result
@@ -45,10 +45,10 @@ class HeldReplies:
     def release(self, commit: int) -> None:
         """Give the replies whose log end is at or below this commit position (a log position)."""
         while self._held and self._held[0][0] <= commit:
-            give(self._held.popleft()[1])
+            settle_replies(self._held.popleft()[1])
 
     def refuse(self, error: HorologError) -> None:
         """Give `error` in place of every held reply, and hold none."""
         held, self._held = self._held, deque()
         for _, replies in held:
-            give([Reply(reply.token, error) for reply in replies])
+            settle_replies([Reply(reply.token, error) for reply in replies])

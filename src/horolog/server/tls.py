@@ -38,7 +38,7 @@ class Tls:
         self.established = self.ended = False
         self._early: list[bytes] = []  # plain bytes written before the handshake was done
 
-    def take(self, records: bytes) -> bytes:
+    def decrypt(self, records: bytes) -> bytes:
         """Return the plain bytes of records, the last ones if `ended`; call `to_write` next."""
         self._incoming.write(records)
         found = []
@@ -58,7 +58,7 @@ class Tls:
             self.ended = True
         return b"".join(found)
 
-    def give(self, plain: bytes) -> None:
+    def encrypt(self, plain: bytes) -> None:
         """Convert plain bytes into records, for `to_write`."""
         if self.established:
             with suppress(ssl.SSLError):  # the connection is broken

@@ -32,14 +32,14 @@ class WriteBack:
         self._storage = storage
         self._jobs = jobs
         self._is_busy = False
-        self._looked_at = 0  # log position at the last look
+        self._last_end = 0  # log position at the last check
         self._begun: dict[str, int] = {}  # bytes begun, by path; only files with new bytes
 
-    def look(self, log_end: int) -> None:
+    def begin_if_due(self, log_end: int) -> None:
         """Begin to write the bytes of large additions; the loop calls this after each turn."""
-        if log_end - self._looked_at < _EVERY_BYTES or self._is_busy:
+        if log_end - self._last_end < _EVERY_BYTES or self._is_busy:
             return
-        self._looked_at = log_end
+        self._last_end = log_end
         former, self._begun = self._begun, {}
         pieces = []
         for path, size in self._delay.unsynced():

@@ -106,7 +106,7 @@ class FigureCodes:
     async def runtime(self, request: Request) -> Answer:
         """Return figures of the broker."""
         del request
-        await self._rates.look()
+        await self._rates.read_totals()
         view: BrokerView = await self._engine.submit(DescribeBroker())
         now_ms = self._engine.clock.wall_ms()
         late: list[PendingMessage] = await self._engine.submit(ListPending(0, now_ms, limit=1))

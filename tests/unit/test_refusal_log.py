@@ -21,7 +21,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.server.loop import Engine
-from horolog.server.room import QUIET_MS, RoomLines
+from horolog.server.refusal_log import QUIET_MS, RefusalLog
 from horolog.testing.disk import FaultyDisk
 
 FULL = HorologError(ErrorCode.DISK_FULL, "disk: 1 byte is free")
@@ -35,15 +35,15 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_a_disk_at_the_edge_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    lines = RoomLines()
+    lines = RefusalLog()
     for at in range(0, 3 * QUIET_MS, 1_000):
-        lines.look(FULL if at % 2_000 else None, at)
+        lines.log_change(FULL if at % 2_000 else None, at)
     assert (
         said(caplog)
         == ["messages are refused disk: 1 byte is free", "messages are taken again"] * 3
     )
-    lines.look(FULL, 4 * QUIET_MS)
-    lines.look(FULL, 9 * QUIET_MS)
+    lines.log_change(FULL, 4 * QUIET_MS)
+    lines.log_change(FULL, 9 * QUIET_MS)
     assert len(said(caplog)) == 1
 
 
