@@ -207,7 +207,7 @@ def test_a_pop_whose_client_goes_before_its_answer_is_given_back(door, client) -
 
     class Lost(Request):
         def answer(self, *_: Any) -> bool:
-            self.link._lost = True
+            self.link._is_lost = True
             taken = super().answer(*_)
             answered.set()
             return taken

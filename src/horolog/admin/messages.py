@@ -43,7 +43,7 @@ from horolog.protocol.rocketmq.recall_handle import (
     encode_recall_handle,
 )
 from horolog.ready.filter import parse_tags
-from horolog.server.given_back import give_back
+from horolog.server.lease_release import release_leases
 from horolog.server.message_id import MessageIds
 
 CLIENT_ID = "admin"
@@ -210,7 +210,7 @@ async def _wait_for_messages(
     received = parked.result()
     if has_gone and received.messages:
         handles = [message.receipt_handle for message in received.messages]
-        give_back(engine_of(request), command, handles)
+        release_leases(engine_of(request), command, handles)
         return Received([])
     return received
 

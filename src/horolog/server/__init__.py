@@ -3,7 +3,7 @@
 main, parts, open_broker            start and stop a broker; `failures` explains why it failed
 loop                                turns: take `inputs`, perform effects, give `replies` (`ticket`)
 next_turn                           decides when the loop has its next turn
-given_back                          releases messages leased for callers that have disconnected
+lease_release                       releases messages leased for callers that have disconnected
 group_commit, jobs, threads         writes and syncs of the log; jobs in threads
 checkpointing, backups              take checkpoints; keep their files while a backup copies them
 write_back                          starts writing files to disk before a checkpoint syncs them

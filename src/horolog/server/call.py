@@ -107,7 +107,7 @@ class Call:
         return self.link.calls.http.is_open(self.stream)
 
     @property
-    def takes_more(self) -> bool:
+    def is_reading(self) -> bool:
         """Whether the caller is there, and has taken the answers so far."""
         return self.is_open and not self.link.calls.http.wants_room
 
@@ -178,7 +178,7 @@ def answer_all(calls: Sequence[Call], answers: Sequence[bytes]) -> None:
         start = end
 
 
-def expected(error: object) -> HorologError:
+def as_horolog_error(error: object) -> HorologError:
     """Return a HorologError unchanged; log any other error as a bug and return INTERNAL."""
     if isinstance(error, HorologError):
         return error
@@ -193,5 +193,5 @@ def answer_with(
     try:
         messages = make()
     except Exception as error:  # noqa: BLE001 - in a callback nobody else would tell the caller
-        messages = refuse(expected(error))
+        messages = refuse(as_horolog_error(error))
     call.answer(messages)

@@ -35,10 +35,10 @@ from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq.lease_time import check_invisible
 from horolog.protocol.rocketmq.names import check_attempt_id, check_group, check_topic
 from horolog.ready.filter import check_length
-from horolog.server.call import Call, answer_all, answer_with, expected
-from horolog.server.given_back import give_back
+from horolog.server.call import Call, answer_all, answer_with, as_horolog_error
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_session import client_id_of
+from horolog.server.lease_release import release_leases
 from horolog.server.running import GrpcEngine
 from horolog.server.ticket import Ticket, ignore_result
 
@@ -69,16 +69,16 @@ class ConsumerCalls:
         # Keep only the topic's name while the poll waits: the request may be large.
         named = pb.Resource(resource_namespace=asked.resource_namespace, name=asked.name)
         topic = named.SerializeToString()
-        ticket = self._engine.ask(command, partial(self._received, command, topic, call))
-        call.on_dropped = partial(self._left, ticket)
+        ticket = self._engine.ask(command, partial(self._on_received, command, topic, call))
+        call.on_dropped = partial(self._cancel, ticket)
 
-    def _received(self, command: Receive, topic: bytes, call: Call, given: object) -> None:
+    def _on_received(self, command: Receive, topic: bytes, call: Call, given: object) -> None:
         if not isinstance(given, Received):
-            call.answer(_refused(expected(given)))
+            call.answer(_refused(as_horolog_error(given)))
             return
         # Keep only the handles: the caller may read slowly, and the answer has the messages too.
         handles = [message.receipt_handle for message in given.messages]
-        back = partial(give_back, self._engine, command, handles)
+        back = partial(release_leases, self._engine, command, handles)
         left_ms = call.remaining_ms()
         if call.is_open and (left_ms is None or left_ms > 0):
             call.on_dropped = back
@@ -88,7 +88,7 @@ class ConsumerCalls:
             call.fail(DEADLINE_EXCEEDED, "the deadline of the call has passed")
         back()
 
-    def _left(self, ticket: Ticket) -> None:
+    def _cancel(self, ticket: Ticket) -> None:
         """Cancel a receive whose caller has gone: its messages are for others."""
         if not ticket.over:
             self._engine.ask(CancelReceive(ticket), ignore_result)
@@ -129,7 +129,7 @@ class ConsumerCalls:
             raise refused("entries", "none; at least 1 is needed")
         group, topic = check_group(name_of(request.group)), check_topic(name_of(request.topic))
         handles = [entry.receipt_handle for entry in request.entries[:]]
-        self._engine.ask(Ack(group, topic, handles), partial(_acked, request, call))
+        self._engine.ask(Ack(group, topic, handles), partial(_answer_ack, request, call))
 
     def ack_all(self, acks: Sequence[tuple[QuickAck, Call]]) -> None:
         """Consume messages of requests that came together: one command a group and topic."""
@@ -140,9 +140,9 @@ class ConsumerCalls:
             handles = [handle for request, _ in those for handle in request.receipt_handles]
             try:
                 command = Ack(check_group(group), check_topic(topic), handles)
-                self._engine.ask(command, partial(_acked_all, those))
+                self._engine.ask(command, partial(_answer_acks, those))
             except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told to each of them
-                _acked_all(those, error)
+                _answer_acks(those, error)
 
     async def change_invisible_duration(
         self, request: pb.ChangeInvisibleDurationRequest, call: Call
@@ -155,7 +155,7 @@ class ConsumerCalls:
         try:
             changed = await self._changed(request)
         except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
-            status = status_of(expected(error))
+            status = status_of(as_horolog_error(error))
             kept = request.receipt_handle
             return pb.ChangeInvisibleDurationResponse(status=status, receipt_handle=kept)
         return pb.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.receipt_handle)
@@ -196,11 +196,11 @@ def _refused(error: HorologError) -> bytes:
     return framed(pb.ReceiveMessageResponse(status=status_of(error)).SerializeToString())
 
 
-def _acked_all(those: Sequence[tuple[QuickAck, Call]], result: object) -> None:
+def _answer_acks(those: Sequence[tuple[QuickAck, Call]], result: object) -> None:
     """Answer acks that were one command, each as if it had come alone."""
     if not isinstance(result, Acked):
         for request, call in those:
-            _acked(request, call, result)
+            _answer_ack(request, call, result)
         return
     if not any(result.refused):
         answers = [request.acknowledged() for request, _ in those]
@@ -209,13 +209,13 @@ def _acked_all(those: Sequence[tuple[QuickAck, Call]], result: object) -> None:
     first = 0
     for request, call in those:
         stop = first + len(request.receipt_handles)
-        _acked(request, call, Acked(result.refused[first:stop]))
+        _answer_ack(request, call, Acked(result.refused[first:stop]))
         first = stop
 
 
-def _acked(request: QuickAck | pb.AckMessageRequest, call: Call, result: object) -> None:
+def _answer_ack(request: QuickAck | pb.AckMessageRequest, call: Call, result: object) -> None:
     if not isinstance(result, Acked):
-        error = expected(result)
+        error = as_horolog_error(result)
         if error.code is not ErrorCode.INVALID_RECEIPT_HANDLE:
             answer = pb.AckMessageResponse(status=status_of(error))
             call.answer(framed(answer.SerializeToString()))

@@ -27,7 +27,7 @@ from horolog.protocol.rocketmq.recall_handle import (
     encode_recall_handles,
 )
 from horolog.server import messages
-from horolog.server.call import Call, answer_all, answer_with, expected
+from horolog.server.call import Call, answer_all, answer_with, as_horolog_error
 from horolog.server.grpc_transactions import TransactionCalls, all_entries, check_are_halves
 from horolog.server.running import GrpcEngine
 
@@ -64,9 +64,9 @@ class ProducerCalls:
         if is_half:
             begin = partial(self._transactions.answer, ids, refused)
             half = self._transactions.half(command, call)
-            self._engine.ask(half, partial(self._answered, call, ids, begin))
+            self._engine.ask(half, partial(self._answer_call, call, ids, begin))
             return
-        self._engine.ask(command, partial(self._sent, call, command.topic, ids, refused))
+        self._engine.ask(command, partial(self._on_sent, call, command.topic, ids, refused))
 
     def send_all(self, sends: Sequence[tuple[QuickSend, Call]]) -> None:
         """Store the messages of requests that came together."""
@@ -76,9 +76,9 @@ class ProducerCalls:
             self.send(*sends[place])
         for gathered in found:
             calls = [sends[place][1] for place in gathered.places]
-            self._engine.ask(gathered.command, partial(self._sent_all, calls, gathered))
+            self._engine.ask(gathered.command, partial(self._on_all_sent, calls, gathered))
 
-    def _sent_all(self, calls: list[Call], gathered: Gathered, sent: object) -> None:
+    def _on_all_sent(self, calls: list[Call], gathered: Gathered, sent: object) -> None:
         topic, ids = gathered.command.topic, [name.decode() for name in gathered.ids]
         if isinstance(sent, Sent) and not sent.refused:
             try:
@@ -88,14 +88,14 @@ class ProducerCalls:
             else:
                 answer_all(calls, answers)
                 return
-        why = None if isinstance(sent, Sent) else expected(sent)
+        why = None if isinstance(sent, Sent) else as_horolog_error(sent)
         start = 0
         for call, end in zip(calls, gathered.ends, strict=True):
             result = sent.part(start, end) if isinstance(sent, Sent) else why
-            self._sent(call, topic, ids[start:end], {}, result)
+            self._on_sent(call, topic, ids[start:end], {}, result)
             start = end
 
-    def _sent(
+    def _on_sent(
         self,
         call: Call,
         topic: str,
@@ -103,17 +103,17 @@ class ProducerCalls:
         refused: dict[int, HorologError],
         sent: object,
     ) -> None:
-        self._answered(call, ids, partial(self._answer, topic, ids, refused), sent)
+        self._answer_call(call, ids, partial(self._answer, topic, ids, refused), sent)
 
     @staticmethod
-    def _answered(
+    def _answer_call(
         call: Call, ids: list[str], answer: Callable[[Sent], bytes], sent: object
     ) -> None:
         refuse = partial(_all_refused, ids)
         if isinstance(sent, Sent):
             answer_with(call, partial(answer, sent), refuse)
         else:
-            call.answer(refuse(expected(sent)))
+            call.answer(refuse(as_horolog_error(sent)))
 
     def _answer(
         self, topic: str, ids: list[str], refused: dict[int, HorologError], sent: Sent

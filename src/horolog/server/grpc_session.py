@@ -108,11 +108,11 @@ class TelemetryStream:
 
     def may_be_asked(self, topic: str) -> bool:
         """Return whether the client reads its stream, and may now send to `topic`."""
-        return self._call.takes_more and self._sessions.may_publish(self._call, topic)
+        return self._call.is_reading and self._sessions.may_publish(self._call, topic)
 
     def send_command(self, command: pb.TelemetryCommand) -> bool:
         """Send the client a command; return False if it has gone, or does not read its stream."""
-        if not self._call.takes_more:
+        if not self._call.is_reading:
             return False
         self._send(command)
         return True

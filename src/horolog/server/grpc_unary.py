@@ -20,7 +20,7 @@ from horolog.protocol.grpc.status import status_of
 from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT, UNIMPLEMENTED, framed
 from horolog.protocol.http2.request_head import RequestHead
 from horolog.server.batching import batches
-from horolog.server.call import Call, CallLink, expected
+from horolog.server.call import Call, CallLink, as_horolog_error
 from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_consume import ConsumerCalls
 from horolog.server.grpc_produce import ProducerCalls
@@ -127,7 +127,7 @@ class UnaryCalls:
                 call.fail(INVALID_ARGUMENT, f"malformed request: {error}")
                 continue
             if call.head is not named or self._access is not None:
-                if not self._may(method, request, call):
+                if not self._is_allowed(method, request, call):
                     continue
                 named = call.head
             if method is self._send:
@@ -145,7 +145,7 @@ class UnaryCalls:
         for each in others:
             self._handle(*each)
 
-    def _may(self, method: _Method, request: Any, call: Call) -> bool:
+    def _is_allowed(self, method: _Method, request: Any, call: Call) -> bool:
         """Return whether the call may be made; answer it with the refusal if not."""
         try:
             client_id_of(call)
@@ -186,14 +186,14 @@ class UnaryCalls:
         for batch in batches(sends, lambda each: (len(each[0].ids), len(each[0].raw))):
             try:
                 self._producers.send_all(batch)
-            except Exception as error:  # noqa: BLE001 - as in `_may`
+            except Exception as error:  # noqa: BLE001 - as in `_is_allowed`
                 for _, call in batch:
                     call.answer(_refusal(self._send, error))
 
     def _handle(self, method: _Method, request: Any, call: Call) -> None:
         try:
             pending = method.handle(request, call)
-        except Exception as error:  # noqa: BLE001 - as in `_may`
+        except Exception as error:  # noqa: BLE001 - as in `_is_allowed`
             call.answer(_refusal(method, error))
             return
         if pending is not None:
@@ -205,7 +205,7 @@ class UnaryCalls:
     async def _finish(method: _Method, call: Call, pending: Awaitable[Any]) -> None:
         try:
             content = framed((await pending).SerializeToString())
-        except Exception as error:  # noqa: BLE001 - as in `_may`
+        except Exception as error:  # noqa: BLE001 - as in `_is_allowed`
             content = _refusal(method, error)
         call.answer(content)
 
@@ -217,7 +217,7 @@ def _method(name: str, handle: Handler) -> _Method:
 
 def _refusal(method: _Method, error: Exception) -> bytes:
     """Return the framed answer that reports an error."""
-    return framed(method.answer(status=status_of(expected(error))).SerializeToString())
+    return framed(method.answer(status=status_of(as_horolog_error(error))).SerializeToString())
 
 
 def _not_implemented(name: str) -> Handler:

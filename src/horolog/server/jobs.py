@@ -31,11 +31,11 @@ class Jobs:
     def submit(self, job: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
         """Queue a job; `done` is called in the loop's thread with its exception, or None."""
 
-        def tell(ended: Future[Any]) -> None:
+        def report(ended: Future[Any]) -> None:
             with suppress(RuntimeError):  # the loop is closed: the process ends
                 self._loop.call_soon_threadsafe(done, ended.exception())
 
-        self._pool.submit(job).add_done_callback(tell)
+        self._pool.submit(job).add_done_callback(report)
 
     def stop(self) -> None:
         """Wait until all jobs are done."""

@@ -11,7 +11,7 @@ A start goes on with the leases that were renewed before it, and gives clients a
 again.  The first renewal comes early, and its record names the client for which the lease is
 renewed: the answer to a receive may be lost with the process, and a message that its client does
 not know of must not be kept for that client as long as it lives. While the process goes on, it
-notices such answers itself (`server.given_back`).
+notices such answers itself (`server.lease_release`).
 """
 
 from __future__ import annotations

@@ -93,8 +93,8 @@ class RemotingLink(Link):
         self._open = 0  # requests without an answer
         self._open_bytes = 0  # bytes of these requests
         self._unfinished_ms = 0  # since when an unfinished frame is held
-        self._over = False  # the peer has broken the protocol
-        self._lost = False
+        self._is_broken = False  # the peer has broken the protocol
+        self._is_lost = False
         self._is_stopping = False
         self._opaque = 0
         self._asked: dict[int, asyncio.Future[Frame]] = {}
@@ -116,7 +116,7 @@ class RemotingLink(Link):
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """Take bytes of the peer; answers to them are written when `receive` returns."""
-        if self._is_stopping or self._over:
+        if self._is_stopping or self._is_broken:
             return
         try:
             frames = self._reader.receive_alike(data)
@@ -150,7 +150,7 @@ class RemotingLink(Link):
 
     def _end(self, fault: Exception) -> None:
         self._door.fault(self, fault)
-        self._over = True
+        self._is_broken = True
 
     def _check_unfinished(self, now_ms: int, *, new: bool) -> None:
         """Count the bytes of an unfinished frame; end this connection if all hold too many."""
@@ -166,7 +166,7 @@ class RemotingLink(Link):
         self, frame: Frame, answer: Answer, pieces: Sequence[Piece] = (), *, parked: bool = False
     ) -> bool:
         """Answer a request; `pieces` form the body.  False if the peer does not get it as it is."""
-        if self._lost:
+        if self._is_lost:
             return False
         self._open -= 1
         self._open_bytes -= size_of(frame)
@@ -190,11 +190,11 @@ class RemotingLink(Link):
             head = encode_answer(frame, Status.SYSTEM_ERROR, {}, f"answer: {fault}", 0)
             size, pieces, body, is_whole = 0, (), b"", False
         if pieces:
-            self._say(head)
+            self._queue_output(head)
             self._out += pieces
             self._out_bytes += size
         else:
-            self._say(head + body)
+            self._queue_output(head + body)
         return is_whole
 
     def park(self, frame: Frame) -> Frame:
@@ -203,7 +203,7 @@ class RemotingLink(Link):
         Raise TOO_MANY_REQUESTS if too many requests of the address wait.
         """
         kept = frame._replace(fields={}, body=b"", remark="")
-        if self._lost:
+        if self._is_lost:
             return kept
         if self.share is not None:
             self.share.count_poll()
@@ -214,7 +214,7 @@ class RemotingLink(Link):
 
     def answer_all(self, frames: Sequence[Frame | Alike], answers: list[bytes]) -> None:
         """Write the encoded answers of many requests; one-way requests have none."""
-        if self._lost:
+        if self._is_lost:
             return
         for frame in frames:
             self._open -= len(frame) if isinstance(frame, Alike) else 1
@@ -232,7 +232,7 @@ class RemotingLink(Link):
         remark = f"broker: unexpected {type(error).__name__}"
         self.answer(frame, Answer(Status.SYSTEM_ERROR, remark=remark), parked=parked)
 
-    def _say(self, out: bytes) -> None:
+    def _queue_output(self, out: bytes) -> None:
         self._out.append(out)
         self._out_bytes += len(out)
 
@@ -244,15 +244,15 @@ class RemotingLink(Link):
     # --- requests to the client -------------------------------------------------------------------
 
     @property
-    def takes_more(self) -> bool:
+    def is_reading(self) -> bool:
         """Whether the client is there, and reads its connection."""
-        return not self._lost and self.unread_bytes <= UNTAKEN_BYTES_MAX
+        return not self._is_lost and self.unread_bytes <= UNTAKEN_BYTES_MAX
 
     def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
         """Send a one-way request to the client; return False if it does not read its connection."""
-        if not self.takes_more:
+        if not self.is_reading:
             return False
-        self._say(self._request(code, fields, body, Flag.ONE_WAY))
+        self._queue_output(self._request(code, fields, body, Flag.ONE_WAY))
         self.schedule_flush()
         return True
 
@@ -264,10 +264,10 @@ class RemotingLink(Link):
         ConnectionError if the client leaves, or does not read its connection.
         """
         answer: asyncio.Future[Frame] = self._door.loop.create_future()
-        if not self.takes_more:
+        if not self.is_reading:
             answer.set_exception(ConnectionError("the client has gone, or reads nothing"))
             return answer
-        self._say(self._request(code, fields, body, Flag(0)))
+        self._queue_output(self._request(code, fields, body, Flag(0)))
         self._asked[self._opaque] = answer
         timer = self._door.loop.call_later(timeout_s, self._give_up, self._opaque)
         answer.add_done_callback(lambda _: timer.cancel())
@@ -311,7 +311,7 @@ class RemotingLink(Link):
     def output_written(self) -> None:
         """Note that the output was written; close the transport of a connection that has ended."""
         self._report_under_way()
-        if self._over or (self._is_stopping and self.is_idle):
+        if self._is_broken or (self._is_stopping and self.is_idle):
             self._transport.close()
 
     def _report_under_way(self) -> None:
@@ -323,7 +323,7 @@ class RemotingLink(Link):
 
     def connection_ended(self) -> None:
         """Drop the requests of a peer that has disconnected: their answers have no reader."""
-        self._lost = True
+        self._is_lost = True
         self._open_bytes = 0
         self._open = self.parked
         if self.share is not None:

@@ -28,7 +28,7 @@ from horolog.protocol.rocketmq.lease_time import lease_duration
 from horolog.protocol.rocketmq.names import check_attempt_id, check_group_name
 from horolog.ready.pop_receipt import decode_pop, encode_pop
 from horolog.ready.receipt import decode_receipt
-from horolog.server.given_back import give_back
+from horolog.server.lease_release import release_leases
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
@@ -134,7 +134,7 @@ class PopCodes:
             fields["orderCountInfo"] = counts_of(result.messages)
         if not request.answer(Answer(fields=fields, remark="FOUND"), layouts):
             handles = [message.receipt_handle for message in result.messages]
-            give_back(self._node.engine, command, handles)
+            release_leases(self._node.engine, command, handles)
 
     def _handle(self, invisible_ms: int, handle: str) -> str:
         return encode_pop(decode_receipt(handle), invisible_ms, self._node.broker_name)

@@ -91,7 +91,7 @@ class TransactionCodes:
         It must read its connection and be allowed to send to the topic.  A client that only claims
         to be of the group does not count: checks that reach no producer would end the transaction.
         """
-        return any(link.takes_more for link in self._links(due))
+        return any(link.is_reading for link in self._links(due))
 
     def _links(self, due: CheckDue | TransactionCheck) -> list[RemotingLink]:
         links = [client.link for client in self._registry.producers(due.group)]

@@ -11,7 +11,7 @@ from horolog.protocol.commands import ChangeInvisible, Receive
 from horolog.server.running import TakesCommands
 
 
-def give_back(engine: TakesCommands, command: Receive, receipt_handles: Sequence[str]) -> None:
+def release_leases(engine: TakesCommands, command: Receive, receipt_handles: Sequence[str]) -> None:
     """Make leased messages visible again soon.
 
     Otherwise the leases would hide them for their invisible time, or as long as the client lives.
