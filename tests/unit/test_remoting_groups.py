@@ -248,9 +248,9 @@ def test_what_consumers_have_pulled_and_not_consumed_is_in_flight(tmp_path: Path
 def test_how_much_is_remembered_of_pulls_is_bounded() -> None:
     pulled = PulledOffsets(3)
     for queue in (0, 1, 2, 0, 3):
-        pulled.note("g", "t", queue, queue + 10)
+        pulled.record("g", "t", queue, queue + 10)
     assert [pulled.of("g", "t", queue) for queue in range(4)] == [0, 11, 12, 13]
-    pulled.note("h", "t", 0, 7)
+    pulled.record("h", "t", 0, 7)
     pulled.forget("g", "other")
     pulled.forget("g")
     assert [pulled.of("g", "t", 3), pulled.of("h", "t", 0)] == [0, 7]

@@ -109,9 +109,9 @@ def test_who_commits_from_elsewhere_decides_after_a_reset(door: RemotingDoor) ->
 
 def test_of_too_many_resets_the_first_are_forgotten() -> None:
     moved = MovedOffsets(2)
-    moved.note("g", "t", {0: 5, 1: 6})
-    moved.note("g", "t", {0: 7})
-    moved.note("h", "t", {2: 8})
+    moved.record("g", "t", {0: 5, 1: 6})
+    moved.record("g", "t", {0: 7})
+    moved.record("h", "t", {2: 8})
     assert [moved.take("g", "t", queue) for queue in (0, 1)] == [7, None]
     moved.forget("h")
     assert not moved.has("h", "t", 2)

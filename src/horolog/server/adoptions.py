@@ -147,7 +147,7 @@ class Adoptions:
             if begun.already:
                 await in_pool(self._end, app, version, token)
                 return Adopted(True)
-            command = await self._prepared(wanted, token, claims, begun)
+            command = await self._prepare(wanted, token, claims, begun)
             result: Adopted = await self._engine.submit(command)
             if result.already:  # another transaction of that version was committed meanwhile
                 await in_pool(partial(self._end, app, version, token, undo=True))
@@ -159,7 +159,7 @@ class Adoptions:
             )  # fmt: skip
             return result
 
-    async def _prepared(
+    async def _prepare(
         self, wanted: BeginAdoption, token: str, claims: Sequence[FileRow], begun: AdoptionBegun
     ) -> Adopt:
         found = await in_pool(staging.find, self._place, token)
@@ -171,10 +171,10 @@ class Adoptions:
             if given != was:
                 raise refused(name, f"the transaction was begun with {was!r}, not {given!r}")
         now_ms = self._engine.clock.wall_ms()
-        command = await in_pool(self._work, begun, now_ms, found, claims)
+        command = await in_pool(self._check_and_place, begun, now_ms, found, claims)
         return replace(command, fingerprint=wanted.fingerprint)
 
-    def _work(
+    def _check_and_place(
         self, begun: AdoptionBegun, now_ms: int, found: Begun, claims: Sequence[FileRow]
     ) -> Adopt:
         place = self._place

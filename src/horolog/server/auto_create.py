@@ -54,10 +54,10 @@ class AutoCreate:
     def ask(self, command: Command, then: Callable[[object], None]) -> Ticket:
         """Ask the engine; create the topic and ask again if a route or send lacks it."""
         if isinstance(command, DescribeTopic | SendMessages):
-            then = partial(self._look, command, then)
+            then = partial(self._on_result, command, then)
         return self._engine.ask(command, then)
 
-    def _look(
+    def _on_result(
         self, command: DescribeTopic | SendMessages, then: Callable[[object], None], result: object
     ) -> None:
         if isinstance(result, HorologError) and result.code is ErrorCode.TOPIC_NOT_FOUND:

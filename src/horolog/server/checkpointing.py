@@ -19,11 +19,11 @@ from horolog.server.jobs import Jobs
 from horolog.storage.api import Storage
 
 _log = logging.getLogger("horolog")
-_AGAIN_S = 0.5  # until a checkpoint that failed is asked for again (full disk, simulated time)
-_TAKEN_S = 60.0  # in which a checkpoint becomes durable, however slow its syncs are
+_RETRY_S = 0.5  # until a checkpoint that failed is asked for again (full disk, simulated time)
+_TIMEOUT_S = 60.0  # in which a checkpoint becomes durable, however slow its syncs are
 
 
-class _Wish(NamedTuple):
+class _Waiter(NamedTuple):
     """A caller that waits for a checkpoint at this log position or after it."""
 
     position: int
@@ -58,8 +58,8 @@ class Checkpointing:
         self._jobs = jobs
         self._turn = turn
         self._fail = fail
-        self._wishes: list[_Wish] = []
-        self._again: asyncio.TimerHandle | None = None
+        self._waiters: list[_Waiter] = []
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._pins = 0
 
     def pin(self) -> None:
@@ -77,12 +77,12 @@ class Checkpointing:
         began = perf_counter()
 
         def done(error: BaseException | None) -> None:
-            self._note(began, error)
-            self._ended(job, error)
+            self._record(began, error)
+            self._job_ended(job, error)
 
         self._jobs.submit(lambda: job.carry_out(self._storage, keep=keep), done)
 
-    def _note(self, began: float, error: BaseException | None) -> None:
+    def _record(self, began: float, error: BaseException | None) -> None:
         if error is None:
             self.made += 1
             self.at = perf_counter()
@@ -90,7 +90,7 @@ class Checkpointing:
         else:
             self.failed += 1
 
-    def _ended(self, job: CheckpointJob, error: BaseException | None) -> None:
+    def _job_ended(self, job: CheckpointJob, error: BaseException | None) -> None:
         self.is_busy = False
         if isinstance(error, HorologError) and error.code in NO_ROOM:
             _log.warning("checkpoint no space, tried again later")
@@ -103,7 +103,7 @@ class Checkpointing:
             if job.not_removed:
                 _log.warning("checkpoint old files stay, tried again later: %s", job.not_removed)
             self._broker.checkpoints.done(job.checkpoint.position)
-            self._grant()
+            self._settle_waiters()
         self._turn()
 
     # --- who asked --------------------------------------------------------------------------------
@@ -118,46 +118,46 @@ class Checkpointing:
         if shard.checkpoint_position >= shard.log.end:
             return shard.checkpoint_position
         durable: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._wishes.append(_Wish(shard.log.end, durable))
-        self._want()
+        self._waiters.append(_Waiter(shard.log.end, durable))
+        self._request()
         try:
-            return await asyncio.wait_for(durable, _TAKEN_S)
+            return await asyncio.wait_for(durable, _TIMEOUT_S)
         except TimeoutError:
             raise _none_taken() from None
 
-    def _want(self) -> None:
+    def _request(self) -> None:
         """Have the core decide a checkpoint at its next turn; ask again later in case it fails."""
-        self._forget_again()
-        self._wishes = [wish for wish in self._wishes if not wish.durable.done()]
-        if self._wishes:
+        self._cancel_retry()
+        self._waiters = [waiter for waiter in self._waiters if not waiter.durable.done()]
+        if self._waiters:
             if not (self.is_busy or self._broker.checkpoints.is_decided):
                 self._broker.checkpoints.want()
             self._turn()
-            self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._want)
+            self._retry_timer = asyncio.get_running_loop().call_later(_RETRY_S, self._request)
 
-    def _forget_again(self) -> None:
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
+    def _cancel_retry(self) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
 
-    def _grant(self) -> None:
+    def _settle_waiters(self) -> None:
         """Settle the callers whose position the durable checkpoint covers.
 
         A checkpoint decided before a caller asked may not cover enough: then another one follows.
         """
         position = self._broker.shard.checkpoint_position
-        for wish in self._wishes:
-            if wish.position <= position and not wish.durable.done():
-                wish.durable.set_result(position)
-        self._want()
+        for waiter in self._waiters:
+            if waiter.position <= position and not waiter.durable.done():
+                waiter.durable.set_result(position)
+        self._request()
 
     def refuse(self, error: HorologError | None = None) -> None:
         """Refuse all waiting callers: there is no space for a checkpoint, or the engine ends."""
-        self._forget_again()
-        wishes, self._wishes = self._wishes, []
-        for wish in wishes:
-            if not wish.durable.done():
-                wish.durable.set_exception(error or _none_taken())
+        self._cancel_retry()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.durable.done():
+                waiter.durable.set_exception(error or _none_taken())
 
 
 def _none_taken() -> HorologError:

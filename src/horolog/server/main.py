@@ -84,7 +84,7 @@ async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> in
         engine = await parts.open_engine(settings)
         try:
             doors = parts.make_doors(engine, settings, broker_socket, guard)
-            _tell_access(settings, guard)
+            _log_access(settings, guard)
             return await _serve_doors(settings, parts, engine, doors, guard, supervisor, signals)
         finally:
             await engine.stop()
@@ -165,7 +165,7 @@ def _reload(files: Sequence[Reloaded], supervisor: Supervisor) -> None:
     supervisor.reloaded(refused)
 
 
-def _tell_access(settings: Settings, guard: Guard | None) -> None:
+def _log_access(settings: Settings, guard: Guard | None) -> None:
     """Log one line that says who may connect."""
     if guard is not None:
         log.info("access control is on identities=%d", len(guard))

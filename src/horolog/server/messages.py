@@ -49,7 +49,7 @@ _TRIES_MAX = 8  # times that the tier is read while messages go there or come ba
 
 async def recall(engine: TieredEngine, command: Recall) -> Recalled:
     """Recall one message; raise IN_TIER if it may be in a tier that cannot be read."""
-    found: Recalled = await _decided(engine, command)
+    found: Recalled = await _decide(engine, command)
     return found
 
 
@@ -71,11 +71,11 @@ async def recall_within_second(engine: TieredEngine, command: Recall) -> list[Re
 
 async def reschedule(engine: TieredEngine, command: Reschedule) -> Rescheduled:
     """Change the due time of a message; IN_TIER as in `recall`."""
-    done: Rescheduled = await _decided(engine, command)
+    done: Rescheduled = await _decide(engine, command)
     return done
 
 
-async def _decided(engine: TieredEngine, command: Recall | Reschedule) -> Any:
+async def _decide(engine: TieredEngine, command: Recall | Reschedule) -> Any:
     answer = await engine.submit(command)
     for _ in range(_TRIES_MAX):
         if not isinstance(answer, LookElsewhere):

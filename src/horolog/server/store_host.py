@@ -18,8 +18,8 @@ _ELSEWHERE = ("192.0.2.1", 9)  # an address for documentation; nothing is sent t
 
 def store_host(
     settings: Settings,
-    look_up: Callable[[str], bytes | None] | None = None,
-    of_machine: Callable[[], bytes] | None = None,
+    resolve: Callable[[str], bytes | None] | None = None,
+    machine_address: Callable[[], bytes] | None = None,
 ) -> bytes:
     """Return 4 bytes of address and 4 of port of the door that 4.x clients use.
 
@@ -27,22 +27,22 @@ def store_host(
     starts; otherwise the address of `host`; if `host` means all addresses of the machine, the one
     that has a route to other machines.
     """
-    advertised = (look_up or _looked_up)(settings.advertised_host)
-    address = advertised or _listens_at(settings.host, of_machine or _of_machine)
+    advertised = (resolve or _resolve)(settings.advertised_host)
+    address = advertised or _listening_address(settings.host, machine_address or _machine_address)
     port = settings.broker_port if settings.remoting else settings.grpc_port
     return address + port.to_bytes(4, "big")
 
 
-def _listens_at(host: str, of_machine: Callable[[], bytes]) -> bytes:
+def _listening_address(host: str, machine_address: Callable[[], bytes]) -> bytes:
     try:
         address = socket.inet_aton(host)
     except OSError:  # an IPv6 address
-        return of_machine() if host == "::" else _LOOPBACK
-    return address if any(address) else of_machine()
+        return machine_address() if host == "::" else _LOOPBACK
+    return address if any(address) else machine_address()
 
 
 @functools.cache
-def _looked_up(name: str) -> bytes | None:
+def _resolve(name: str) -> bytes | None:
     if not name:
         return None
     try:
@@ -51,7 +51,7 @@ def _looked_up(name: str) -> bytes | None:
         return None
 
 
-def _of_machine() -> bytes:
+def _machine_address() -> bytes:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_ELSEWHERE)  # sends nothing; looks up a route

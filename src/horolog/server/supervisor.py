@@ -41,7 +41,7 @@ class Supervisor:
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._watchdog_s = watchdog_s
         self._beating: asyncio.Task[None] | None = None
-        self._deaf = False
+        self._has_failed = False
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> Supervisor:
@@ -114,11 +114,11 @@ class Supervisor:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sent:
                 sent.settimeout(_SEND_TIMEOUT_S)
                 sent.sendto("\n".join(lines).encode(errors="replace"), self._address)
-            self._deaf = False
+            self._has_failed = False
         except OSError as error:
-            if not self._deaf:
+            if not self._has_failed:
                 _log.warning("service manager not told socket=%r: %s", self._address, error)
-            self._deaf = True
+            self._has_failed = True
 
 
 async def _ask(engine: RunningEngine, within_s: float) -> BrokerView | None:

@@ -156,12 +156,12 @@ class MemberCodes:
         group, client_id = text(frame, "consumerGroup"), text(frame, "clientId")
         found = presence.neighbour_of(self._node, group, client_id)
         if found is None or self._registry.member(group, client_id) is not None:
-            return await self._pass_on(frame, b"")
+            return await self._forward(frame, b"")
         door, client = found
         stacks = ""
         if flag(frame, "jstackEnable"):
             stacks = await door.thread_stacks(group, client_id, _ASK_S)
-        return Answer(body=encode(presence.running(self._node, group, client, stacks)))
+        return Answer(body=encode(presence.running_info(self._node, group, client, stacks)))
 
     async def consume(self, request: Request) -> Answer:
         """Have a client consume a message at once, and return its result."""
@@ -173,9 +173,9 @@ class MemberCodes:
         if len(message_id) not in (32, 56) or not 0 <= position < 1 << 63:
             raise refused("msgId", f"{message_id[:80]!r} is no id that names a place in the log")
         layout: bytes = await self._engine.submit(ReadMessage(position))
-        return await self._pass_on(request.frame, layout)
+        return await self._forward(request.frame, layout)
 
-    async def _pass_on(self, frame: Frame, body: bytes) -> Answer:
+    async def _forward(self, frame: Frame, body: bytes) -> Answer:
         group = check_group(text(frame, "consumerGroup"))
         client_id = text(frame, "clientId")
         member = self._registry.member(group, client_id)

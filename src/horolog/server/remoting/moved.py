@@ -17,16 +17,16 @@ class MovedOffsets:
     def __init__(self, maximum: int = RESET_QUEUES_MAX) -> None:
         self._maximum = maximum
         self._next: dict[tuple[str, str, int], int] = {}
-        self.on_note: Callable[[str, str], None] = _nobody_waits  # called at each reset
+        self.on_reset: Callable[[str, str], None] = _ignore_reset  # called at each reset
 
-    def note(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    def record(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Record that a group was reset in these queues."""
         for queue_id, offset in offsets.items():
             self._next.pop((group, topic, queue_id), None)
             if len(self._next) >= self._maximum:
                 del self._next[next(iter(self._next))]
             self._next[group, topic, queue_id] = offset
-        self.on_note(group, topic)
+        self.on_reset(group, topic)
 
     def has(self, group: str, topic: str, queue_id: int) -> bool:
         """Return whether a consumer is still to be notified of a reset in this queue."""
@@ -42,5 +42,5 @@ class MovedOffsets:
             del self._next[place]
 
 
-def _nobody_waits(_group: str, _topic: str) -> None:
+def _ignore_reset(_group: str, _topic: str) -> None:
     """Ignore that a group was reset."""

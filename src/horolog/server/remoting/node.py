@@ -88,11 +88,11 @@ class Node:
         """Return whether clients use a topic that no user has created."""
         return topic.startswith(_MADE_AT_USE) or topic in (TRACE_TOPIC, self.reply_topic)
 
-    def makes(self, topic: str) -> bool:
+    def may_create_topic(self, topic: str) -> bool:
         """Return whether a send to a missing topic creates it."""
         return self.auto_create or self.is_internal(topic)
 
-    async def make(self, topic: str, queues: int) -> None:
+    async def create_topic(self, topic: str, queues: int) -> None:
         """Create a topic at its first use; a topic that exists already stays as it is."""
         try:
             await self.engine.submit(CreateTopic(topic, TopicType.MIXED, queues))

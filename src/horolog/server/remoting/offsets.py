@@ -90,10 +90,10 @@ class OffsetCodes:
                 return
             node.moved.take(group, topic, queue_id)  # the commit replaces the reset
         command = CommitOffsets(group, topic, {queue_id: offset})
-        self._node.engine.ask(command, partial(self._committed, request))
+        self._node.engine.ask(command, partial(self._on_committed, request))
 
     @staticmethod
-    def _committed(request: Request, result: object) -> None:
+    def _on_committed(request: Request, result: object) -> None:
         if isinstance(result, HorologError):
             request.fail(result)
         else:

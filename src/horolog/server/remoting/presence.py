@@ -67,7 +67,7 @@ def neighbour_of(
     return None
 
 
-def running(node: Node, group: str, client: ConnectedClient, stacks: str) -> dict[str, Any]:
+def running_info(node: Node, group: str, client: ConnectedClient, stacks: str) -> dict[str, Any]:
     """Return ConsumerRunningInfo of a 5.x client, as far as a broker knows it.
 
     Queues and rates are missing: only 4.x clients report them.

@@ -176,7 +176,7 @@ class ProduceCodes:
 
     def _on_sent(self, link: RemotingLink, gathered: Gathered, result: object) -> None:
         topic = gathered.command.topic
-        if not _is_unknown(result) or not self._node.makes(topic):
+        if not _is_unknown(result) or not self._node.may_create_topic(topic):
             self._answer(link, gathered, result)
         elif not self._queue_for_new_topic(topic, link, gathered):
             try:
@@ -214,7 +214,7 @@ class ProduceCodes:
         """Create the topic, then store the sends that wait for it, or fail them with the error."""
         refusal: Exception | None = None
         try:
-            await self._node.make(topic, queues)
+            await self._node.create_topic(topic, queues)
         except Exception as error:  # noqa: BLE001 - as in `store`
             refusal = error
         for link, each in self._waiting.pop(topic):

@@ -44,7 +44,7 @@ class PullCodes:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._waiting: dict[RemotingLink, dict[Request, tuple[Ticket, Pull]]] = {}
-        node.moved.on_note = self._end_waits
+        node.moved.on_reset = self._answer_waiting
 
     def handlers(self) -> dict[Code, Handler]:
         """Map each request code to its handler."""
@@ -99,7 +99,7 @@ class PullCodes:
             group, request.link
         )
 
-    def _end_waits(self, group: str, topic: str) -> None:
+    def _answer_waiting(self, group: str, topic: str) -> None:
         """Answer the waiting pulls of a group that was reset in a topic."""
         links = {member.link for member in self._node.registry.members(group)}
         for link in links:
@@ -151,11 +151,11 @@ class PullCodes:
             if self._must_learn(request, *place):
                 moved = self._node.moved.take(*place)
                 if moved is not None and moved != command.first:
-                    self._pulled(request, _elsewhere(result, moved))
+                    self._answer(request, _moved_to(result, moved))
                     return
             if command.group and result.status in _GIVEN:
-                self._node.pulled.note(*place, result.next_offset)
-            self._pulled(request, result)
+                self._node.pulled.record(*place, result.next_offset)
+            self._answer(request, result)
             return
         assert isinstance(result, HorologError)
         if result.code is ErrorCode.GROUP_NOT_FOUND:
@@ -165,7 +165,7 @@ class PullCodes:
         request.fail(result)
 
     @staticmethod
-    def _pulled(request: Request, result: Pulled) -> None:
+    def _answer(request: Request, result: Pulled) -> None:
         fields = {
             "suggestWhichBrokerId": ID_OF_LEADER,
             "nextBeginOffset": str(result.next_offset),
@@ -180,6 +180,6 @@ class PullCodes:
             self._node.engine.ask(CancelReceive(ticket), ignore_result)
 
 
-def _elsewhere(result: Pulled, offset: int) -> Pulled:
+def _moved_to(result: Pulled, offset: int) -> Pulled:
     """Return a result without messages that says where to go on."""
     return replace(result, status=PullStatus.MOVED, layouts=[], next_offset=offset)

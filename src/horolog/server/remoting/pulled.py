@@ -15,7 +15,7 @@ class PulledOffsets:
         self._maximum = maximum
         self._next: dict[tuple[str, str, int], int] = {}
 
-    def note(self, group: str, topic: str, queue_id: int, following: int) -> None:
+    def record(self, group: str, topic: str, queue_id: int, following: int) -> None:
         """Record that a consumer of the group has received all messages below `following`."""
         place = group, topic, queue_id
         if place not in self._next and len(self._next) >= self._maximum:

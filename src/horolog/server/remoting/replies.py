@@ -82,7 +82,7 @@ class ReplyCodes:
         client = self._node.registry.producer(asker)
         if client is None:
             return _not_passed(f"{properties.REPLY_TO_CLIENT}: no producer {asker[:200]!r} is here")
-        pushed, body = self._pushed(request, fields, stored), request.frame.body
+        pushed, body = self._push_fields(request, fields, stored), request.frame.body
         if self._waiting_bytes and self._waiting_bytes + len(body) > REPLIES_BYTES_MAX:
             return _not_passed(
                 f"{self._waiting_bytes} bytes of replies wait for their askers already"
@@ -100,7 +100,7 @@ class ReplyCodes:
         if taken.code != Status.SUCCESS:
             said = f"answered {taken.code}: {taken.remark[:200]}"
             return _not_passed(f"{properties.REPLY_TO_CLIENT}: {asker[:200]!r} {said}")
-        return await self._keep(gathered) if body else _not_kept()
+        return await self._store(gathered) if body else _not_kept()
 
     def _read(self, request: Request, send: Code) -> Gathered:
         """Read the reply as a send, without the check for a body; raise if it cannot be stored."""
@@ -119,7 +119,9 @@ class ReplyCodes:
             raise refused("body", "one reply at a time, and none of a transaction")
         return gathered
 
-    def _pushed(self, request: Request, fields: Mapping[str, str], stored: bytes) -> dict[str, str]:
+    def _push_fields(
+        self, request: Request, fields: Mapping[str, str], stored: bytes
+    ) -> dict[str, str]:
         """Return the fields of the push of a reply."""
         host, peer = self._node.store_host, request.peer
         now_ms = str(self._node.engine.clock.wall_ms())
@@ -132,7 +134,7 @@ class ReplyCodes:
             "storeTimestamp": now_ms,
         }
 
-    async def _keep(self, gathered: Gathered) -> Answer:
+    async def _store(self, gathered: Gathered) -> Answer:
         """Store a reply that was passed on; if that fails, the answer is OK and names no place."""
         engine = self._node.engine
         try:
@@ -141,7 +143,7 @@ class ReplyCodes:
             except HorologError as error:
                 if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                     raise
-                await self._node.make(gathered.command.topic, 1)
+                await self._node.create_topic(gathered.command.topic, 1)
                 sent = await engine.submit(gathered.command)
         except HorologError as error:
             _log.debug("a reply is passed on and not kept: %s", error)

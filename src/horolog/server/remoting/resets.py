@@ -21,7 +21,7 @@ def tell_reset(
     """Notify all members of a group; the stored offsets have changed already."""
     node.pulled.forget(group, topic)
     if node.registry.has_pulling(group):
-        node.moved.note(group, topic, offsets)
+        node.moved.record(group, topic, offsets)
     fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": "true"}
     for member in node.registry.members(group):
         encode_offsets = (
