@@ -60,7 +60,7 @@ class Front:
         """Nobody."""
         return []
 
-    def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Nobody."""
 
     def member_count(self, group: str) -> int:

@@ -199,7 +199,7 @@ async def reset_group(request: Request) -> Response:
     if not wanted.dry_run:
         await reset(engine, group, topic, rows)
         for door in doors_of(request):
-            door.tell_reset(group, topic, {row.queue_id: row.to_offset for row in rows})
+            door.notify_reset(group, topic, {row.queue_id: row.to_offset for row in rows})
     moves = [row.to_offset - row.from_offset for row in rows]
     view: GroupReset = {
         "group": group,

@@ -63,7 +63,7 @@ class KnowsClients(Protocol):
         """Return how many clients of a consumer group are connected."""
         ...
 
-    def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Tell the clients of a group that keep offsets themselves to go on at these, by queue."""
         ...
 

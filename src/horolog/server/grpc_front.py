@@ -174,7 +174,7 @@ class GrpcFront:
         stream = self._sessions.streams.member(group, client_id)
         return await self._sessions.stacks.ask(stream, within_s) if stream is not None else ""
 
-    def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Do nothing: 5.x clients take what the broker gives them, and keep no offsets."""
 
     @property

@@ -2,7 +2,7 @@
 
 A reset leads to the beginning, the end, a time, or an offset of one queue.  It is a commit of
 offsets: all of them or none, and messages leased or consumed after them come again.  4.x consumers
-keep offsets of their own, so connected ones are notified (`KnowsClients.tell_reset`).
+keep offsets of their own, so connected ones are notified (`KnowsClients.notify_reset`).
 """
 
 from __future__ import annotations

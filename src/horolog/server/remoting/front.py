@@ -52,7 +52,7 @@ from horolog.server.remoting.pull import PullCodes
 from horolog.server.remoting.queries import QueryCodes
 from horolog.server.remoting.replies import ReplyCodes
 from horolog.server.remoting.request import Request
-from horolog.server.remoting.resets import tell_reset
+from horolog.server.remoting.resets import notify_reset
 from horolog.server.remoting.retries import RetryCodes
 from horolog.server.remoting.routes import RouteCodes
 from horolog.server.remoting.transactions import TransactionCodes
@@ -229,9 +229,9 @@ class RemotingFront:
         """Return how many clients of a consumer group are connected."""
         return self.node.registry.member_count(group)
 
-    def tell_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Tell the members of a group to go on at these offsets, by queue."""
-        tell_reset(self.node, group, topic, offsets)
+        notify_reset(self.node, group, topic, offsets)
 
     # --- calls from links -------------------------------------------------------------------------
 

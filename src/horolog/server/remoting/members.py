@@ -29,7 +29,7 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.registry import Member
 from horolog.server.remoting.request import Request
-from horolog.server.remoting.resets import tell_reset
+from horolog.server.remoting.resets import notify_reset
 from horolog.server.remoting.subscriptions import as_java
 from horolog.server.resets import End, offsets_of
 
@@ -113,7 +113,7 @@ class MemberCodes:
             stored: dict[int, int] = await self._engine.submit(GetOffsets(group, topic))
             wanted = {queue: min(at, stored.get(queue, at)) for queue, at in wanted.items()}
         await self._engine.submit(CommitOffsets(group, topic, wanted, afresh=forced))
-        tell_reset(self._node, group, topic, wanted, integer(frame, "timestamp", 0))
+        notify_reset(self._node, group, topic, wanted, integer(frame, "timestamp", 0))
         return Answer(body=group_bodies.offsets(topic, self._node.broker_name, wanted))
 
     async def _wanted_offsets(self, frame: Frame, topic: TopicView) -> dict[int, int]:

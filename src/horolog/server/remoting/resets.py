@@ -15,7 +15,7 @@ from horolog.server.remoting.node import Node
 _CPP = "CPP"
 
 
-def tell_reset(
+def notify_reset(
     node: Node, group: str, topic: str, offsets: Mapping[int, int], at_ms: int = 0
 ) -> None:
     """Notify all members of a group; the stored offsets have changed already."""
