@@ -66,7 +66,7 @@ def test_who_reads_nothing_is_cut_off_by_who_asks_later(monkeypatch) -> None:
     assert all(asked(answers, LARGE)[0] == 200 for _ in range(3)), "not counted yet"
     assert asked(answers, LARGE)[0] == 429
     assert not hoarder.ended
-    monkeypatch.setattr(unread_module, "UNTAKEN_STUCK_MS", 0)
+    monkeypatch.setattr(unread_module, "UNREAD_STUCK_MS", 0)
     assert asked(answers, LARGE)[0] == 429
     assert hoarder.ended
     monkeypatch.setattr(unread_module, "_COUNT_MS", 0)

@@ -16,7 +16,7 @@ from tests.unit.test_remoting_messages import pulling, sending
 
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BYTES_UNDER_WAY_MAX, LINK_BYTES_UNDER_WAY_MAX, MIB, UNTAKEN_BYTES_MAX
+from horolog.limits import BYTES_UNDER_WAY_MAX, LINK_BYTES_UNDER_WAY_MAX, MIB, UNREAD_BYTES_MAX
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.frame_reader import Reader
@@ -125,7 +125,7 @@ def test_a_client_that_reads_nothing_is_not_given_more(tmp_path: Path) -> None:
         client.socket.sendall(one * 100)
         other.done(Code.GET_BROKER_CLUSTER_INFO)
         for link in door.within(lambda: links(door)):
-            assert door.within(lambda link=link: link.unread_bytes) <= UNTAKEN_BYTES_MAX + 2 * MIB
+            assert door.within(lambda link=link: link.unread_bytes) <= UNREAD_BYTES_MAX + 2 * MIB
         got = {client.answer(7).code}
         for _ in range(99):
             with suppress(TimeoutError):

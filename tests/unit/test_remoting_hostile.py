@@ -14,7 +14,7 @@ from tests.unit.test_remoting_messages import batch, layouts, sending
 from tests.unit.test_remoting_pop import popping
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import KIB, MESSAGES_PER_SEND_MAX, MIB, UNTAKEN_BYTES_MAX
+from horolog.limits import KIB, MESSAGES_PER_SEND_MAX, MIB, UNREAD_BYTES_MAX
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import FRAME_BYTES_MAX, Flag, Frame, FrameFault, Serializer
 from horolog.protocol.remoting.frame_reader import Reader
@@ -333,7 +333,7 @@ def test_a_client_that_reads_nothing_is_told_nothing(tmp_path: Path) -> None:
                 link.push(Code.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, bytes(MIB))
             return link.unread_bytes
 
-        assert door.within(push_much) <= UNTAKEN_BYTES_MAX + 2 * MIB
+        assert door.within(push_much) <= UNREAD_BYTES_MAX + 2 * MIB
 
 
 # --- routes -----------------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ def test_a_pop_that_is_refused_its_answer_is_given_back(door, client, monkeypatc
     """Its client leaves too many answers unread: it heard "too many", and nobody had the messages for a minute."""
     send(client, "A1")
     monkeypatch.setattr(Door, "admit_answer", lambda *_: False)
-    monkeypatch.setattr(link_module, "UNTAKEN_SMALL", 0)
+    monkeypatch.setattr(link_module, "UNREAD_SMALL", 0)
     assert client.call(Code.POP_MESSAGE, popping()).code == Status.SYSTEM_BUSY
     monkeypatch.undo()
     popped_again(door, b"A1")

@@ -148,7 +148,7 @@ def test_a_producer_that_reads_nothing_is_not_asked_and_nothing_is_counted(
     begin(client)
     due = CheckDue(0, "orders", "pg")
     assert door.within(lambda: door.front.producers.has(due))
-    monkeypatch.setattr(link_module, "UNTAKEN_BYTES_MAX", -1)
+    monkeypatch.setattr(link_module, "UNREAD_BYTES_MAX", -1)
     assert not door.within(lambda: door.front.producers.has(due))
 
 

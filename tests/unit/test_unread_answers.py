@@ -13,7 +13,7 @@ from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.unit.test_remoting_messages import bodies, pulling, sending
 
-from horolog.limits import MIB, UNTAKEN_STUCK_MS
+from horolog.limits import MIB, UNREAD_STUCK_MS
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames
 from horolog.protocol.http2.events import Limits
@@ -73,11 +73,11 @@ def test_who_takes_nothing_is_cut_off_while_there_is_too_much() -> None:
     answers.admit_answer(slow, 300)
     assert answers.cut_off(2_000) == 0
     slow.left -= 1
-    assert answers.cut_off(2_000 + UNTAKEN_STUCK_MS - 1) == 0
+    assert answers.cut_off(2_000 + UNREAD_STUCK_MS - 1) == 0
     slow.left -= 1
-    assert answers.cut_off(2_000 + UNTAKEN_STUCK_MS) == 1
+    assert answers.cut_off(2_000 + UNREAD_STUCK_MS) == 1
     assert (slow.ended, stuck.ended) == (False, True)
-    assert answers.cut_off(2_000 + UNTAKEN_STUCK_MS) == 0, "it is counted once"
+    assert answers.cut_off(2_000 + UNREAD_STUCK_MS) == 0, "it is counted once"
     stuck.left = 0
     assert answers.cut_off(90_000) == 0, "there is room again"
     assert not slow.ended
@@ -130,7 +130,7 @@ def test_a_client_that_asks_for_lists_and_reads_none(tmp_path: Path) -> None:
 
 
 def test_the_log_says_that_somebody_was_cut_off(tmp_path: Path, caplog, monkeypatch) -> None:
-    monkeypatch.setattr(unread_module, "UNTAKEN_STUCK_MS", 0)
+    monkeypatch.setattr(unread_module, "UNREAD_STUCK_MS", 0)
     with (
         caplog.at_level(logging.WARNING),
         remoting_door(tmp_path, intake=Intake(unread=MIB)) as door,

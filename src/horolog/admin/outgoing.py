@@ -14,13 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from horolog.admin.status import error_body, http_status
 from horolog.errors import ErrorCode, refused
-from horolog.limits import ADMIN_UNTAKEN_BYTES_MAX, UNTAKEN_SMALL
+from horolog.limits import ADMIN_UNREAD_BYTES_MAX, UNREAD_SMALL
 from horolog.server.unread_answers import UnreadAnswers
 
 _TOO_MUCH = refused(
     "answer",
     "too much of other answers is not read yet; try again later",
-    f"{ADMIN_UNTAKEN_BYTES_MAX} bytes",
+    f"{ADMIN_UNREAD_BYTES_MAX} bytes",
     ErrorCode.TOO_MANY_REQUESTS,
 )
 
@@ -56,7 +56,7 @@ class BoundedAnswers:
         await self._app(scope, receive, say)
 
     def _has_room(self, size: int) -> bool:
-        if size <= UNTAKEN_SMALL or self._answers.admit_answer_to_unknown(size):
+        if size <= UNREAD_SMALL or self._answers.admit_answer_to_unknown(size):
             return True
         self._answers.cut_off(time.monotonic_ns() // 1_000_000)
         return False

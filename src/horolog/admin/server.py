@@ -23,7 +23,7 @@ from horolog.admin.complaints import UVICORN, Complaints
 from horolog.admin.outgoing import BoundedAnswers
 from horolog.admin.status import error_body
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import ADMIN_CONNECTIONS_MAX, ADMIN_UNTAKEN_BYTES_MAX
+from horolog.limits import ADMIN_CONNECTIONS_MAX, ADMIN_UNREAD_BYTES_MAX
 from horolog.server.ports import bind
 from horolog.server.unread_answers import UnreadAnswers
 from horolog.storage.descriptors import hard_limit, opened, reserve_of
@@ -110,7 +110,7 @@ class AdminServer:
         self._socket: socket.socket | None = None
         self._open: dict[_Connection, None] = {}  # the oldest connection first
         self._making: set[asyncio.Task[Any]] = set()
-        self._answers = UnreadAnswers(self._open.keys(), ADMIN_UNTAKEN_BYTES_MAX)
+        self._answers = UnreadAnswers(self._open.keys(), ADMIN_UNREAD_BYTES_MAX)
         self._most = _connections_max()
         self.accepted = self.refused = 0
 

@@ -22,7 +22,7 @@ from horolog.limits import (
     LINK_BYTES_UNDER_WAY_MAX,
     LINK_REQUESTS_MAX,
     UNFINISHED_BYTES_MAX,
-    UNTAKEN_ALL_BYTES_MAX,
+    UNREAD_ALL_BYTES_MAX,
 )
 from horolog.server.link import Link, PendingOutput, Stopped
 from horolog.server.shares import Bounds, Share, key_of
@@ -50,7 +50,7 @@ class Intake:
         *,
         unfinished: int = UNFINISHED_BYTES_MAX,
         share: int = 100,
-        unread: int = UNTAKEN_ALL_BYTES_MAX,
+        unread: int = UNREAD_ALL_BYTES_MAX,
     ) -> None:
         self.connections_max = connections
         self._bounds = Bounds(share, connections, unfinished)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from horolog.limits import UNFINISHED_FRAME_MS, UNTAKEN_SMALL
+from horolog.limits import UNFINISHED_FRAME_MS, UNREAD_SMALL
 from horolog.protocol.http2.calls import Asked, Calls, Dropped, Message, MessagesEnded, Opened
 from horolog.protocol.http2.events import AnswerSent, Limits
 from horolog.protocol.http2.faults import Code, ConnectionFault
@@ -80,7 +80,7 @@ class Http2Link(Link):
 
     def admit_answer(self, size: int) -> bool:
         """Return whether an answer of `size` bytes may be given; small ones always may."""
-        return size <= UNTAKEN_SMALL or self._door.admit_answer(self, size)
+        return size <= UNREAD_SMALL or self._door.admit_answer(self, size)
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Http2Link(Link):
     def answer_all(self, calls: Sequence[Call], answers: Sequence[bytes]) -> None:
         """Answer calls of this connection that hold no poll; all at once if the peer has room."""
         done = 0
-        if not self.calls.http.wants_room and max(map(len, answers)) <= UNTAKEN_SMALL:
+        if not self.calls.http.wants_room and max(map(len, answers)) <= UNREAD_SMALL:
             done = self.calls.answer_all([call.stream for call in calls], answers)
         size = count = 0
         for call in calls[:done]:

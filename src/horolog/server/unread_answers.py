@@ -12,7 +12,7 @@ import time
 from collections.abc import Set
 from typing import Protocol
 
-from horolog.limits import UNTAKEN_BYTES_MAX, UNTAKEN_STUCK_MS
+from horolog.limits import UNREAD_BYTES_MAX, UNREAD_STUCK_MS
 
 # Counting again asks every connection, so it is done after a while, or when much was given.
 _COUNT_MS = 100
@@ -40,7 +40,7 @@ class UnreadAnswers:
     """
 
     def __init__(
-        self, links: Set[Connection], bytes_max: int, *, link_bytes_max: int = UNTAKEN_BYTES_MAX
+        self, links: Set[Connection], bytes_max: int, *, link_bytes_max: int = UNREAD_BYTES_MAX
     ) -> None:
         self._links = links
         self._bytes_max = bytes_max
@@ -76,7 +76,7 @@ class UnreadAnswers:
             self._bytes = self._counted = sum(link.unread_bytes for link in self._links)
 
     def cut_off(self, now_ms: int) -> int:
-        """End links whose peers read nothing for `UNTAKEN_STUCK_MS` while the total is too large.
+        """End links whose peers read nothing for `UNREAD_STUCK_MS` while the total is too large.
 
         Return how many links were ended.
         """
@@ -93,7 +93,7 @@ class UnreadAnswers:
                 if unread_bytes < size:
                     since_ms = now_ms
                 self._stuck[link] = unread_bytes, since_ms
-                if now_ms - since_ms >= UNTAKEN_STUCK_MS:
+                if now_ms - since_ms >= UNREAD_STUCK_MS:
                     stuck.append(link)
         for link in stuck:
             del self._stuck[link]  # a link stays among `_links` until its end is noticed

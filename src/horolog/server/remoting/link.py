@@ -17,8 +17,8 @@ from horolog.errors import HorologError
 from horolog.limits import (
     REMARK_MAX,
     UNFINISHED_FRAME_MS,
-    UNTAKEN_BYTES_MAX,
-    UNTAKEN_SMALL,
+    UNREAD_BYTES_MAX,
+    UNREAD_SMALL,
 )
 from horolog.protocol.remoting.codes import SEND_CODES, Status, status_of
 from horolog.protocol.remoting.frame import (
@@ -179,7 +179,7 @@ class RemotingLink(Link):
             return False
         is_whole = not self._transport.is_closing()
         size = sum([len(piece) for piece in pieces]) if pieces else len(answer.body)
-        if size > UNTAKEN_SMALL and not self._door.admit_answer(self, size):
+        if size > UNREAD_SMALL and not self._door.admit_answer(self, size):
             answer, pieces, size, is_whole = _TOO_SLOW, (), 0, False
         status, fields, body, remark = answer
         if len(remark) > REMARK_MAX:
@@ -246,7 +246,7 @@ class RemotingLink(Link):
     @property
     def is_reading(self) -> bool:
         """Whether the client is there, and reads its connection."""
-        return not self._is_lost and self.unread_bytes <= UNTAKEN_BYTES_MAX
+        return not self._is_lost and self.unread_bytes <= UNREAD_BYTES_MAX
 
     def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
         """Send a one-way request to the client; return False if it does not read its connection."""
