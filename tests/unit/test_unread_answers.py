@@ -117,7 +117,7 @@ def test_pulls_of_many_clients_that_read_nothing(tmp_path: Path) -> None:
 def test_a_client_that_asks_for_lists_and_reads_none(tmp_path: Path) -> None:
     """Also answers that carry no messages are bounded."""
     with remoting_door(tmp_path) as door, door.client() as idle, door.client() as other:
-        door.front._intake.answers._link_bytes_max = MIB
+        door.front._intake.unread_answers._link_bytes_max = MIB
         for i in range(150):
             door.create(f"topic-with-a-long-name-{i:04d}", queues=1)
         size = len(other.done(Code.GET_ALL_TOPIC_CONFIG).body)

@@ -58,7 +58,7 @@ class Intake:
         self._unfinished_max = unfinished
         self._links: set[Link] = set()
         self.pending_output = PendingOutput()
-        self.answers = UnreadAnswers(self._links, unread)
+        self.unread_answers = UnreadAnswers(self._links, unread)
         self._under_way = 0
         self._stopped = False  # reading, because of `_under_way`
         self._unfinished = 0  # bytes of unfinished requests
@@ -287,7 +287,7 @@ class Door:
 
     def admit_answer(self, link: Link, size: int) -> bool:
         """Return whether an answer of `size` bytes may be given; if so, it is counted."""
-        return self.intake.answers.admit_answer(link, size)
+        return self.intake.unread_answers.admit_answer(link, size)
 
     def fault(self, link: Link, fault: Exception) -> None:
         """Log a breach of the protocol; the peer has its error already."""
@@ -308,7 +308,7 @@ class Door:
         now_ms = time.monotonic_ns() // 1_000_000
         for link in list(self._links):
             link.check_timeouts(now_ms, self._quiet_ms, self._unanswered_ms)
-        if stuck := self.intake.answers.cut_off(now_ms):
+        if stuck := self.intake.unread_answers.cut_off(now_ms):
             self.log.warning("%d connections cut off: they do not read their answers", stuck)
         self._log_refused()
         every_ms = max(10, min(1_000, self._quiet_ms // 4, self._unanswered_ms // 4))

@@ -193,7 +193,9 @@ async def _announce(
         raise
     facts: dict[str, object] = {name: ports[name] for name in _PORTS if name in ports}
     facts |= {"data-dir": settings.data_dir, "epoch": view.epoch, "pid": os.getpid()}
-    parts.say(" ".join(["horolog ready", *(f"{name}={fact}" for name, fact in facts.items())]))
+    parts.print_line(
+        " ".join(["horolog ready", *(f"{name}={fact}" for name, fact in facts.items())])
+    )
     log.info("ready " + " ".join(f"{name}=%s" for name in facts), *facts.values())
     return view
 

@@ -61,16 +61,16 @@ def print_ready(line: str) -> None:
 class Parts:
     """The functions that make the parts of a broker; tests pass fakes.
 
-    make_doors  the third argument is a bound socket of the broker's port if that is 0, since
-                    messages name the port from the first on; the fourth checks permissions
-        say         prints the ready line
-        make_exposition  makes the metrics; None: there are none
-        promote          fetches messages of the tier that are due soon; None: nothing fetches them
+    make_doors       the third argument is a bound socket of the broker's port if that is 0, since
+                     messages name the port from the first on; the fourth checks permissions
+    print_line       prints the ready line
+    make_exposition  makes the metrics; None: there are none
+    promote          fetches messages of the tier that are due soon; None: nothing fetches them
     """
 
     open_engine: Callable[[Settings], Awaitable[RunningEngine]]
     make_doors: Callable[[RunningEngine, Settings, socket.socket | None, Guard | None], list[Door]]
-    say: Callable[[str], None] = print_ready
+    print_line: Callable[[str], None] = print_ready
     make_exposition: Callable[[RunningEngine, Settings], Exposition | None] = lambda *_: None
     promote: Promote | None = None
 
