@@ -85,7 +85,7 @@ def test_rot_of_a_unit_excuses_its_message(world, rot) -> None:
 
 
 def test_what_a_start_would_take_for_a_torn_tail_does_not_rot(world, rot) -> None:
-    assert rot._written(LOG, rot._content(LOG))[1] == world.broker.shard.named.position
+    assert rot._written(LOG, rot._content(LOG))[1] == world.broker.shard.last_checkpoint.position
     world.broker.ask(CreateTopic("u", TopicType.MIXED, 1))
     last = world.broker.watch.frames[-1]  # nothing says yet that it is durable
     assert rot._written(LOG, rot._content(LOG))[1] == last.base

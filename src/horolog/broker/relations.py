@@ -52,8 +52,9 @@ def check_positions(shard: Shard) -> None:
     if shard.uncommitted:
         assert shard.uncommitted[0].end > log.commit_position, "committed, and not applied"
     assert shard.checkpoint_position <= shard.applied, (shard.checkpoint_position, shard.applied)
-    assert shard.named.position <= shard.checkpoint_position, shard.named.position
-    assert shard.named.start <= log.start, (shard.named.start, log.start)
+    last = shard.last_checkpoint
+    assert last.position <= shard.checkpoint_position, last.position
+    assert last.start <= log.start, (last.start, log.start)
     assert shard.removed_below <= log.start, (shard.removed_below, log.start)
 
 

@@ -37,7 +37,7 @@ from horolog.storage.api import Storage
 from horolog.wheel.wheel import Wheel
 
 
-class Named(NamedTuple):
+class CheckpointNeeds(NamedTuple):
     """The files and positions that a durable checkpoint relies on, for deletions."""
 
     position: int
@@ -92,7 +92,7 @@ class Shard:
         self.applied = 0
         self.checkpoint_position = 0
         self.checkpoint_bytes = 0  # written by the last checkpoint
-        self.named = Named(-1, 0, {}, {}, set())  # what the last durable checkpoint relies on
+        self.last_checkpoint = CheckpointNeeds(-1, 0, {}, {}, set())  # the last durable one
         self.removed_below = 0  # segments below this log position have been removed
         self.full_since_ms: dict[int, int] = {}  # base of a full segment → monotonic ms, first seen
         self.store_ms = 0

@@ -108,7 +108,7 @@ class Rot(Actor):
         base = int(path.rpartition("/")[2].removesuffix(".log"))
         synced = self._broker.durable
         stated = [f.durable for f in self._broker.watch.frames if f.end <= synced]
-        stop = max([self._broker.shard.named.position, *stated])
+        stop = max([self._broker.shard.last_checkpoint.position, *stated])
         start = self._broker.watch.frames[0].base if self._broker.watch.frames else 0
         return max(0, start - base), min(len(content), stop - base)
 

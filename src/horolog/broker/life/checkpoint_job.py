@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from horolog.broker.life import retention
 from horolog.broker.life.consumers_copy import ConsumersCopy
-from horolog.broker.shard import Named
+from horolog.broker.shard import CheckpointNeeds
 from horolog.delay.far.buffer import is_buffer
 from horolog.errors import NO_ROOM, HorologError
 from horolog.limits import CHECKPOINTS_KEPT
@@ -34,7 +34,7 @@ class CheckpointJob:
     consumers: ConsumersCopy | None  # until they become columns of the checkpoint
     sync: list[str]
     states: list[tuple[str, Callable[[], bytes]]]  # files to write
-    named: Named
+    needs: CheckpointNeeds
     former: str  # name of the checkpoint to keep beside this one; "": there is none
     log_below: int  # segments below this position are removed
     removed: bool = False  # whether the deletions were done

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from horolog.broker.shard import Named, Shard
+from horolog.broker.shard import CheckpointNeeds, Shard
 from horolog.delay.far.names import named_files
 from horolog.log.checkpoint import FIRST, NO_FRAME, Checkpoint
 from horolog.log.commit_log import CommitLog
@@ -125,17 +125,17 @@ def follow(shard: Shard, start: int) -> None:
             shard.ready.drop_below(topic.id, queue_id, queue.first)
 
 
-def describe(shard: Shard, checkpoint: Checkpoint) -> Named:
+def describe(shard: Shard, checkpoint: Checkpoint) -> CheckpointNeeds:
     """Write the log's start and ages into a checkpoint; return what deletions must know of it."""
     log = shard.log
     checkpoint.registry["log"] = {"start": log.start, "newest_ms": sorted(log.newest_ms.items())}
     firsts = shard.topics.of_queues("first", FIRST)
     checkpoint.columns["firsts"] = firsts[firsts["first"] > 0]
-    return _named(checkpoint)
+    return _needs_of(checkpoint)
 
 
-def _named(checkpoint: Checkpoint) -> Named:
-    return Named(
+def _needs_of(checkpoint: Checkpoint) -> CheckpointNeeds:
+    return CheckpointNeeds(
         checkpoint.position,
         start_of(checkpoint) or 0,
         firsts_of(checkpoint),
@@ -175,7 +175,7 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
     for topic, queue_id, queue in shard.topics.all_queues():
         if queue.first:
             shard.ready.drop_below(topic.id, queue_id, queue.first)
-    shard.named = _named(checkpoint)
+    shard.last_checkpoint = _needs_of(checkpoint)
     oldest = bases_on_disk(shard.storage, f"{shard.directory}/log")
     shard.removed_below = min(oldest[:1], default=log.start)
 
@@ -186,7 +186,7 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
 def queue_files(shard: Shard) -> list[str]:
     """Return files of queues that the last durable and later checkpoints do not need."""
     found = []
-    for (topic, queue_id), first in shard.named.firsts.items():
+    for (topic, queue_id), first in shard.last_checkpoint.firsts.items():
         if topic in shard.topics.by_id:
             found += shard.topics.by_id[topic].queues[queue_id].files_below(first)
     return found
@@ -199,29 +199,29 @@ def dropped_queues(shard: Shard) -> list[str]:
     """
     topics, found = shard.topics, []
     for dropped in list(topics.dropped.values()):
-        if dropped.id not in topics.swept and dropped.position < shard.named.position:
+        if dropped.id not in topics.swept and dropped.position < shard.last_checkpoint.position:
             there = [path for path in topics.directories_of(dropped) if shard.storage.list(path)]
             if not there:
                 topics.swept.add(dropped.id)
             found += there
-        if dropped.id in topics.swept and dropped.position < shard.named.start:
+        if dropped.id in topics.swept and dropped.position < shard.last_checkpoint.start:
             del topics.dropped[dropped.id]
             topics.swept.discard(dropped.id)
     return found
 
 
-def is_durable(shard: Shard, named: Named, *, removed: bool) -> None:
-    """Note that the checkpoint of `named` is durable.
+def note_durable(shard: Shard, needs: CheckpointNeeds, *, removed: bool) -> None:
+    """Note that the checkpoint of `needs` is durable.
 
     With `removed`, the files that its predecessor did not need are gone.
     """
     if removed:
-        for (topic, queue_id), first in shard.named.firsts.items():
+        for (topic, queue_id), first in shard.last_checkpoint.firsts.items():
             if topic in shard.topics.by_id:
                 shard.topics.by_id[topic].queues[queue_id].forget_files_below(first)
-        shard.key_index.drop_below(shard.named.start)
-        shard.removed_below = shard.named.start
-    shard.named = named
+        shard.key_index.drop_below(shard.last_checkpoint.start)
+        shard.removed_below = shard.last_checkpoint.start
+    shard.last_checkpoint = needs
 
 
 def remove_segments(storage: Storage, directory: str, start: int) -> None:

@@ -95,7 +95,7 @@ def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> Checkp
     sync += _sync_queues(shard)
     # Queues made since the checkpoint was decided are left out: a replay from there makes them.
     checkpoint.columns["queues"] = shard.topics.of_queues("length", QUEUE)[: checkpoint.queues]
-    shard.delay.drop_finished(now_ms, shard.named.position)
+    shard.delay.drop_finished(now_ms, shard.last_checkpoint.position)
     shard.tier.forget(shard.log.start)
     captured = shard.delay.capture()
     shard.gather_problems()
@@ -112,7 +112,7 @@ def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> Checkp
         "expired": shard.expired,
     }
     retention.follow(shard, retention.next_start(shard, checkpoint, now_ms, mono_ms))
-    former = shard.named
+    former = shard.last_checkpoint
     job = CheckpointJob(
         shard.directory,
         checkpoint,
@@ -124,19 +124,19 @@ def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> Checkp
         former.start,
     )
     _capture_lanes(shard, job)
-    named = {*job.named.hours, *former.hours}
-    job.gone = [shard.delay.path(hour) for hour in shard.delay.on_disk() if hour not in named]
-    for hour, version in job.named.hours.items():
+    hours = {*job.needs.hours, *former.hours}
+    job.gone = [shard.delay.path(hour) for hour in shard.delay.on_disk() if hour not in hours]
+    for hour, version in job.needs.hours.items():
         kept = {version, former.hours.get(hour, version)}
         job.kept_states[shard.delay.path(hour)] = {state_name(v) for v in kept}
-    job.gone += _runs_to_remove(shard, job.named.runs | former.runs)
+    job.gone += _runs_to_remove(shard, job.needs.runs | former.runs)
     job.gone += retention.queue_files(shard)
     job.gone += retention.dropped_queues(shard)
     return job
 
 
-def _runs_to_remove(shard: Shard, named: set[str]) -> list[str]:
-    kept = named | files_of_job(shard.delay.far.compaction.job)
+def _runs_to_remove(shard: Shard, needed: set[str]) -> list[str]:
+    kept = needed | files_of_job(shard.delay.far.compaction.job)
     place = f"{shard.directory}/runs"
     on_disk = shard.storage.list(place)
     shard.delay.far.forget_files(set(on_disk))
@@ -161,7 +161,7 @@ def _may_go(shard: Shard, name: str) -> bool:
     if not is_adopted_name(name):
         return True
     position = shard.delay.far.finished.get(name.removesuffix(".run"), shard.log.end)
-    return position < shard.named.position  # a start from there replays its record
+    return position < shard.last_checkpoint.position  # a start from there replays its record
 
 
 def _sync_queues(shard: Shard) -> list[str]:
@@ -178,7 +178,7 @@ def done(shard: Shard, job: CheckpointJob) -> None:
     shard.checkpoint_position = job.checkpoint.position
     shard.checkpoint_bytes = job.written
     shard.key_index.synced()
-    retention.is_durable(shard, job.named, removed=job.removed)
+    retention.note_durable(shard, job.needs, removed=job.removed)
 
 
 def failed(shard: Shard, job: CheckpointJob) -> None:
