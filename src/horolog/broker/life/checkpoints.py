@@ -29,7 +29,7 @@ class Checkpoints:
         self._shard = shard
         self._queues_ahead = QueuesAhead(shard.topics)
         self._written_at = 0  # monotonic ms of the last append
-        self._waiting: snapshot.Decided | None = None  # until all before it is applied
+        self._waiting: snapshot.DecidedCheckpoint | None = None  # until all before it is applied
         self._next_at: int | None = None  # monotonic ms
         # The last checkpoint found no space: until the interval is over a long tail asks for none.
         self._no_space = False

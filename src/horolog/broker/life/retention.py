@@ -109,10 +109,10 @@ def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
     return max(0, by_age, shard.log_times.needs_below(end, mono_ms) or 0)
 
 
-# --- following ----------------------------------------------------------------------------------
+# --- moving -------------------------------------------------------------------------------------
 
 
-def follow(shard: Shard, start: int) -> None:
+def move_start(shard: Shard, start: int) -> None:
     """Let the log begin at `start` from here on, with queues, groups and the key index."""
     if start <= shard.log.start:
         return
@@ -125,7 +125,7 @@ def follow(shard: Shard, start: int) -> None:
             shard.ready.drop_below(topic.id, queue_id, queue.first)
 
 
-def describe(shard: Shard, checkpoint: Checkpoint) -> CheckpointNeeds:
+def add_starts(shard: Shard, checkpoint: Checkpoint) -> CheckpointNeeds:
     """Write the log's start and ages into a checkpoint; return what deletions must know of it."""
     log = shard.log
     checkpoint.registry["log"] = {"start": log.start, "newest_ms": sorted(log.newest_ms.items())}

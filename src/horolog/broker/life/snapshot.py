@@ -29,7 +29,7 @@ from horolog.log.checkpoint import (
 from horolog.log.segment import segment_name
 
 
-class Decided(NamedTuple):
+class DecidedCheckpoint(NamedTuple):
     """A checkpoint without its derived state; `consumers` become columns of it when it is encoded."""
 
     checkpoint: Checkpoint
@@ -41,7 +41,7 @@ class Decided(NamedTuple):
         return self.checkpoint.position
 
 
-def decide(shard: Shard, wall_ms: int) -> Decided:
+def decide(shard: Shard, wall_ms: int) -> DecidedCheckpoint:
     """Copy the decided state at the log end of this step.
 
     `capture` completes it when everything below that position is applied.
@@ -73,10 +73,10 @@ def decide(shard: Shard, wall_ms: int) -> Decided:
         half_columns,
         shard.topics.queue_count,
     )
-    return Decided(checkpoint, ConsumersCopy.of(shard.ready))
+    return DecidedCheckpoint(checkpoint, ConsumersCopy.of(shard.ready))
 
 
-def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> CheckpointJob:
+def capture(shard: Shard, decided: DecidedCheckpoint, now_ms: int, mono_ms: int) -> CheckpointJob:
     """Add the derived state, now that everything below the position is applied, and make the job.
 
     Raise DISK_FULL if consume queues cannot be written; then there is no checkpoint this time.
@@ -111,7 +111,7 @@ def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> Checkp
         "recalled": shard.recalled,
         "expired": shard.expired,
     }
-    retention.follow(shard, retention.next_start(shard, checkpoint, now_ms, mono_ms))
+    retention.move_start(shard, retention.next_start(shard, checkpoint, now_ms, mono_ms))
     former = shard.last_checkpoint
     job = CheckpointJob(
         shard.directory,
@@ -119,7 +119,7 @@ def capture(shard: Shard, decided: Decided, now_ms: int, mono_ms: int) -> Checkp
         decided.consumers,
         sync + captured.sync,
         captured.states,
-        retention.describe(shard, checkpoint),
+        retention.add_starts(shard, checkpoint),
         checkpoint_name(former.position) if former.position >= 0 else "",
         former.start,
     )

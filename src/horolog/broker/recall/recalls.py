@@ -104,7 +104,7 @@ def _in_log(shard: Shard, copies: Copies) -> list[past.Copy]:
     return past.with_id(shard, copies.topic, copies.message_id)
 
 
-class Decided(NamedTuple):
+class DecidedRecall(NamedTuple):
     """A decided recall: its result, and for cancelled messages the record and what it settles."""
 
     result: Recalled
@@ -112,16 +112,16 @@ class Decided(NamedTuple):
     settled: Settled | None = None
 
 
-def recall(shard: Shard, command: Recall) -> Decided:
+def recall(shard: Shard, command: Recall) -> DecidedRecall:
     """Decide a recall."""
     copies = find_copies(shard, command.topic, command.message_id, command.due_ms)
     delivered = was_delivered(shard, copies)
     waiting = copies.waiting
     if not bool(waiting.any()):
         if delivered:
-            return Decided(_delivered(copies, ""))
+            return DecidedRecall(_delivered(copies, ""))
         why = why_not_found(shard, copies)
-        return Decided(_answer(copies, RecallStatus.NOT_FOUND, why))
+        return DecidedRecall(_answer(copies, RecallStatus.NOT_FOUND, why))
     refs, gone, lanes = (
         copies.refs[waiting],
         copies.entries.compress(waiting),
@@ -134,7 +134,7 @@ def recall(shard: Shard, command: Recall) -> Decided:
         result = _delivered(copies, f"; {len(refs)} more that waited will not be")
     else:
         result = _answer(copies, RecallStatus.CANCELLED, "will not be handed over")
-    return Decided(result, record, Settled(refs, EntryState.RECALLED, lanes))
+    return DecidedRecall(result, record, Settled(refs, EntryState.RECALLED, lanes))
 
 
 def _delivered(copies: Copies, more: str) -> Recalled:
