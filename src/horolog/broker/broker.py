@@ -126,7 +126,7 @@ class Broker:
         wall_ms, mono_ms = now
         end_before = effects.end
         decisions = self._decisions
-        decisions.recalls.look_on()
+        decisions.recalls.do_searches()
         if not decisions.waits(BulkPiece()):
             decisions.recalls.do_bulk(now, effects)
         if not self.is_ending:

@@ -43,7 +43,7 @@ class ShardUnderWay:
             Wait.UNFILED: self._unfiled,
             Wait.TOPIC: self._topic,
             Wait.BULK_RECALL: lambda _command, _token: recalls.bulk.under_way,
-            Wait.BULK_COUNT: lambda _command, _token: recalls.bulk.counts,
+            Wait.BULK_COUNT: lambda _command, _token: recalls.bulk.is_counting,
             Wait.FROZEN_BUFFERS: lambda command, _token: shard.tier.is_sealing(
                 shard.delay, command.offload_id
             ),

@@ -79,7 +79,7 @@ class _Task:
         return BulkView(act, *window, self.operation, self.matched, self.done)
 
     @property
-    def copies(self) -> bool:
+    def makes_copies(self) -> bool:
         """Whether messages are copied, not only marked."""
         return isinstance(self.command, MoveMany) and not self.command.dry_run
 
@@ -139,7 +139,7 @@ class BulkRecalls:
         return self._tasks[0].bound if self._tasks and not self._tasks[0].begun else None
 
     @property
-    def counts(self) -> bool:
+    def is_counting(self) -> bool:
         """Whether a dry run is under way: sources must stay as they are."""
         return bool(self._tasks) and self._tasks[0].begun and self._tasks[0].command.dry_run
 
@@ -160,7 +160,7 @@ class BulkRecalls:
         begun_at, done_before = self._shard.log.end, task.done
         try:
             self._begin(task)
-            done = self._look_on(task, piece, now)
+            done = self._do_piece(task, piece, now)
             if task.done != done_before:
                 self._piece_at = begun_at
         except HorologError as error:
@@ -191,18 +191,18 @@ class BulkRecalls:
                 task.stops[source.source_id] = source.count
         task.begun = True
 
-    def _look_on(self, task: _Task, piece: Piece, now: Now) -> bool:
+    def _do_piece(self, task: _Task, piece: Piece, now: Now) -> bool:
         """Read the next rows of all sources; return True when there are no more."""
         command = task.command
         found: list[_Match] = []
         postponed = False
         left = BULK_ROWS
         room = _Room(BULK_MOVED_ROWS, BULK_MOVED_BYTES)  # for copies
-        if task.copies:
+        if task.makes_copies:
             left = BULK_TAGGED_ROWS  # most rows may be of other topics
         elif not command.dry_run:
             left = self._rows_of_a_record()
-        if task.copies:
+        if task.makes_copies:
             self._disk.check_copies(now.mono_ms, now.wall_ms, task.done)
         elif not command.dry_run:
             self._disk.check_ends(task.done)
@@ -215,7 +215,7 @@ class BulkRecalls:
             while first >= 0 and left > 0:
                 compares = bool(command.tag or task.operation)
                 limit = min(left, BULK_TAGGED_ROWS) if compares else left
-                if compares and task.copies:
+                if compares and task.makes_copies:
                     # Rows read beyond that would be read again for the next piece.
                     limit = min(limit, 2 * room.rows)
                 if not isinstance(source, FarRun):
@@ -227,7 +227,7 @@ class BulkRecalls:
                 left -= limit if after >= 0 else 1 + len(rows)
                 match, compared = self._matching(task, source, rows)
                 left -= compared * (BULK_ROWS // BULK_TAGGED_ROWS)
-                if task.copies:
+                if task.makes_copies:
                     match, cut = room.take(match)
                     after = cut if cut >= 0 else after
                     left = 0 if room.is_full else left

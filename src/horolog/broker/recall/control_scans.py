@@ -53,7 +53,7 @@ class ControlScan:
         self.whole = True
         self.done = start >= stop
 
-    def look_on(self) -> Iterator[Logged]:
+    def scan_next(self) -> Iterator[Logged]:
         """Yield the control records of the next piece."""
         frames, left = HISTORY_FRAMES, HISTORY_BYTES
         if self._at < self._log.start:

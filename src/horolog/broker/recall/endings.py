@@ -76,7 +76,7 @@ class Endings:
         for task in self._tasks.values():
             if task.scan is None or task.scan.done:
                 continue
-            for logged in task.scan.look_on():
+            for logged in task.scan.scan_next():
                 if logged.control.kind is not Kind.RECALL_MANY:
                     continue
                 ended = logged.control.ended()

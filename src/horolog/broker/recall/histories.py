@@ -71,7 +71,7 @@ class Histories:
         """Search a piece of the log for the first request that is not done."""
         for trail in self._trails.values():
             if trail.scan is not None and not trail.scan.done:
-                for logged in trail.scan.look_on():
+                for logged in trail.scan.scan_next():
                     trail.take(logged)
                 if len(trail.events) > HISTORY_EVENTS_MAX:
                     trail.scan.end()

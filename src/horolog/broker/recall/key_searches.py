@@ -79,11 +79,11 @@ class KeySearches:
         left = BULK_ROWS
         for search in self._searches.values():
             while left > 0 and not search.done:
-                left -= self._look_on(search, min(left, BULK_TAGGED_ROWS))
+                left -= self._search_rows(search, min(left, BULK_TAGGED_ROWS))
             if left <= 0:
                 return
 
-    def _look_on(self, search: _Search, limit: int) -> int:
+    def _search_rows(self, search: _Search, limit: int) -> int:
         """Search some rows of one run; return the cost of that."""
         run = self._shard.delay.far.runs.get(search.runs[0]) if search.runs else None
         if run is None:

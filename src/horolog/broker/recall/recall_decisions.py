@@ -151,7 +151,7 @@ class RecallDecisions:
         parts = (self.searches, self.histories, self.endings)
         return any(part.wants_turn for part in parts)
 
-    def look_on(self) -> None:
+    def do_searches(self) -> None:
         """Do one turn's worth of all searches."""
         self.searches.work()
         self.histories.work()
