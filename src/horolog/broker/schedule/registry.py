@@ -18,9 +18,9 @@ def new_schedule(
     schedule_id: int, name: str, rule: Rule, content: Content, wall_ms: int
 ) -> Schedule:
     """Make a schedule that begins now."""
-    says = rows.says_row(rule, content, wall_ms)
+    definition = rows.definition_row(rule, content, wall_ms)
     cursor = Cursor(wall_ms)
-    size = rows.size_of(says)
+    size = rows.size_of(definition)
     return Schedule(
         schedule_id,
         name,
@@ -30,14 +30,14 @@ def new_schedule(
         content,
         wall_ms,
         size,
-        says,
+        definition,
         cursor=cursor,
         before=cursor,
     )
 
 
 def _of_row(row: dict[str, Any]) -> Schedule:
-    rule, content, created_ms = rows.said_in(row)
+    rule, content, created_ms = rows.definition_in(row)
     found = new_schedule(row["id"], row["name"], rule, content, created_ms)
     for name, value in rows.progress_of(row)._asdict().items():
         setattr(found, name, value)
@@ -76,7 +76,7 @@ class Schedules:
         self.bytes += schedule.size - (known.size if known is not None else 0)
         self.by_name[schedule.name] = schedule
         self.by_id[schedule.schedule_id] = schedule
-        schedule.row = {**schedule.says, **rows.progress_row(schedule)}
+        schedule.row = {**schedule.definition, **rows.progress_row(schedule)}
         self.last = max(self.last, schedule.schedule_id)
         self.changed[schedule.schedule_id] = None
 
@@ -85,7 +85,7 @@ class Schedules:
         for name, value in progress._asdict().items():
             setattr(schedule, name, value)
         row = rows.progress_row(schedule)
-        schedule.row = {**schedule.says, **row}
+        schedule.row = {**schedule.definition, **row}
         return row
 
     def drop(self, schedule_id: int) -> None:

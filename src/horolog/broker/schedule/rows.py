@@ -44,14 +44,14 @@ def content_row(content: Content) -> dict[str, Any]:
     return row
 
 
-def says_row(rule: Rule, content: Content, created_ms: int) -> dict[str, Any]:
+def definition_row(rule: Rule, content: Content, created_ms: int) -> dict[str, Any]:
     """Return the definition of a schedule."""
     return {"created_ms": created_ms, "rule": rule_row(rule), "content": content_row(content)}
 
 
-def size_of(says: dict[str, Any]) -> int:
+def size_of(definition: dict[str, Any]) -> int:
     """Return the size of a definition as JSON, in bytes."""
-    return len(orjson.dumps(says))
+    return len(orjson.dumps(definition))
 
 
 class Progress(NamedTuple):
@@ -97,7 +97,7 @@ def progress_of(row: dict[str, Any]) -> Progress:
     )
 
 
-def said_in(row: dict[str, Any]) -> tuple[Rule, Content, int]:
+def definition_in(row: dict[str, Any]) -> tuple[Rule, Content, int]:
     """Read the definition of a schedule from a row that has both parts."""
     return _rule_of(row["rule"]), _content_of(row["content"]), row["created_ms"]
 

@@ -29,8 +29,8 @@ class Schedule:
     rule: Rule
     content: Content
     created_ms: int
-    size: int  # bytes of `says` as JSON
-    says: dict[str, Any]  # rule and content as JSON
+    size: int  # bytes of `definition` as JSON
+    definition: dict[str, Any]  # rule and content as JSON
     sequence: int = 0
     fired: int = 0
     cursor: Cursor = _START
