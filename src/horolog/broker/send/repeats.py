@@ -9,7 +9,7 @@ since.  The first send is looked for:
     committed         the key index, from the log position on where the window begins (`log_times`)
 
 A 4.x client keeps the id in its message object, and sends the object again because it wants two
-messages, or because it got no answer.  `_Same.is_wanted_beside` tells which.
+messages, or because it got no answer.  `_Same.is_deliberate_copy` tells which.
 
 The body counts because ids are not unique: clients make them of their IPv4 address and process id,
 which are the same in many a container, and of a counter.  A message of another client must not be
@@ -68,7 +68,7 @@ class _Same(NamedTuple):
     born_host: tuple[bytes, int] = (b"", 0)  # the connection that it came by
     store_ms: int = 0
 
-    def means(self, other: _Same) -> bool:
+    def is_same_send(self, other: _Same) -> bool:
         """Return whether `other` is the same send.
 
         A consumer that sends a copy itself, because it got no answer to its send-back, knows no log
@@ -81,7 +81,7 @@ class _Same(NamedTuple):
             other.origin_id,
         )
 
-    def is_wanted_beside(self, first: _Same, *, answered: bool, age_ms: int) -> bool:
+    def is_deliberate_copy(self, first: _Same, *, answered: bool, age_ms: int) -> bool:
         """Return whether a 4.x client that has sent `first` wants this message too.
 
         Both must have come over the same connection.  An application that sends again, and a client
@@ -181,7 +181,7 @@ class Repeats:
                     first = next(iter(rows.values()), None)
                 if first is None or (
                     row in may_reuse
-                    and same.is_wanted_beside(_same(record(first)), answered=False, age_ms=0)
+                    and same.is_deliberate_copy(_same(record(first)), answered=False, age_ms=0)
                 ):
                     rows[same.origin_id] = row
                 else:
@@ -219,7 +219,7 @@ class Repeats:
                 continue
             decided.add(row)
             before = _same(earlier)
-            if not same.is_wanted_beside(
+            if not same.is_deliberate_copy(
                 before,
                 answered=position < reused.answered,
                 age_ms=reused.wall_ms - before.store_ms,
@@ -282,12 +282,12 @@ def is_repeat(
 ) -> bool:
     """Return whether a record repeats an earlier one.
 
-    Arguments are as in `SendMessages` and `_Same.is_wanted_beside`.
+    Arguments are as in `SendMessages` and `_Same.is_deliberate_copy`.
     """
     same, before = _same(record), _same(earlier)
-    if not same.means(before):
+    if not same.is_same_send(before):
         return False
-    return not (reuses_ids and same.is_wanted_beside(before, answered=answered, age_ms=age_ms))
+    return not (reuses_ids and same.is_deliberate_copy(before, answered=answered, age_ms=age_ms))
 
 
 def _same(record: bytes) -> _Same:
@@ -311,7 +311,7 @@ def _first(position: int, record: bytes, topic: int, same: _Same) -> First | Non
     head = np.frombuffer(record, HEAD, 1)[0]
     if int(head["kind"]) not in _SENT or int(head["topic"]) != topic:
         return None
-    if not _same(record).means(same):
+    if not _same(record).is_same_send(same):
         return None
     stored = layout.decode(record[HEAD_BYTES:])
     scheduled = int(head["kind"]) == Kind.SCHEDULED
