@@ -84,8 +84,8 @@ class Pulls:
         if first < queue.first:
             return Reply(token, _pulled(queue, PullStatus.MOVED, queue.first))
         if first > length:
-            stands = self._stands(topic, command)
-            return Reply(token, _pulled(queue, PullStatus.MOVED, stands))
+            resumed = self._resume_offset(topic, command)
+            return Reply(token, _pulled(queue, PullStatus.MOVED, resumed))
         if first == length:
             if command.poll_ms <= 0:
                 return Reply(token, _pulled(queue, PullStatus.NOTHING, first))
@@ -100,7 +100,7 @@ class Pulls:
         self._bytes_left -= sum(map(len, found.layouts))
         return Reply(token, found)
 
-    def _stands(self, topic: Topic, command: Pull) -> int:
+    def _resume_offset(self, topic: Topic, command: Pull) -> int:
         """Return where a consumer goes on whose offset is past the end of a queue.
 
         At the end; but if its group's progress is kept here, where the group is, or where a new
