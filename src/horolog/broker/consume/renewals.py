@@ -129,7 +129,7 @@ class Renewals:
     def renew(self, now: Now) -> None:
         """Renew leases that end soon and whose client lives; let the others end."""
         if self._resumed:
-            self._go_on(now)
+            self._extend_resumed(now)
         kept, given_up = [], []
         for held in self._looks.take(now.mono_ms):
             lease = self._lease(held, now)
@@ -148,7 +148,7 @@ class Renewals:
             self._extend([held], pause_ms, now, kept=False)
             self.release(held)
 
-    def _go_on(self, now: Now) -> None:
+    def _extend_resumed(self, now: Now) -> None:
         """Give all clients time to connect again, in the first turn.
 
         The new ends of leases are logged, for the next start.

@@ -94,7 +94,8 @@ class Planner:
                 continue
             schedule.problem = ""
             if found.progress is not None:
-                control = encode_schedule(self._shard.schedules.go_on(schedule, found.progress))
+                row = self._shard.schedules.set_progress(schedule, found.progress)
+                control = encode_schedule(row)
                 size = len(control) + sum(map(len, found.records))
                 if frame.size and frame.size + size > limit:
                     self._append(frame, now.wall_ms)

@@ -80,7 +80,7 @@ class Schedules:
         self.last = max(self.last, schedule.schedule_id)
         self.changed[schedule.schedule_id] = None
 
-    def go_on(self, schedule: Schedule, progress: rows.Progress) -> dict[str, Any]:
+    def set_progress(self, schedule: Schedule, progress: rows.Progress) -> dict[str, Any]:
         """Set the progress of a schedule; return that as JSON."""
         for name, value in progress._asdict().items():
             setattr(schedule, name, value)
@@ -103,7 +103,7 @@ class Schedules:
             self.put(_of_row(row))
         else:
             known = self.by_id[row["id"]]
-            self.go_on(known, rows.progress_of(row))
+            self.set_progress(known, rows.progress_of(row))
             self.changed[known.schedule_id] = None
 
     def rows(self) -> list[dict[str, Any]]:

@@ -156,7 +156,7 @@ class ScheduleChanges:
         if known.state is State.PAUSED:
             return known.view()
         recalls, settled, back = self._take_back(known, now)
-        row = self._shard.schedules.go_on(known, back._replace(state=State.PAUSED))
+        row = self._shard.schedules.set_progress(known, back._replace(state=State.PAUSED))
         self._append([encode_schedule(row), *recalls], settled, now)
         return known.view()
 
@@ -177,7 +177,7 @@ class ScheduleChanges:
             known.planned,
             known.used,
         )
-        row = self._shard.schedules.go_on(known, progress)
+        row = self._shard.schedules.set_progress(known, progress)
         self._shard.schedules.changed[known.schedule_id] = None
         self._append([encode_schedule(row)], [], now)
         return known.view()

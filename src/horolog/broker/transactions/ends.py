@@ -175,7 +175,7 @@ class Ends:
         halves.under_way[half.topic] += 1
         if record:
             head = np.frombuffer(record, HEAD, 1)
-            halves.goes_on(int(head["key"][0]), keyed=bool(head["flags"][0] & HAS_KEYS))
+            halves.note_committed(int(head["key"][0]), keyed=bool(head["flags"][0] & HAS_KEYS))
         self._ends.append(_End(half.position, outcome, record))
         self._bytes += len(record)
 

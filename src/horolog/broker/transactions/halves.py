@@ -153,7 +153,7 @@ class Halves:
             new.record, earlier, reuses_ids=reuses_ids, answered=answered, age_ms=age_ms
         ):
             return False
-        _tell(new, position, first.queue, first.number)
+        _fill_result(new, position, first.queue, first.number)
         return True
 
     def _record(self, position: int) -> bytes | None:
@@ -173,8 +173,8 @@ class Halves:
         for batch in self._shard.log.in_frames(self._new, _logged_bytes):
             self._append(batch, now)
         for again, first in self._repeated:
-            result, row = first.sent, first.row
-            _tell(again, result.origins[row], result.queue_ids[row], result.queue_offsets[row])
+            sent, row = first.sent, first.row
+            _fill_result(again, sent.origins[row], sent.queue_ids[row], sent.queue_offsets[row])
         replies, self._replies = self._replies, []
         self._new, self._repeated, self._by_key = [], [], {}
         self._shard.halves.appended()
@@ -207,7 +207,7 @@ class Halves:
             half = half_of(base + start, decode_half(record), now.wall_ms, new.first_check_ms)
             shard.halves.begin(half)
             self._fresh[half.position] = record
-            _tell(new, half.position, half.queue, half.number)
+            _fill_result(new, half.position, half.queue, half.number)
 
     def check_invariants(self) -> None:
         """Check that nothing is left over between two steps."""
@@ -227,7 +227,7 @@ def _logged_bytes(new: _New) -> int:
     return ENVELOPE_BYTES + len(new.record)
 
 
-def _tell(new: _New, position: int, queue: int, number: int) -> None:
+def _fill_result(new: _New, position: int, queue: int, number: int) -> None:
     new.sent.origins[new.row] = position
     new.sent.queue_ids[new.row] = queue
     new.sent.queue_offsets[new.row] = number

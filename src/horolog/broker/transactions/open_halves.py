@@ -133,7 +133,7 @@ class OpenHalves:
         Otherwise they would stay until their time comes.
         """
         if len(self._looks) > 2 * len(self.open) + _OLD_LOOKS:
-            self._looks = [look for look in set(self._looks) if self._is_true(look)]
+            self._looks = [look for look in set(self._looks) if self._is_current(look)]
             heapify(self._looks)
 
     def end(self, position: int, outcome: HalfOutcome) -> Half:
@@ -147,7 +147,7 @@ class OpenHalves:
         self._keep(position, Over(half.key, half.number, half.queue, half.begun_ms, outcome))
         return half
 
-    def goes_on(self, key: int, *, keyed: bool) -> None:
+    def note_committed(self, key: int, *, keyed: bool) -> None:
         """Note the keys of a committed message that is appended later in this turn."""
         self._ending.add(key)
         self._ends_keyed |= keyed
@@ -192,7 +192,7 @@ class OpenHalves:
     def next_ms(self) -> int | None:
         """Return when the next transaction has to be looked after; None if none is open."""
         looks = self._looks
-        while looks and not self._is_true(looks[0]):
+        while looks and not self._is_current(looks[0]):
             heappop(looks)
         return looks[0][0] if looks else None
 
@@ -204,7 +204,7 @@ class OpenHalves:
                 return
             yield self.open[heappop(self._looks)[1]]
 
-    def _is_true(self, look: tuple[int, int]) -> bool:
+    def _is_current(self, look: tuple[int, int]) -> bool:
         half = self.open.get(look[1])
         return half is not None and half.next_ms == look[0]
 
