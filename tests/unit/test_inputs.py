@@ -209,13 +209,13 @@ def test_answers_of_a_write_are_given_and_written_before_the_next_turn_appends()
         engine = await with_engine(FaultyDisk())
         await engine.until_quiet()
         order: list[str] = []
-        appends = engine.broker.go_on
+        appends = engine.broker.finish_turn
 
-        def go_on(*turn: Any) -> None:
+        def finish_turn(*turn: Any) -> None:
             order.append("appends")
             appends(*turn)
 
-        engine.broker.go_on = go_on  # type: ignore[method-assign]
+        engine.broker.finish_turn = finish_turn  # type: ignore[method-assign]
         engine.on_answers.append(lambda: order.append("written"))
         engine.ask(send("m"), lambda _: order.append("answered"))
         await engine.until_quiet()
@@ -356,10 +356,10 @@ def test_what_a_turn_has_taken_when_it_fails_is_told_so() -> None:
         engine = await with_engine(FaultyDisk())
         await engine.until_quiet()
 
-        def go_on(*_: Any) -> None:
+        def finish_turn(*_: Any) -> None:
             raise RuntimeError("a mistake of ours")
 
-        engine.broker.go_on = go_on  # type: ignore[method-assign]
+        engine.broker.finish_turn = finish_turn  # type: ignore[method-assign]
         sent = [engine.submit(send(name)) for name in ("a", "b")]
         found = await asyncio.gather(*sent, return_exceptions=True)
         assert [code(each) for each in found] == [ErrorCode.DISK_FAILED] * 2  # type: ignore[arg-type]

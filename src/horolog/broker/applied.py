@@ -48,7 +48,7 @@ class Applied(NamedTuple):
     step: Step | None = None
 
     @property
-    def asks_what_waits(self) -> bool:
+    def needs_all_filed(self) -> bool:
         """Whether messages gathered before must be filed first.
 
         A hand-over needs no filing, since the messages in it were filed long ago.

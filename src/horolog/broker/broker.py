@@ -50,7 +50,7 @@ from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, Pull
 __all__ = ["Broker", "Input"]
 # Commands that add scheduled messages or concern visible ones only, and so read no pending
 # messages.
-_ASK_NOT_WHAT_WAITS = frozenset(
+_NEED_NO_FILING = frozenset(
     (
         SendMessages,
         Pull,
@@ -102,11 +102,13 @@ class Broker:
         turn.
         """
         now = Now(wall_ms, mono_ms)
-        effects = self.begin(inputs, now, commit=commit, durable=durable)
-        self.go_on(now, effects)
+        effects = self.begin_turn(inputs, now, commit=commit, durable=durable)
+        self.finish_turn(now, effects)
         return effects
 
-    def begin(self, inputs: Sequence[Input], now: Now, *, commit: int, durable: int) -> Effects:
+    def begin_turn(
+        self, inputs: Sequence[Input], now: Now, *, commit: int, durable: int
+    ) -> Effects:
         """Run phases 1 to 3 of a turn.
 
         The caller may send prompt answers, and replies that waited for this commit position, before
@@ -121,7 +123,7 @@ class Broker:
         self._decisions.decide(inputs, now, effects)
         return effects
 
-    def go_on(self, now: Now, effects: Effects) -> None:
+    def finish_turn(self, now: Now, effects: Effects) -> None:
         """Run phases 4 and 5 of the turn that has begun at `now`, and add to its effects."""
         wall_ms, mono_ms = now
         end_before = effects.end
@@ -185,7 +187,7 @@ class Broker:
             return False
         if decisions.recalls.wants_turn or decisions.recalls.bulk.under_way:
             return False
-        return all(type(item.command) in _ASK_NOT_WHAT_WAITS for item in inputs)
+        return all(type(item.command) in _NEED_NO_FILING for item in inputs)
 
     def _commit(
         self, commit: int, durable: int, now: Now, effects: Effects, *, waits: bool

@@ -108,7 +108,7 @@ class Shard:
                      them filed
         """
         assert self.applied <= change.end, (self.applied, change.end)
-        if change.asks_what_waits:
+        if change.needs_all_filed:
             self.file_gathered()
         self.counters.applied(change)
         for topic, queue_id, units in change.units:

@@ -176,11 +176,11 @@ class Engine:
         now = Now(self.clock.wall_ms(), self.clock.monotonic_ms())
         self.meters.begin(len(inputs), *now)
         try:
-            effects = self.broker.begin(
+            effects = self.broker.begin_turn(
                 inputs, now, commit=self.log.commit, durable=self.log.durable
             )
             self._answer_early(effects)
-            self.broker.go_on(now, effects)
+            self.broker.finish_turn(now, effects)
         except Exception as error:  # noqa: BLE001 - a broken invariant or a dead disk: stop, recover
             self.inputs.put_back(inputs)  # `_fail` refuses them
             self._fail(error)

@@ -165,12 +165,12 @@ class SimBroker:
         wall = self._clock.wall_ms()
         now = Now(wall, self._clock.monotonic_ms())
         inputs = [Input(answer, answer.command) for answer in answers]
-        effects = core.begin(inputs, now, commit=self._commit, durable=self._durable)
+        effects = core.begin_turn(inputs, now, commit=self._commit, durable=self._durable)
         early = effects.prompt.copy()
         for reply in early:
             self._release(reply)
         self._release_held()
-        core.go_on(now, effects)
+        core.finish_turn(now, effects)
         self.watch.see(effects.writes, wall)
         is_busy = bool(answers or effects.writes or effects.replies or effects.prompt)
         self._check_after(is_busy, (wall, self._commit, self._durable, self._jobs_done))
