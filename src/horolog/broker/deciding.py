@@ -17,12 +17,14 @@ class Input(NamedTuple):
 
 
 LATER = object()
-"""What a handler gives for a command that it does not answer with a result."""
+"""Returned by a handler instead of a result: the command is answered already, or will be later."""
 
 WAIT = object()
-"""What it gives for a command that has to be asked for again in a later turn."""
+"""Returned by a handler if the command has to be decided again in a later turn."""
 
 Handler = Callable[[Input, Any, Now, Effects], object]
-"""Decides one kind of command: called with the input, its command, the time, and the effects of the turn, to which it
-may add; gives the result, or LATER or WAIT.  A HorologError that it raises is the answer.
+"""Decides one kind of command.
+
+Called with the input, its command, the time, and the effects of the turn, to which it may add.
+Returns the result, LATER or WAIT.  A HorologError that it raises becomes the answer.
 """

@@ -105,7 +105,10 @@ WAITS: Mapping[type, tuple[Wait, ...]] = {
 }
 
 SIGNALLED = frozenset({Wait.FROZEN_BUFFERS})
-"""What ends only with something that brings a turn (a job is done), so nobody has to look whether it has."""
+"""Waits that end only with an event that brings a turn, such as the end of a job.
+
+So the broker runs no turns to find out whether they are over.
+"""
 
 
 class UnderWay(Protocol):

@@ -23,7 +23,10 @@ from horolog.protocol.schedules import (
 from horolog.protocol.send_commands import MessageType, NewMessage
 
 SCHEDULE, FIRING, FIRING_TIME = "HOROLOG_SCHEDULE", "HOROLOG_FIRING", "HOROLOG_FIRING_TIME"
-"""Properties of a message that a schedule has made: its name, the firing's number, its nominal time in epoch ms."""
+"""Properties of the messages of a schedule.
+
+Their values are the name of the schedule, the number of the firing, and its nominal time in epoch ms.
+"""
 
 
 class Planned(NamedTuple):

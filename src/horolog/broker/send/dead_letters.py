@@ -48,7 +48,7 @@ from horolog.ready.lease_life import Event
 from horolog.ready.progress import QueueProgress
 
 REDRIVING = "CID_RMQ_SYS_REDRIVE"
-"""The group whose progress says what was re-driven; its name is one that no client may use."""
+"""The internal consumer group that consumes re-driven dead letters; no client may use its name."""
 
 
 class _Made(NamedTuple):

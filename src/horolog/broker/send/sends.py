@@ -40,7 +40,7 @@ _TAKES[:, MessageType.TRANSACTION] = False  # sent as half messages (`transactio
 
 
 NOBODY = object()
-"""The token of a send that nobody waits for."""
+"""The token of a send that needs no reply."""
 
 
 class _Request(NamedTuple):
