@@ -23,7 +23,7 @@ from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, TopicSettings
 from horolog.units import counted
 
 
-class Planned(NamedTuple):
+class PlannedTopic(NamedTuple):
     """The definition of a topic from now on, as its record in the log states it."""
 
     id: int
@@ -58,7 +58,7 @@ class TopicChanges:
         view = queries.view_topic(self._shard, topic, with_pending=not is_new)
         return (replace(view, pending=0) if is_new else view), ended  # none are pending yet
 
-    def _check_schedules(self, planned: Planned | None) -> None:
+    def _check_schedules(self, planned: PlannedTopic | None) -> None:
         """Raise FORBIDDEN if the type of a topic changes that a schedule sends to.
 
         The schedule was checked against the old type.
@@ -164,7 +164,7 @@ class TopicChanges:
         return ended
 
 
-def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:
+def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> PlannedTopic | None:
     """Return what the topic shall become; None if it is so; raise HorologError if refused."""
     check_may_be_made(command.name)
     if isinstance(command, ChangeTopic):
@@ -179,7 +179,7 @@ def plan(topics: Topics, command: CreateTopic | ChangeTopic) -> Planned | None:
     return None
 
 
-def _plan_new(topics: Topics, command: CreateTopic) -> Planned:
+def _plan_new(topics: Topics, command: CreateTopic) -> PlannedTopic:
     if len(topics.by_name) >= TOPICS_MAX or topics.last >= _ID_MAX:
         raise HorologError(
             ErrorCode.BAD_REQUEST,
@@ -188,13 +188,13 @@ def _plan_new(topics: Topics, command: CreateTopic) -> Planned:
             limit=f"{TOPICS_MAX} topics",
         )
     settings = command.settings or TopicSettings()
-    return Planned(topics.last + 1, command.name, command.type, command.queues, settings)
+    return PlannedTopic(topics.last + 1, command.name, command.type, command.queues, settings)
 
 
 _ID_MAX = (1 << 32) - 1  # an id is never assigned twice, and has 32 bits in a record
 
 
-def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
+def _plan_change(known: Topic, command: ChangeTopic) -> PlannedTopic | None:
     there = len(known.queues)
     type = command.type or known.type
     _check_may_become(known, type)
@@ -208,7 +208,7 @@ def _plan_change(known: Topic, command: ChangeTopic) -> Planned | None:
         _check_not_fewer(name, known.name, before, getattr(settings, name) or queues)
     if (type, queues, settings) == (known.type, there, known.settings):
         return None
-    return Planned(known.id, known.name, type, queues, settings)
+    return PlannedTopic(known.id, known.name, type, queues, settings)
 
 
 def _check_queues(queues: int) -> None:

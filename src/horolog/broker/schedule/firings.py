@@ -29,7 +29,7 @@ Their values are the name of the schedule, the number of the firing, and its nom
 """
 
 
-class Planned(NamedTuple):
+class PlannedFirings(NamedTuple):
     """The firings to plan for a schedule.
 
     progress  the schedule's progress after that; None: unchanged
@@ -44,7 +44,7 @@ class Planned(NamedTuple):
 
 def plan(
     calendar: Calendar, schedule: Schedule, log_id: int, wall_ms: int, *, has_overdue: bool = False
-) -> Planned:
+) -> PlannedFirings:
     """Compute the firings that have to be planned now.
 
     has_overdue  due messages wait to be handed over; missed firings are planned after these
@@ -89,12 +89,12 @@ def plan(
         fresh.append(Firing(fired, found.at_ms, due_ms, message_id, found.local))
         waiting += found.at_ms > wall_ms
     if not fresh and state is schedule.state and cursor == schedule.cursor:
-        return Planned(fresh, None, wake_ms)
+        return PlannedFirings(fresh, None, wake_ms)
     before, planned = still_ahead(before, (*ahead, *fresh), wall_ms)
     sequence = schedule.sequence + len(fresh)
     used = tuple(at_ms for at_ms in schedule.used if at_ms > cursor.at_ms)
     progress = Progress(schedule.revision, state, sequence, fired, cursor, before, planned, used)
-    return Planned(fresh, progress, wake_ms)
+    return PlannedFirings(fresh, progress, wake_ms)
 
 
 def still_ahead(

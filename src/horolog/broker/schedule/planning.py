@@ -21,7 +21,7 @@ import numpy as np
 
 from horolog.broker.effects import Now
 from horolog.broker.life.space import DiskPressure
-from horolog.broker.schedule.firings import Planned, messages_of, plan
+from horolog.broker.schedule.firings import PlannedFirings, messages_of, plan
 from horolog.broker.schedule.schedule import Schedule
 from horolog.broker.send.group_queues import draw_queues
 from horolog.broker.send.message_frames import append_messages
@@ -124,7 +124,7 @@ class Planner:
         self._wakes[schedule_id] = at_ms
         heapq.heappush(self._heap, _Wake(at_ms, schedule_id))
 
-    def _plan(self, schedule: Schedule, now: Now) -> Planned:
+    def _plan(self, schedule: Schedule, now: Now) -> PlannedFirings:
         """Plan one schedule, with the records of its firings.
 
         Refused as a send would be; then nothing is changed.

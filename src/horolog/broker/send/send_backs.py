@@ -43,7 +43,7 @@ class LeasedPlace(NamedTuple):
     offset: int
 
 
-class Planned(NamedTuple):
+class PlannedCopy(NamedTuple):
     """The record of a copy, and its topic, which is made if it does not exist."""
 
     topic: str
@@ -88,7 +88,7 @@ class SendBacks:
         """
         failed = retry.failed(record[HEAD_BYTES:], self._shard.ready.groups.names[group])
         failed = failed._replace(attempts=failed.attempts + leases - 1)
-        self._send(token, _dead(failed), now)
+        self._send(token, _dead_letter(failed), now)
         consumed = self._shard.ready.progress_of(group, *place[:2]).consume(
             place.offset, Event.GIVE_UP
         )
@@ -101,7 +101,7 @@ class SendBacks:
         self._buried.clear()
         return taken
 
-    def _send(self, token: object, planned: Planned, now: Now) -> None:
+    def _send(self, token: object, planned: PlannedCopy, now: Now) -> None:
         self._disk.check(now.mono_ms, now.wall_ms, len(planned.record))
         if planned.topic not in self._shard.topics.by_name:
             self._topics.make(CreateTopic(planned.topic, TopicType.MIXED, planned.queues))
@@ -111,7 +111,7 @@ class SendBacks:
         else:
             self._shard.counters.retries += 1
 
-    def plan(self, command: SendBack | SendRetry) -> Planned | None:
+    def plan(self, command: SendBack | SendRetry) -> PlannedCopy | None:
         """Plan the copy to send; None if there is none, because the group keeps no retries."""
         group_id = self._groups.known(command.group)
         settings = self._shard.ready.groups.settings_of(group_id)
@@ -119,25 +119,25 @@ class SendBacks:
         if isinstance(command, SendRetry):
             stored = command.record[HEAD_BYTES:]
             if command.is_last or layout.reconsume_times(stored) > retry_max:
-                return _dead(retry.sent_by_client(stored, command.group))
-            return _again(command.group, settings, command.record)
+                return _dead_letter(retry.sent_by_client(stored, command.group))
+            return _retry_copy(command.group, settings, command.record)
         if settings.retry_queues <= 0:
             return None
         failed = retry.failed(read_visible(self._shard, command.position), command.group)
         if command.level < 0 or failed.attempts >= retry_max:
-            return _dead(failed)
+            return _dead_letter(failed)
         if not command.level and settings.backoff is not None:
             pause_ms = self._shard.ready.groups.pause_ms(group_id, failed.attempts + 1)
             again = retry.retry_record_after(failed, pause_ms, self._shard.settings.levels)
-            return _again(command.group, settings, again)
+            return _retry_copy(command.group, settings, again)
         level = command.level or retry.FIRST_LEVEL + failed.attempts
         again = retry.retry_record(failed, level, self._shard.settings.levels)
-        return _again(command.group, settings, again)
+        return _retry_copy(command.group, settings, again)
 
 
-def _again(group: str, settings: GroupSettings, record: bytes) -> Planned:
-    return Planned(retry.retry_topic(group), max(1, settings.retry_queues), record)
+def _retry_copy(group: str, settings: GroupSettings, record: bytes) -> PlannedCopy:
+    return PlannedCopy(retry.retry_topic(group), max(1, settings.retry_queues), record)
 
 
-def _dead(failed: retry.Failed) -> Planned:
-    return Planned(retry.dead_letter_topic(failed.group), 1, retry.dead_letter_record(failed))
+def _dead_letter(failed: retry.Failed) -> PlannedCopy:
+    return PlannedCopy(retry.dead_letter_topic(failed.group), 1, retry.dead_letter_record(failed))
