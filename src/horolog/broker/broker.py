@@ -132,7 +132,7 @@ class Broker:
         if not decisions.waits(BulkPiece()):
             decisions.recalls.do_bulk(now, effects)
         if not self.is_ending:
-            decisions.transactions.look(now, effects)
+            decisions.transactions.report_due(now, effects)
         self._append_controls(now)
         effects.replies += decisions.transactions.flush(now)
         effects.replies += decisions.adoptions.flush(wall_ms)

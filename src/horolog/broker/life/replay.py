@@ -236,7 +236,7 @@ class Replay:
     def _half_check(self, _frame: _Frame, _: int, control: Control) -> None:
         for position, next_ms, checks in control.content.tolist():
             if self._salvage.has_half(position):
-                self._shard.halves.checked(position, next_ms, checks)
+                self._shard.halves.note_checked(position, next_ms, checks)
 
     def _half_end(self, _frame: _Frame, _: int, control: Control) -> None:
         for position, outcome in control.content.tolist():

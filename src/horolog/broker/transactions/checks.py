@@ -55,22 +55,22 @@ class Checks:
         self._ends = ends
         self._records = records
 
-    def look(self, now: Now, effects: Effects) -> None:
+    def report_due(self, now: Now, effects: Effects) -> None:
         """Report transactions whose producers are to be asked; give up hopeless ones."""
         halves = self._shard.halves
         given_up = 0
         for half in halves.take_due(now.wall_ms, TURN_CHECKS_MAX):
             if half.position >= self._shard.log.commit_position:
-                halves.look_at(half, now.wall_ms + 1)  # not committed yet
+                halves.set_next_look(half, now.wall_ms + 1)  # not committed yet
             elif self._is_hopeless(half, now):
                 if given_up >= TURN_GIVEN_UP_MAX or self._ends.is_full or self._shard.is_log_full:
-                    halves.look_at(half, now.wall_ms)  # with the others, in the next turn
+                    halves.set_next_look(half, now.wall_ms)  # with the others, in the next turn
                     break
                 given_up += 1
                 self._give_up(half, effects)
             else:
                 open_until = half.begun_ms + TRANSACTION_OPEN_MS
-                halves.look_at(half, min(now.wall_ms + TRANSACTION_LOOK_MS, open_until))
+                halves.set_next_look(half, min(now.wall_ms + TRANSACTION_LOOK_MS, open_until))
                 topic = self._shard.topics.by_id[half.topic].name
                 effects.checks.append(CheckDue(half.position, topic, half.group))
 
@@ -105,11 +105,11 @@ class Checks:
                 continue
             size += len(record)
             if found and size > shard.settings.turn_bytes:
-                self._tell_again(command.positions[row:], now)
+                self._report_again(command.positions[row:], now)
                 break
             checks = half.checks + 1
             next_ms = now.wall_ms + self._pause_ms(checks)
-            shard.halves.checked(position, next_ms, checks)
+            shard.halves.note_checked(position, next_ms, checks)
             rows.append((position, next_ms, checks))
             topic = shard.topics.by_id[half.topic].name
             layout = record[HEAD_BYTES:]
@@ -119,7 +119,7 @@ class Checks:
             self._shard.counters.half_checks += len(rows)
         return found
 
-    def _tell_again(self, positions: Iterable[int], now: Now) -> None:
+    def _report_again(self, positions: Iterable[int], now: Now) -> None:
         """Report transactions again in the next turn, since this one has no room.
 
         A producer of these transactions is connected.
@@ -128,7 +128,7 @@ class Checks:
         for position in positions:
             half = halves.open.get(position)
             if half is not None:
-                halves.look_at(half, now.wall_ms)
+                halves.set_next_look(half, now.wall_ms)
 
     def _pause_ms(self, checks: int) -> int:
         pause_ms = self._shard.settings.transactions.check_ms
@@ -143,7 +143,7 @@ class Checks:
             if half.group in command.groups and self._waits(half, now)
         ]
         for half in waiting:
-            halves.look_at(half, now.wall_ms)
+            halves.set_next_look(half, now.wall_ms)
 
     def _waits(self, half: Half, now: Now) -> bool:
         """Return whether the check of a transaction was due, and no producer was there."""

@@ -186,7 +186,7 @@ class Ends:
         for batch in self._shard.log.in_frames(self._ends, _record_bytes):
             self._append(batch, now)
         self._ends, self._bytes = [], 0
-        self._shard.halves.appended()
+        self._shard.halves.note_appended()
 
     def _append(self, batch: list[_End], now: Now) -> None:
         """Append one frame: the HALF_END, and the messages that follow it."""

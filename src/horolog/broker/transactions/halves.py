@@ -177,7 +177,7 @@ class Halves:
             _fill_result(again, sent.origins[row], sent.queue_ids[row], sent.queue_offsets[row])
         replies, self._replies = self._replies, []
         self._new, self._repeated, self._by_key = [], [], {}
-        self._shard.halves.appended()
+        self._shard.halves.note_appended()
         return replies
 
     def _append(self, batch: list[_New], now: Now) -> None:

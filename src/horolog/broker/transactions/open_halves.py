@@ -114,15 +114,15 @@ class OpenHalves:
         self.bytes += half.size
         heappush(self._looks, (half.next_ms, half.position))
 
-    def checked(self, position: int, next_ms: int, checks: int) -> None:
+    def note_checked(self, position: int, next_ms: int, checks: int) -> None:
         """Record that the producers of a transaction are asked, and when next."""
         half = self.open[position]
         assert checks == half.checks + 1, (checks, half.checks)
         half.checks, half.check_ms = checks, next_ms
-        self.look_at(half, next_ms)
+        self.set_next_look(half, next_ms)
 
-    def look_at(self, half: Half, next_ms: int) -> None:
-        """Have the broker look after a transaction at that time."""
+    def set_next_look(self, half: Half, next_ms: int) -> None:
+        """Set when the broker looks after a transaction next."""
         half.next_ms = next_ms
         heappush(self._looks, (next_ms, half.position))
         self._forget_old_looks()
@@ -152,7 +152,7 @@ class OpenHalves:
         self._ending.add(key)
         self._ends_keyed |= keyed
 
-    def appended(self) -> None:
+    def note_appended(self) -> None:
         """Note that everything decided in this turn is appended."""
         self._ending.clear()
         self._ends_keyed = False

@@ -67,9 +67,9 @@ class Transactions:
             return ""
         return self._shard.topics.by_id[half.topic].name
 
-    def look(self, now: Now, effects: Effects) -> None:
+    def report_due(self, now: Now, effects: Effects) -> None:
         """Report transactions whose producers are to be asked; give up hopeless ones."""
-        self._checks.look(now, effects)
+        self._checks.report_due(now, effects)
 
     def flush(self, now: Now) -> list[Reply]:
         """Append the decisions of this turn; return the replies to half messages."""
