@@ -110,15 +110,15 @@ class Lateness:
     def __init__(self, engine: Engine) -> None:
         self.columns: list[Any] = []
         self._shard = engine.broker.shard
-        self._count = self._shard.counters.hand_over
+        self._count = self._shard.counters.note_hand_over
 
     def __enter__(self) -> Lateness:
         def count(end: int, topics: Any, due_ms: Any) -> None:
             self._count(end, topics, due_ms)
             self.columns.append(self._shard.store_ms - due_ms)
 
-        vars(self._shard.counters)["hand_over"] = count  # hides the method for this engine
+        vars(self._shard.counters)["note_hand_over"] = count  # hides the method for this engine
         return self
 
     def __exit__(self, *error: object) -> None:
-        del vars(self._shard.counters)["hand_over"]
+        del vars(self._shard.counters)["note_hand_over"]

@@ -204,7 +204,7 @@ class Broker:
             self.checkpoints.capture(now, effects)
         self._filing.file(now)
         shard.applied = max(shard.applied, min(commit, self._unapplied_from()))
-        shard.counters.visible(shard.applied, now.wall_ms)
+        shard.counters.note_visible(shard.applied, now.wall_ms)
         self.checkpoints.capture(now, effects)
         if shard.delay.stalled:
             shard.file_stalled()

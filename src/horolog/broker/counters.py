@@ -119,11 +119,11 @@ class Counters:
         self._scheduled: list[npt.NDArray[Any]] = []  # topic ids
         self._leased: list[_Leased] = []  # of messages and times
         self._unfolded = 0
-        self.know(topics)
+        self.assign_rows(topics)
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def know(self, topics: Iterable[int]) -> None:
+    def assign_rows(self, topics: Iterable[int]) -> None:
         """Assign rows to these topics, as long as rows are free."""
         for topic_id in topics:
             if not self._free:
@@ -173,7 +173,7 @@ class Counters:
         """Add `messages` to one counter of a topic."""
         self.rows[self._row(topic_id)][count] += messages
 
-    def applied(self, change: Applied) -> None:
+    def count_applied(self, change: Applied) -> None:
         """Count the change of a committed frame."""
         state = change.settled[0].state if change.settled else None
         if state is not EntryState.HANDED_OVER:
@@ -193,22 +193,22 @@ class Counters:
             self.adopted += change.adopted.rows
         self.tier_steps += change.step is not None
 
-    def settled_in_tier(self, messages: int) -> None:
+    def count_settled_in_tier(self, messages: int) -> None:
         """Count messages that the tier held and that were recalled."""
         self.settled[EntryState.RECALLED] += messages
 
-    def hand_over(self, end: int, topics: npt.NDArray[Any], due_ms: npt.NDArray[Any]) -> None:
+    def note_hand_over(self, end: int, topics: npt.NDArray[Any], due_ms: npt.NDArray[Any]) -> None:
         """Note a hand-over that is appended in frames up to log position `end`."""
         self._appended.append(_Appended(end, topics, due_ms))
 
-    def visible(self, applied: int, wall_ms: int) -> None:
+    def note_visible(self, applied: int, wall_ms: int) -> None:
         """Note that hand-overs appended below log position `applied` are visible from now on."""
         while self._appended and self._appended[0].end <= applied:
             _, topics, due_ms = self._appended.popleft()
             self._seen.append(_Seen(topics, wall_ms - due_ms))
             self._noted(len(topics))
 
-    def leased(self, topic_id: int, picked: Sequence[PickedMessage], wall_ms: int) -> None:
+    def count_leased(self, topic_id: int, picked: Sequence[PickedMessage], wall_ms: int) -> None:
         """Count messages that are leased to a consumer."""
         heads = [each.record[_LEASED_AT] for each in picked if each.attempt == 1]
         row = self.rows[self._row(topic_id)]
@@ -257,7 +257,7 @@ class Counters:
         ids = np.concatenate(topics)
         rows = self._column.take(ids, mode="clip")  # the last place belongs to no topic
         if self._free and bool((without := rows == OTHERS).any()):
-            self.know(np.unique(ids[without]).tolist())
+            self.assign_rows(np.unique(ids[without]).tolist())
             rows = self._column.take(ids, mode="clip")
         return rows.astype(np.int64)
 

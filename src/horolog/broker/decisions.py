@@ -134,7 +134,7 @@ class Decisions:
             CountLags: lambda _item, command, _now, _: count_lags(self._shard, command),
             DeleteGroup: self._delete_group,
             CancelReceive: self._cancel,
-            ClientSeen: lambda _item, command, now, _: self.receives.renewals.see(
+            ClientSeen: lambda _item, command, now, _: self.receives.renewals.note_seen(
                 command.client_id, now
             ),
             ClientGone: self._client_gone,
@@ -263,7 +263,7 @@ class Decisions:
 
     def _delete_group(self, _: Input, command: DeleteGroup, _now: Now, effects: Effects) -> None:
         self.offsets.seal()
-        self.receives.renewals.release_group(self.groups.known(command.name))
+        self.receives.renewals.release_group(self.groups.existing_id(command.name))
         effects.prompt += self.groups.delete(command)
 
     def _pull(self, item: Input, command: Pull, now: Now, effects: Effects) -> object:
@@ -281,8 +281,8 @@ class Decisions:
 
     def _client_gone(self, _: Input, command: ClientGone, now: Now, effects: Effects) -> None:
         self.offsets.seal()
-        self.receives.renewals.gone(command.client_id, now)
-        effects.prompt += self.waiting.client_gone(command.client_id)
+        self.receives.renewals.release_client(command.client_id, now)
+        effects.prompt += self.waiting.end_client(command.client_id)
 
     # --- topics and the shard -------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class Groups:
         group_id = self._shard.ready.groups.ids.get(name)
         return self._make(name) if group_id is None else group_id
 
-    def known(self, name: str) -> int:
+    def existing_id(self, name: str) -> int:
         """Return the id of a group, or raise GROUP_NOT_FOUND."""
         group_id = self._shard.ready.groups.ids.get(name)
         if group_id is None:
@@ -98,12 +98,12 @@ class Groups:
         try:
             self.check_may_consume(group_id)
         except HorologError as error:
-            ended = [Reply(waiter.token, error) for waiter in self._left(command.name)]
+            ended = [Reply(waiter.token, error) for waiter in self._take_polls(command.name)]
         return self._view(group_id), ended
 
     def find(self, command: FindGroup) -> GroupView:
         """Return the view of one group, or raise GROUP_NOT_FOUND."""
-        return self._view(self.known(command.name))
+        return self._view(self.existing_id(command.name))
 
     def page(self, command: ListGroups) -> list[GroupView]:
         """Return groups by name, at most as many as one turn may read."""
@@ -116,14 +116,14 @@ class Groups:
 
         Receives end empty, pulls with GROUP_NOT_FOUND, as later pulls will.
         """
-        group_id = self.known(command.name)
-        waiting = self._left(command.name)
+        group_id = self.existing_id(command.name)
+        waiting = self._take_polls(command.name)
         self._shard.ready.drop_group(group_id)
         self._records.append(encode_group_end(group_id, command.name))
         gone = _not_found(command.name)
         return [Reply(each.token, Received([]) if each.group else gone) for each in waiting]
 
-    def _left(self, name: str) -> list[Waiter]:
+    def _take_polls(self, name: str) -> list[Waiter]:
         """Remove and return all parked polls of a group."""
         polls = self._shard.ready.polls
         waiting = polls.of_group(name)
@@ -155,7 +155,7 @@ def _check(settings: GroupSettings) -> None:
             )
     try:
         size = len(orjson.dumps(settings.attributes))
-        orjson.dumps(_within(settings.attributes))
+        orjson.dumps(_nested(settings.attributes))
     except TypeError as error:
         raise refused("attributes", f"{error}") from error
     if size > GROUP_ATTRIBUTES_MAX:
@@ -166,7 +166,7 @@ def _check(settings: GroupSettings) -> None:
         )
 
 
-def _within(attributes: object) -> object:
+def _nested(attributes: object) -> object:
     """Nest attributes as deep as in the list of all groups.
 
     Nested deeper than 254 levels they cannot be written as JSON.

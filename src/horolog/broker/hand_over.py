@@ -156,7 +156,7 @@ def _append(shard: Shard, parts: list[_Part], joined: _Joined, wall_ms: int) -> 
         for part, of in zip(parts, lanes, strict=True)
     ]
     shard.log.append(body, len(parts) + len(offsets), wall_ms)
-    shard.counters.hand_over(shard.log.end, heads["topic"], heads["due_ms"])
+    shard.counters.note_hand_over(shard.log.end, heads["topic"], heads["due_ms"])
     keyed = key_columns(heads, offsets, base, body)
     shard.uncommitted.append(Applied(shard.log.end, units, None, settled, keyed))
 

@@ -110,7 +110,7 @@ class Shard:
         assert self.applied <= change.end, (self.applied, change.end)
         if change.needs_all_filed:
             self.file_gathered()
-        self.counters.applied(change)
+        self.counters.count_applied(change)
         for topic, queue_id, units in change.units:
             queue = topic.queues[queue_id]
             queue.append(units)
@@ -135,7 +135,7 @@ class Shard:
             is_whole = not self.delay.stalled
             there = self.tier.apply(self.delay, change.step, change.end, is_whole=is_whole)
             self.recalled += there
-            self.counters.settled_in_tier(there)
+            self.counters.count_settled_in_tier(there)
         if change.unfiled is not None:
             if change.adopted is None:  # what comes back from the tier was scheduled before
                 self.lanes.schedule(change.unfiled.heads["lane"])

@@ -135,7 +135,7 @@ class Figures:
         engine = self._engine
         shard, wall_ms = engine.broker.shard, engine.clock.wall_ms()
         shard.counters.fold()
-        shard.counters.know(shard.topics.by_id)
+        shard.counters.assign_rows(shard.topics.by_id)
         self._marks.note(wall_ms, shard.log.end)
         groups, left_out = self._groups.result()
         states = [schedule.state.value for schedule in shard.schedules.by_id.values()]

@@ -94,7 +94,7 @@ class Pulls:
             waiter = Waiter(token, command, topic.id, 0, deadline)
             self._shard.ready.polls.park(waiter, seen=length)
             return None
-        found = self._from(topic, command, tags, first)
+        found = self._read_from(topic, command, tags, first)
         self._shard.counters.add(topic.id, Count.PULLED, len(found.layouts))
         self._messages_left -= max(1, len(found.layouts))
         self._bytes_left -= sum(map(len, found.layouts))
@@ -173,7 +173,7 @@ class Pulls:
             asked = command.limit, command.max_bytes
             if asked not in answers:
                 try:
-                    answers[asked] = self._from(topic, command, tags, seen)
+                    answers[asked] = self._read_from(topic, command, tags, seen)
                 except HorologError as error:
                     if error.fatal:
                         raise
@@ -185,7 +185,7 @@ class Pulls:
             replies.append(Reply(waiter.token, found))
         return replies
 
-    def nothing(self, waiter: Waiter) -> Pulled:
+    def empty_answer(self, waiter: Waiter) -> Pulled:
         """Return the answer to a parked pull whose time is over.
 
         Messages that came meanwhile did not match its filter.
@@ -199,7 +199,7 @@ class Pulls:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _from(self, topic: Topic, command: Pull, tags: Filter, first: int) -> Pulled:
+    def _read_from(self, topic: Topic, command: Pull, tags: Filter, first: int) -> Pulled:
         """Read a queue from `first` on, which lies below its end."""
         queue = topic.queues[command.queue_id]
         limit = max(1, min(command.limit, TURN_READ_MAX))

@@ -72,7 +72,7 @@ class QueuedMessages:
             found = topic.queues[queue].read(offset, count)
         except HorologError as error:
             if error.code is ErrorCode.DAMAGED:
-                self.unreadable(topic, queue, error.message)
+                self.report_unreadable(topic, queue, error.message)
             raise
         if topic.queues[queue].rotten:
             self._repair(topic, queue)
@@ -259,7 +259,7 @@ class QueuedMessages:
         self._reported.add(place)
         return True
 
-    def unreadable(self, topic: Topic, queue: int, why: str) -> None:
+    def report_unreadable(self, topic: Topic, queue: int, why: str) -> None:
         """Report once that a queue cannot be read until the next start, which rebuilds it."""
         if self._is_new((topic.id, queue, -1)):
             text = f"topic {topic.name}: queue {queue} cannot be read: {why}"

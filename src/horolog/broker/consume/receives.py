@@ -86,15 +86,15 @@ class Receives:
         tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         group = self._groups.id_of(command.group)
         self._groups.check_may_consume(group)
-        self.renewals.see(command.client_id, now)
+        self.renewals.note_seen(command.client_id, now)
         leased = self._lease(topic, group, command, tags, now)
         if leased.messages:
-            return self._found(token, group, command, leased)
+            return self._leased_reply(token, group, command, leased)
         wait_ms = min(command.poll_ms, POLL_MAX_MS)
         if leased.unseen:
             wait_ms = max(wait_ms, SCAN_WAIT_MS)
         if wait_ms <= 0:
-            return Reply(token, self._nothing(topic, group))
+            return Reply(token, self._empty_answer(topic, group))
         ready = self._shard.ready
         check_may_park(ready.parked)
         ready.park(Waiter(token, command, topic.id, group, now.mono_ms + wait_ms))
@@ -102,7 +102,7 @@ class Receives:
             ready.polls.postpone(News(topic.id, group, leased.unseen))
         return None
 
-    def _found(self, token: object, group: int, command: Receive, leased: _Leased) -> Reply:
+    def _leased_reply(self, token: object, group: int, command: Receive, leased: _Leased) -> Reply:
         """Return the reply to a receive that has leased messages.
 
         In order the reply waits for its leases, so that no start leases the messages to another
@@ -159,7 +159,7 @@ class Receives:
                 granted = self._grant(topic, group, queue_id, progress, chosen, command, now)
                 leased.messages.extend(granted)
                 if chosen.unreadable:
-                    self._shard.queued.unreadable(topic, queue_id, chosen.unreadable)
+                    self._shard.queued.report_unreadable(topic, queue_id, chosen.unreadable)
                 if buried and not granted:
                     continue
                 if chosen.picked or chosen.unreadable or chosen.is_through:
@@ -173,7 +173,7 @@ class Receives:
         """Return None if not in order; else a hash of the receive if it may be repeated, or 0."""
         if not command.in_order and not self._shard.ready.groups.settings_of(group).orderly:
             return None
-        return _receive_of(command) if command.attempt_id else 0
+        return _receive_hash(command) if command.attempt_id else 0
 
     def _bury(self, topic: Topic, group: int, queue_id: int, chosen: PickResult, now: Now) -> bool:
         """Move messages leased as often as allowed to the dead letters, and out of `chosen`.
@@ -218,11 +218,11 @@ class Receives:
             AUTO_RENEW_MS if command.auto_renew else min(command.invisible_ms, INVISIBLE_MAX_MS)
         )
         grant_ids = ready.new_grants(len(chosen.picked))
-        self._shard.counters.leased(topic.id, chosen.picked, now.wall_ms)
+        self._shard.counters.count_leased(topic.id, chosen.picked, now.wall_ms)
         leases = _leases(chosen.picked, grant_ids, command, duration, now)
         progress.lease_all(leases, now.mono_ms + duration, Event.GRANT)
         if progress.order is not None and command.attempt_id:
-            progress.order.record_given(_receive_of(command), leases)
+            progress.order.record_given(_receive_hash(command), leases)
         if command.auto_renew:
             for offset in leases:
                 self.renewals.hold((*place, offset), command.client_id, now)
@@ -288,30 +288,30 @@ class Receives:
                 if not leased.messages:
                     unseen.update(leased.unseen)
                     if not leased.unseen:
-                        replies += self._through(list(bucket.waiters.values()))
+                        replies += self._end_scanned(list(bucket.waiters.values()))
                     break
                 ready.polls.leave(waiter)
                 self._answers_left -= 1
-                replies.append(self._found(waiter.token, news.group, command, leased))
+                replies.append(self._leased_reply(waiter.token, news.group, command, leased))
         for queue_id in news.queues:
             ready.watch(news.group, news.topic, queue_id)
         left = News(news.topic, news.group, sorted(unseen)) if unseen else None
         return replies, left
 
-    def _through(self, waiters: list[Waiter]) -> list[Reply]:
+    def _end_scanned(self, waiters: list[Waiter]) -> list[Reply]:
         """Answer, with no messages, the polls that waited only for the scan to end."""
         replies = []
         for waiter in waiters:
             if waiter.command.poll_ms <= 0:
                 self._shard.ready.polls.leave(waiter)
-                replies.append(Reply(waiter.token, self.nothing(waiter)))
+                replies.append(Reply(waiter.token, self.empty_answer(waiter)))
         return replies
 
-    def nothing(self, waiter: Waiter) -> Received | HorologError:
+    def empty_answer(self, waiter: Waiter) -> Received | HorologError:
         """Return the answer to a parked poll whose time is over."""
-        return self._nothing(self._shard.topics.by_id[waiter.topic], waiter.group)
+        return self._empty_answer(self._shard.topics.by_id[waiter.topic], waiter.group)
 
-    def _nothing(self, topic: Topic, group: int) -> Received | HorologError:
+    def _empty_answer(self, topic: Topic, group: int) -> Received | HorologError:
         """Return the answer to a receive that gets no message.
 
         It is TOO_MANY_REQUESTS if there are messages that may not be leased.  That is said at the
@@ -329,7 +329,7 @@ class Receives:
         )
 
 
-def _receive_of(command: Receive) -> int:
+def _receive_hash(command: Receive) -> int:
     """Hash a receive that may come again with the same attempt id, because its answer was lost."""
     return xxh64_intdigest(f"{command.client_id}\0{command.attempt_id}".encode()) or 1
 

@@ -81,7 +81,7 @@ class Renewals:
                         self._looks.set(held, mono_ms)
                         self._resumed.append(held)
 
-    def see(self, client_id: str, now: Now) -> None:
+    def note_seen(self, client_id: str, now: Now) -> None:
         """Note that a client has shown that it lives."""
         client = self._clients.get(client_id)
         if client is not None:
@@ -117,7 +117,7 @@ class Renewals:
         for held in [held for held in self._holders if held[0] == group]:
             self.release(held)
 
-    def gone(self, client_id: str, now: Now) -> None:
+    def release_client(self, client_id: str, now: Now) -> None:
         """Make the messages that a client holds visible soon, since the client is gone."""
         client = self._clients.get(client_id)
         every = sorted(client.held) if client is not None else []

@@ -56,7 +56,7 @@ class Waiting:
         waiter = self._shard.ready.polls.cancel(token)
         return self._ended(waiter) if waiter is not None and answer else None
 
-    def client_gone(self, client_id: str) -> list[Reply]:
+    def end_client(self, client_id: str) -> list[Reply]:
         """End the parked polls of a client now, empty."""
         polls = self._shard.ready.polls
         waiting = polls.of_client(client_id)
@@ -66,4 +66,4 @@ class Waiting:
 
     def _ended(self, waiter: Waiter) -> Reply:
         owner = self._receives if waiter.group else self._pulls
-        return Reply(waiter.token, owner.nothing(waiter))
+        return Reply(waiter.token, owner.empty_answer(waiter))

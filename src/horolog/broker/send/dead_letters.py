@@ -125,7 +125,7 @@ class DeadLetters:
         """
         topic = self._topic(group)
         if topic is None and not group.startswith(LATE_PREFIX):
-            self._groups.known(group)
+            self._groups.existing_id(group)
         return topic
 
     def _progress(self, topic: Topic, queue_id: int) -> QueueProgress | None:

@@ -113,7 +113,7 @@ class SendBacks:
 
     def plan(self, command: SendBack | SendRetry) -> PlannedCopy | None:
         """Plan the copy to send; None if there is none, because the group keeps no retries."""
-        group_id = self._groups.known(command.group)
+        group_id = self._groups.existing_id(command.group)
         settings = self._shard.ready.groups.settings_of(group_id)
         retry_max = settings.retry_max if command.retry_max < 0 else command.retry_max
         if isinstance(command, SendRetry):
