@@ -191,7 +191,7 @@ def test_a_full_disk_at_a_segment_roll_with_many_messages_due(small) -> None:
     before = log.end // SEGMENT
     needs = small.broker.core.disk
     needs._looked_at = -10_000
-    needs.look(small.clock.monotonic_ms(), small.clock.wall_ms())
+    needs.refresh(small.clock.monotonic_ms(), small.clock.wall_ms())
     free(small, needs._needs.total - needs._needs.log // 2)
     refusal(small)
     small.clock.advance(60_000)
@@ -391,15 +391,15 @@ def test_merges_of_runs_wait_for_space(make_world) -> None:
     world = opened(make_world(), far=FarSettings(buffer_bytes=4_096, runs_max=3, part_runs_max=2))
     core = world.broker.core
     far = core.shard.delay.far
-    real_look = core.disk.look
-    core.disk.look = lambda *_: setattr(far.compaction, "room", 10_000)
+    real_look = core.disk.refresh
+    core.disk.refresh = lambda *_: setattr(far.compaction, "room", 10_000)
     for i in range(8):
         send(world, f"far{i}-", 5, due_ms=world.clock.wall_ms() + 60 * HOUR + i)
         world.clock.advance(2_000)
         world.broker.settle()
     assert len(far.runs) > 3
     assert all(run.level == 0 for run in far.runs.values())
-    core.disk.look = real_look
+    core.disk.refresh = real_look
     for i in range(5):
         world.clock.advance(2_000)
         send(world, f"more{i}-", 5, due_ms=world.clock.wall_ms() + 60 * HOUR)

@@ -222,7 +222,7 @@ class Broker:
         is_time = now.mono_ms >= self._job_at or shard.delay.far.compaction.wants_flush
         if is_time and now.mono_ms >= self._job_hold:
             self._job_at = now.mono_ms + SECOND_MS
-            self.disk.look(now.mono_ms, now.wall_ms)
+            self.disk.refresh(now.mono_ms, now.wall_ms)
             effects.job = shard.delay.far.compaction.start(now.wall_ms)
 
     def _unapplied_from(self) -> int:

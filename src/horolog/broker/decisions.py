@@ -298,7 +298,7 @@ class Decisions:
         effects.prompt += self.topics.delete(command, self.receives.renewals)
 
     def _describe(self, _: Input, command: DescribeBroker, now: Now, _effects: Effects) -> object:
-        self._disk.look(now.mono_ms, now.wall_ms)
+        self._disk.refresh(now.mono_ms, now.wall_ms)
         return queries.answer(self._shard, command)
 
     # --- adoptions ------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class ShardUnderWay:
             ),
             Wait.RECALLS: lambda _command, _token: shard.tier.is_contended(shard.delay),
             Wait.KEY_SEARCH: self._key_search,
-            Wait.HISTORY: recalls.is_ending_looked_for,
+            Wait.HISTORY: recalls.is_searching_log,
             Wait.CHECKPOINT: lambda _command, _token: checkpoints.is_decided,
         }
 

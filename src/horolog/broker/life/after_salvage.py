@@ -93,7 +93,7 @@ class AfterSalvage:
         self._lost.append((header.base, header.end))
         self._shard.problems.append(_given_up(self._shard, header))
 
-    def fits(self, control: Control) -> bool:
+    def prepare(self, control: Control) -> bool:
         """Prepare the shard for a control record; return False if it is to be passed over."""
         fit = self._by_kind.get(control.kind)
         return fit is None or fit(control)

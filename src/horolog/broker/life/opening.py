@@ -117,11 +117,11 @@ class _Opening:
                 self._refuse(row, "there are files in the data directory, but no commit log")
             return self._serve(self._new_shard(), 0, 0, -1, 0, row)
         if not facts.checkpoints:
-            return self._go_on(_Chosen(None, None, [], derived), facts)
+            return self._recover(_Chosen(None, None, [], derived), facts)
         why = why_not_reached(facts.checkpoints[0], facts, self._reader, self._meta.log_id)
         if why:
             self._refuse(self._decide(LogFound.SHORT, False, facts, derived), why)
-        return self._go_on(self._choose(facts), facts)
+        return self._recover(self._choose(facts), facts)
 
     # --- choosing -------------------------------------------------------------------------------
 
@@ -183,9 +183,9 @@ class _Opening:
 
     # --- actions --------------------------------------------------------------------------------
 
-    def _go_on(self, chosen: _Chosen, facts: Facts) -> Opened:
+    def _recover(self, chosen: _Chosen, facts: Facts) -> Opened:
         """Scan the whole tail, ask the table, and carry out its answer."""
-        scan, used = self._judged(chosen, facts)
+        scan, used = self._scan_tail(chosen, facts)
         has_tail = scan.end > (used.position if used else 0)
         row = self._decide(_LOG_FOUND[scan.outcome], has_tail, facts, chosen.derived)
         if row.action is Action.REFUSE:
@@ -214,7 +214,7 @@ class _Opening:
         known = max(scan.stated, used.position if used else 0)
         return self._serve(shard, again.end, epoch, last, known, row)
 
-    def _judged(self, chosen: _Chosen, facts: Facts) -> tuple[LogScan, Checkpoint | None]:
+    def _scan_tail(self, chosen: _Chosen, facts: Facts) -> tuple[LogScan, Checkpoint | None]:
         """Scan to the end of the log; return the scan and the checkpoint it began at (None: 0).
 
         Bad files are rebuilt from the whole log if it begins at 0 and is readable.  If the log is
@@ -231,7 +231,7 @@ class _Opening:
             return scan, None
         self._is_rotten_below = True
         self._report.append(f"the commit log is damaged at log position {scan.end} as well")
-        return self._judged(chosen._replace(damaged=[]), facts)
+        return self._scan_tail(chosen._replace(damaged=[]), facts)
 
     def _prepare(self, row: Row, chosen: _Chosen) -> Shard:
         """Return a shard in the state of the used checkpoint, its files cut and repaired."""

@@ -104,7 +104,7 @@ class Replay:
         is_message = IS_MESSAGE[kinds_of(body, frame.offsets)]
         for row in np.flatnonzero(~is_message).tolist():
             control = control_at(header, body, int(frame.offsets[row]))
-            if not self._salvage or self._salvage.fits(control):
+            if not self._salvage or self._salvage.prepare(control):
                 self._by_kind[control.kind](frame, row, control)
         messages = frame.offsets[is_message]
         base = header.base + HEADER_BYTES

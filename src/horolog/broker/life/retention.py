@@ -49,7 +49,7 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
         stop = min(stop, int(halves["position"].min()))
     stop -= stop % size
     held = _segments_held(log)
-    _see_full(shard, mono_ms)
+    _note_full(shard, mono_ms)
     while start < stop:
         too_large = 0 < settings.retention_bytes < held * size
         if not too_large and _age_ms(shard, start, wall_ms, mono_ms) <= settings.retention_ms:
@@ -60,7 +60,7 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
     return start
 
 
-def _see_full(shard: Shard, mono_ms: int) -> None:
+def _note_full(shard: Shard, mono_ms: int) -> None:
     """Note when each full segment was first seen; nothing is appended to it any more."""
     log, seen = shard.log, shard.full_since_ms
     for base in range(next(reversed(seen), log.start), log.last_frame, log.segment_bytes):
@@ -102,7 +102,7 @@ def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
     if end > log.last_frame or (oldest is not None and oldest < end):
         return None
     settings = shard.settings
-    _see_full(shard, mono_ms)
+    _note_full(shard, mono_ms)
     by_age = settings.retention_ms + 1 - _age_ms(shard, log.start, wall_ms, mono_ms)
     if 0 < settings.retention_bytes < _segments_held(log) * log.segment_bytes:
         by_age = 0

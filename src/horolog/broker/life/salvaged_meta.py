@@ -23,7 +23,7 @@ from horolog.storage.sectors import read_around, read_if_any
 _LOOK_BYTES = 4 << 20  # that are searched at the beginning of each segment
 
 
-def meta_said_by(storage: Storage, directory: str) -> Meta | None:
+def derive_meta(storage: Storage, directory: str) -> Meta | None:
     """Derive `meta` from the files of a shard; None if incomplete or contradictory."""
     place = f"{directory}/log"
     bases = bases_on_disk(storage, place)
@@ -69,10 +69,10 @@ def _first_id(content: bytes, base: int) -> set[int]:
 
 def repair_meta(storage: Storage, directory: str) -> bool:
     """Write `meta` again if one bit differs from log and checkpoints; return whether it did."""
-    said = meta_said_by(storage, directory)
-    if said is None:
+    derived = derive_meta(storage, directory)
+    if derived is None:
         return False
-    right, found = encode_meta(said), read_if_any(storage, "meta")
+    right, found = encode_meta(derived), read_if_any(storage, "meta")
     flipped = int.from_bytes(right, "big") ^ int.from_bytes(found, "big")
     if len(found) != len(right) or flipped.bit_count() != 1:
         return False
@@ -85,19 +85,19 @@ def salvaged_meta(storage: Storage, directory: str) -> tuple[Meta, str]:
 
     Raise DAMAGED if neither `meta` nor the files beside it say so; VERSION_UNSUPPORTED.
     """
-    said = meta_said_by(storage, directory)
+    derived = derive_meta(storage, directory)
     try:
         written = parse_meta(read_if_any(storage, "meta"))
     except ValueError as error:
         why = f"meta cannot be read ({error})" if storage.exists("meta") else "meta is gone"
-        if said is None:
+        if derived is None:
             raise refused(
                 "DIR",
                 f"{why}, and the log does not say what was in it",
                 code=ErrorCode.DAMAGED,
             ) from error
-        return said, why
+        return derived, why
     check_format(written, "DIR")
-    if said is None or written[1:] == said[1:]:
+    if derived is None or written[1:] == derived[1:]:
         return written, ""
-    return said, "meta says something else than all of the log and its checkpoints"
+    return derived, "meta says something else than all of the log and its checkpoints"

@@ -98,7 +98,7 @@ class DiskPressure:
 
     def check(self, mono_ms: int, wall_ms: int, size: int) -> None:
         """Reserve space for `size` bytes of messages; raise DISK_FULL if there is none."""
-        self.look(mono_ms, wall_ms)
+        self.refresh(mono_ms, wall_ms)
         refusal = self._shard.disk_refusal
         if refusal is None and self._room - self._taken - COPIES * size < self._needs.total:
             refusal = self._refusal()
@@ -125,7 +125,7 @@ class DiskPressure:
                 limit=error.limit,
             ) from error
 
-    def copied(self, size: int) -> None:
+    def count_copied(self, size: int) -> None:
         """Count the bytes of copies that a piece of a bulk move has appended."""
         self._taken += COPIES * size
 
@@ -151,7 +151,7 @@ class DiskPressure:
                 code=ErrorCode.DISK_FULL,
             )
 
-    def look(self, mono_ms: int, wall_ms: int) -> None:
+    def refresh(self, mono_ms: int, wall_ms: int) -> None:
         """Look up the free space, if the figures are too old; recompute the refusal.
 
         They are too old after a second, or when much was sent since.

@@ -285,7 +285,7 @@ class BulkRecalls:
         if isinstance(task.command, MoveMany) and not task.command.dry_run:
             entries = np.concatenate([match.entries for match in found])
             moved = move(self._shard, task.command, refs, entries, wall_ms)
-            self._disk.copied(moved.bytes)
+            self._disk.count_copied(moved.bytes)
             task.matched += moved.moved + moved.left
             task.done += moved.moved
             task.left += moved.left

@@ -42,9 +42,7 @@ class Endings:
         """Whether there is more to do at once."""
         return any(task.scan is not None and not task.scan.done for task in self._tasks.values())
 
-    def is_looked_for(
-        self, token: object, command: FindMessages, adopted: Sequence[Recall]
-    ) -> bool:
+    def is_searching(self, token: object, command: FindMessages, adopted: Sequence[Recall]) -> bool:
         """Return whether the log is being searched; begin the search if one is needed.
 
         Refuses as `find_messages` does.

@@ -51,9 +51,9 @@ class Histories:
     @property
     def wants_turn(self) -> bool:
         """Whether there is more to do at once."""
-        return any(trail.is_looked_for for trail in self._trails.values())
+        return any(trail.is_searching for trail in self._trails.values())
 
-    def is_looked_for(self, token: object, command: ShowMessage) -> bool:
+    def is_searching(self, token: object, command: ShowMessage) -> bool:
         """Return whether the log is still being searched; begin the search at first.
 
         Raise TOPIC_NOT_FOUND.
@@ -61,7 +61,7 @@ class Histories:
         trail = self._trails.get(token)
         if trail is None:
             trail = self._trails[token] = self._begin(command)
-        return trail.is_looked_for
+        return trail.is_searching
 
     def end(self, token: object) -> None:
         """Forget the trail of a command that is answered."""
@@ -91,7 +91,7 @@ class Histories:
                 return None
             trail.whole = False
         whole = trail.whole and (trail.scan is None or trail.scan.whole)
-        found = [_as_it_ended(each, trail) for each in found]
+        found = [_with_ending(each, trail) for each in found]
         groups = self._present(trail, found)
         trail.events.sort(key=lambda each: each.position)
         return MessageHistory(found, [each.event for each in trail.events], groups, whole)
@@ -158,7 +158,7 @@ class Histories:
             return
         if copy.due_ms:
             detail["deliver_at_ms"] = copy.due_ms
-        event, more = self._how_it_came(trail, topic, copy.position)
+        event, more = self._creating_event(trail, topic, copy.position)
         if visible and event is MessageEvent.MOVED:
             event = MessageEvent.HANDED_OVER
             more |= {"by_request": True, "due_ms": detail.pop("deliver_at_ms", 0)}
@@ -173,7 +173,7 @@ class Histories:
         frame = self._shard.log.frame(position)
         return store_ms if isinstance(frame, Hole) else min(store_ms, frame.append_ms)
 
-    def _how_it_came(
+    def _creating_event(
         self, trail: Trail, topic: Topic, position: int
     ) -> tuple[MessageEvent, dict[str, Any]]:
         """Return the event that made a message record.
@@ -255,7 +255,7 @@ class Histories:
             for group in self._groups_at(place):
                 if is_newest and group.group != REDRIVING:
                     views.append(group)
-                self._tell_unlogged(trail, topic, place, group)
+                self._add_unlogged(trail, topic, place, group)
         return views
 
     def _groups_at(self, place: QueuePlace) -> Iterator[GroupView]:
@@ -280,7 +280,7 @@ class Histories:
                 lease.duration_ms,
             )
 
-    def _tell_unlogged(
+    def _add_unlogged(
         self, trail: Trail, topic: Topic, place: QueuePlace, group: GroupView
     ) -> None:
         """Add events of a group that no record told: the log was too long or begins later."""
@@ -295,7 +295,7 @@ class Histories:
             trail.add(_LAST, MessageEvent.LEASED, group.leased_ms, **detail)
 
 
-def _as_it_ended(view: FoundMessage, trail: Trail) -> FoundMessage:
+def _with_ending(view: FoundMessage, trail: Trail) -> FoundMessage:
     """Correct the state of an expired message, which the delay store has forgotten."""
     if view.state is MessageState.RECALLED and trail.ended.get(view.origin) is MessageEvent.EXPIRED:
         return view._replace(state=MessageState.EXPIRED)

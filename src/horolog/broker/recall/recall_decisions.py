@@ -113,13 +113,13 @@ class RecallDecisions:
         self.searches.end(item.token)
         return self.endings.take(item.token)
 
-    def is_ending_looked_for(self, command: FindMessages | ShowMessage, token: object) -> bool:
+    def is_searching_log(self, command: FindMessages | ShowMessage, token: object) -> bool:
         """Return whether the log is being searched for what became of the messages of a look-up."""
         if isinstance(command, ShowMessage):
-            return self.histories.is_looked_for(token, command)
+            return self.histories.is_searching(token, command)
         adopted = [] if command.message_id else self.searches.found(token, command)
         assert adopted is not None, "it waits for that before"
-        return self.endings.is_looked_for(token, command, adopted)
+        return self.endings.is_searching(token, command, adopted)
 
     def _show(self, item: Input, command: ShowMessage, _: Now, _effects: Effects) -> object:
         return self.histories.show(item.token, command) or WAIT

@@ -57,7 +57,7 @@ class Trail:
     scan: ControlScan | None = None
 
     @property
-    def is_looked_for(self) -> bool:
+    def is_searching(self) -> bool:
         """Whether the log is still being scanned."""
         return self.scan is not None and not self.scan.done
 

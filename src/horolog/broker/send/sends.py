@@ -109,15 +109,15 @@ class Sends:
 
     def has_key(self, key: int) -> bool:
         """Return whether a message of that key hash was collected in this turn."""
-        self._look()
+        self._collect_keys()
         return key in self._keys
 
     def has_keyed(self) -> bool:
         """Return whether a message with user keys was collected in this turn."""
-        self._look()
+        self._collect_keys()
         return self._keyed
 
-    def _look(self) -> None:
+    def _collect_keys(self) -> None:
         """Collect the keys of requests added since the last call; only for turns with recalls."""
         for request, records in zip(
             self._requests[self._looked :], self._records[self._looked :], strict=True
