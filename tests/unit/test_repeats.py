@@ -392,13 +392,13 @@ def test_spans_of_a_former_process_are_as_old_as_the_wall_clock_says() -> None:
         former.note(i * 10_000, 1_000_000 + i * 10_000, i)
     times = LogTimes(WINDOW)
     for wall_ms, position in former.captured(8):
-        times.remember(wall_ms, position, 1_120_000, 5_000)
+        times.restore_span(wall_ms, position, 1_120_000, 5_000)
     assert times.since(5_000) == 0
     assert times.since(5_000 + 5_000) == 1
     assert times.since(5_000 + 70_000 + SPAN) is None
     stepped = LogTimes(WINDOW)
     for wall_ms, position in ((9_000_000, 1), (1_000_000, 2), (1_001_000, 3)):
-        stepped.remember(wall_ms, position, 1_002_000, 0)
+        stepped.restore_span(wall_ms, position, 1_002_000, 0)
     assert stepped.since(0) == 1, "the clock was set back: better too long than too short"
     assert repeats.First(1, 2, 3, 4).origin == 1
 
@@ -412,7 +412,7 @@ def test_a_step_of_the_wall_clock_begins_a_span() -> None:
     assert former.captured(100) == [(1_000_000, 10), (1_000_000 + HOUR, 20)]
     times = LogTimes(WINDOW)
     for wall_ms, position in former.captured(100):
-        times.remember(wall_ms, position, 1_000_200 + HOUR, 50_000)
+        times.restore_span(wall_ms, position, 1_000_200 + HOUR, 50_000)
     assert times.since(50_000) == 20
 
 

@@ -77,7 +77,7 @@ def test_a_deletion_costs_the_same_however_many_topics_there_are(world) -> None:
         world.broker.ask(ChangeTopic("t", queues=3))  # its queues do not stand together
         found = bytecodes(lambda: topics.drop(topics.by_name["t"].id, 0))
         topics.check_invariants()
-        lengths = topics.of_queues("length", QUEUE)
+        lengths = topics.queue_column("length", QUEUE)
         assert lengths["topic"].tolist() == [
             topic.id for topic in topics.by_id.values() for _ in topic.queues
         ]

@@ -28,7 +28,7 @@ from horolog.broker.filing_pace import FilingPace
 from horolog.broker.hand_over import hand_over
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
-from horolog.broker.recall.recalls import applied as applied_recalls
+from horolog.broker.recall.recalls import applied_recalls
 from horolog.broker.send.sends import NOBODY
 from horolog.broker.shard import Shard
 from horolog.broker.waits import BulkPiece, HandOver, TakeRuns
@@ -147,13 +147,13 @@ class Broker:
             self.checkpoints.mark(now)
         self.checkpoints.begin(now)
         if self.shard.log.end != end_before:
-            self.checkpoints.written(mono_ms)
+            self.checkpoints.note_append(mono_ms)
         effects.writes = self.shard.log.take_writes()
         effects.end = self.shard.log.end
         effects.wake_in_ms = 0 if not settled or self._has_more() else self._wake_in(now)
         if not (self.shard.is_log_full or self.is_ending):
             effects.due_in_ms = self._due_in(wall_ms)
-        self._tell_problems(effects)
+        self._report_problems(effects)
 
     def check_invariants(self) -> None:
         """Raise AssertionError if an invariant that must hold between two steps is broken."""
@@ -292,6 +292,6 @@ class Broker:
             waits.append(max(0, look_ms - wall_ms))
         return min((ms for ms in waits if ms is not None), default=None)
 
-    def _tell_problems(self, effects: Effects) -> None:
+    def _report_problems(self, effects: Effects) -> None:
         self.shard.gather_problems()
         effects.problems = self.shard.problems.take_unreported()

@@ -64,9 +64,9 @@ def hand_over(shard: Shard, late: LateMessages, wall_ms: int) -> int:
     if not parts:
         return 0
     joined = _join(parts, wall_ms)
-    is_late = late.end(_due_messages(parts, joined), wall_ms)
+    is_late = late.expire(_due_messages(parts, joined), wall_ms)
     if is_late is not None:
-        parts = _without(parts, is_late)
+        parts = _without_late(parts, is_late)
         joined = _join(parts, wall_ms) if parts else joined
     if parts:
         _append(shard, parts, joined, wall_ms)
@@ -98,7 +98,7 @@ def _due_messages(parts: list[_Part], joined: _Joined) -> DueMessages:
     return DueMessages(refs, entries, joined.heads, joined.body, joined.offsets)
 
 
-def _without(parts: list[_Part], is_late: npt.NDArray[np.bool_]) -> list[_Part]:
+def _without_late(parts: list[_Part], is_late: npt.NDArray[np.bool_]) -> list[_Part]:
     """Return the parts without the late messages."""
     kept, first = [], 0
     for part in parts:

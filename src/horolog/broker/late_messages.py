@@ -64,7 +64,7 @@ class LateMessages:
         self._topics = topics
         self._records = records
 
-    def end(self, due: DueMessages, wall_ms: int) -> npt.NDArray[np.bool_] | None:
+    def expire(self, due: DueMessages, wall_ms: int) -> npt.NDArray[np.bool_] | None:
         """Expire messages that are too late; return the mask of their rows, None if none is."""
         lateness = wall_ms - due.heads["due_ms"].astype(np.int64)
         if int(lateness.max()) < LATE_AFTER_MIN_MS:

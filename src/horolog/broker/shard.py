@@ -208,7 +208,7 @@ class Shard:
         highest = self.adoptions.get(adoption.app, adoption.version)  # unless forgotten
         assert adoption.version <= highest, f"{adoption.app} {adoption.version} was not appended"
         if adoption.files:
-            self._moved(self.delay.adopt(adoption))
+            self._reload_window(self.delay.adopt(adoption))
         if adoption.promotion is not None:
             self.tier.came_back(adoption.promotion)
 
@@ -232,12 +232,12 @@ class Shard:
     def switch_far(self) -> None:
         """Exchange sources if a job is done; load the window again if that held some of them."""
         before = self.delay.far.waiting
-        self._moved(self.delay.switch())
+        self._reload_window(self.delay.switch())
         after = self.delay.far.waiting
         # There are fewer if some were damaged.
         assert after <= before, f"a job has made {after} messages of {before}"
 
-    def _moved(self, moved_ms: int | None) -> None:
+    def _reload_window(self, moved_ms: int | None) -> None:
         if moved_ms is not None and moved_ms < self.wheel.loaded_until * 1000:
             self.wheel.reset()
 

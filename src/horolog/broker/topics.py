@@ -234,7 +234,7 @@ class Topics:
         """The count of queues of all topics; new queues are added at the end."""
         return len(self._queues)
 
-    def of_queues(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def queue_column(self, name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Build a column of a checkpoint: (topic, queue, `name`) of every queue.
 
         `name` is `length` or `first`.

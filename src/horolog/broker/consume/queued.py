@@ -114,7 +114,7 @@ class QueuedMessages:
             if self._run is not None:
                 self.read_from(self._place, self._run)
             return found
-        again = self._searched(topic, queue, offset)
+        again = self._record_by_search(topic, queue, offset)
         if again is not None:
             return again
         if not found.dropped:
@@ -164,7 +164,7 @@ class QueuedMessages:
 
     # --- units that lead nowhere ------------------------------------------------------------------
 
-    def _searched(self, topic: Topic, queue: int, offset: int) -> bytes | None:
+    def _record_by_search(self, topic: Topic, queue: int, offset: int) -> bytes | None:
         """Return the message at an offset whose unit leads nowhere.
 
         It must be in the log between the sound neighbours; if not, return None.
@@ -187,12 +187,12 @@ class QueuedMessages:
         first, stop = offset, offset + 1
         start, end = self._log.start, self._log.commit_position
         while first > units.first and offset - first < QUEUE_SEARCH_UNITS:
-            if sound := self._sound(topic, queue, first - 1):
+            if sound := self._intact_position(topic, queue, first - 1):
                 start = sound
                 break
             first -= 1
         while stop < units.length and stop - offset < QUEUE_SEARCH_UNITS:
-            if sound := self._sound(topic, queue, stop):
+            if sound := self._intact_position(topic, queue, stop):
                 end = sound
                 break
             stop += 1
@@ -214,7 +214,7 @@ class QueuedMessages:
             text = f"topic {topic.name}: {rebuilt} units of queue {queue} from offset {first} on: rebuilt from the log"
             self.repairs.append(Repair(text, rebuilt))
 
-    def _sound(self, topic: Topic, queue: int, offset: int) -> int:
+    def _intact_position(self, topic: Topic, queue: int, offset: int) -> int:
         """Return the log position of the message at an offset, if its unit leads to it; else 0."""
         try:
             position, size, _ = topic.queues[queue].read(offset, 1)[0].tolist()

@@ -83,7 +83,7 @@ class CheckpointJob:
                     storage.remove(path)
             raise
         if self.delay_offsets:
-            self._tell_delay_offsets(storage)
+            self._write_delay_offsets(storage)
         if not keep:
             try:
                 self._delete(storage, place)
@@ -91,7 +91,7 @@ class CheckpointJob:
                 # The checkpoint is durable, and surplus files do no harm: the next job tries again.
                 self.not_removed = error.message
 
-    def _tell_delay_offsets(self, storage: Storage) -> None:
+    def _write_delay_offsets(self, storage: Storage) -> None:
         try:
             replace_file(storage, self.directory, DELAY_OFFSETS, self.delay_offsets)
         except HorologError as error:

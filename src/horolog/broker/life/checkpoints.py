@@ -50,7 +50,7 @@ class Checkpoints:
         """Whether a checkpoint is decided, and waits for all frames before it to be applied."""
         return self._waiting is not None
 
-    def _happened(self, event: Event) -> None:
+    def _apply_event(self, event: Event) -> None:
         self._life = after(TABLE, self._life, event)
 
     def want(self) -> None:
@@ -59,7 +59,7 @@ class Checkpoints:
 
     def done(self, position: int) -> None:
         """Note that the job of the last `Effects.checkpoint` has been carried out."""
-        self._happened(Event.DURABLE)
+        self._apply_event(Event.DURABLE)
         self._no_space = False
         job, self._job = self._job, None
         assert job is not None
@@ -68,7 +68,7 @@ class Checkpoints:
 
     def failed(self) -> None:
         """Note that the job failed for want of space; another is tried at the next interval."""
-        self._happened(Event.FAILED)
+        self._apply_event(Event.FAILED)
         self._no_space = True
         job, self._job = self._job, None
         assert job is not None
@@ -85,17 +85,17 @@ class Checkpoints:
             return
         self._waiting = None
         if shard.applied > waiting.position:
-            self._happened(Event.OVERTAKEN)  # while the disk was full; another is taken later
+            self._apply_event(Event.OVERTAKEN)  # while the disk was full; another is taken later
             return
         try:
             effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now)
         except HorologError as error:
             if error.code not in NO_ROOM:
                 raise
-            self._happened(Event.NO_SPACE)
+            self._apply_event(Event.NO_SPACE)
             self._no_space = True
             return
-        self._happened(Event.CAPTURE)
+        self._apply_event(Event.CAPTURE)
 
     def _may_capture(self) -> bool:
         """Return whether a decided checkpoint needs only the next turn to be captured."""
@@ -104,7 +104,7 @@ class Checkpoints:
             return False
         return shard.log.commit_position >= waiting.position
 
-    def written(self, mono_ms: int) -> None:
+    def note_append(self, mono_ms: int) -> None:
         """Note that something was appended."""
         self._written_at = mono_ms
 
@@ -136,7 +136,7 @@ class Checkpoints:
         if not self.hurries and self._queues_ahead.write():
             return  # the next turn writes more queues
         self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
-        self._happened(Event.DECIDE)
+        self._apply_event(Event.DECIDE)
         if not tail_bytes:
             self._append_mark(now)  # each checkpoint needs a position of its own
         self._waiting = snapshot.decide(shard, now.wall_ms)

@@ -42,7 +42,7 @@ def repair_states(
     A file that the disk refuses to change stays as it is.
     """
     repairs = []
-    for file in _named(directory, checkpoint.registry, tier):
+    for file in _named_states(directory, checkpoint.registry, tier):
         content = read_if_any(storage, file.path)
         if _agrees(file, content):
             continue
@@ -62,7 +62,7 @@ def _agrees(file: _StateFile, content: bytes) -> bool:
         return False  # written by a newer horolog
 
 
-def _named(directory: str, registry: dict[str, Any], tier: Tier) -> Iterator[_StateFile]:
+def _named_states(directory: str, registry: dict[str, Any], tier: Tier) -> Iterator[_StateFile]:
     for row in registry["hours"]:
         path = f"{directory}/hours/{row['hour']:010d}/{state_name(row['version'])}"
         yield _StateFile(f"hour {row['hour']}", path, HEADER_BYTES, partial(_is_of_hour, row))

@@ -91,7 +91,7 @@ class Rebuilding:
             return
         ends = np.cumsum(heads["size"].astype(np.int64))
         pieces = [
-            records[int(ends[i]) - int(heads["size"][i]) : int(ends[i])] for i in _true(wanted)
+            records[int(ends[i]) - int(heads["size"][i]) : int(ends[i])] for i in _true_rows(wanted)
         ]
         chosen = Unfiled(heads[wanted], origins[wanted], memoryview(b"".join(pieces)), append_ms)
         _, rest = self._shard.delay.file(chosen)
@@ -236,5 +236,5 @@ def _holes(queue: ConsumeQueue) -> int:
     return holes
 
 
-def _true(rows: npt.NDArray[np.bool_]) -> Iterator[int]:
+def _true_rows(rows: npt.NDArray[np.bool_]) -> Iterator[int]:
     yield from np.flatnonzero(rows).tolist()

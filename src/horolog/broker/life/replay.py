@@ -99,7 +99,7 @@ class Replay:
             if header.salvaged:
                 self._salvage.note(header)
             return
-        shard.log_times.remember(header.append_ms, header.base, self._wall_ms, self._mono_ms)
+        shard.log_times.restore_span(header.append_ms, header.base, self._wall_ms, self._mono_ms)
         frame = _Frame(header, body, offsets_of(body, header.count))
         is_message = IS_MESSAGE[kinds_of(body, frame.offsets)]
         for row in np.flatnonzero(~is_message).tolist():

@@ -49,7 +49,7 @@ def restore(
     )
     _restore_consumers(shard, checkpoint, wall_ms, mono_ms)
     for appended_ms, position in registry.get("appended", []):
-        shard.log_times.remember(appended_ms, position, wall_ms, mono_ms)
+        shard.log_times.restore_span(appended_ms, position, wall_ms, mono_ms)
     shard.lanes.restore(registry.get("lanes", []))  # an older horolog had none
     shard.halves.restore(registry, checkpoint.columns)
     shard.handed_over = registry["handed_over"]

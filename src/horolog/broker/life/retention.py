@@ -129,7 +129,7 @@ def add_starts(shard: Shard, checkpoint: Checkpoint) -> CheckpointNeeds:
     """Write the log's start and ages into a checkpoint; return what deletions must know of it."""
     log = shard.log
     checkpoint.registry["log"] = {"start": log.start, "newest_ms": sorted(log.newest_ms.items())}
-    firsts = shard.topics.of_queues("first", FIRST)
+    firsts = shard.topics.queue_column("first", FIRST)
     checkpoint.columns["firsts"] = firsts[firsts["first"] > 0]
     return _needs_of(checkpoint)
 

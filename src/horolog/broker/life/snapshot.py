@@ -94,7 +94,7 @@ def capture(shard: Shard, decided: DecidedCheckpoint, now_ms: int, mono_ms: int)
     sync += shard.key_index.sync_paths()
     sync += _sync_queues(shard)
     # Queues made since the checkpoint was decided are left out: a replay from there makes them.
-    checkpoint.columns["queues"] = shard.topics.of_queues("length", QUEUE)[: checkpoint.queues]
+    checkpoint.columns["queues"] = shard.topics.queue_column("length", QUEUE)[: checkpoint.queues]
     shard.delay.drop_finished(now_ms, shard.last_checkpoint.position)
     shard.tier.forget(shard.log.start)
     captured = shard.delay.capture()

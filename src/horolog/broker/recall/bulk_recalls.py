@@ -111,13 +111,13 @@ class BulkRecalls:
         self._shard = shard
         self._disk = disk
         self._tasks: deque[_Task] = deque()
-        self._can_go_on = False
+        self._has_more = False
         self._piece_at = -1  # log end when the last piece was begun that has appended something
 
     @property
     def wants_turn(self) -> bool:
         """Whether there is more to do at once."""
-        return self._can_go_on
+        return self._has_more
 
     @property
     def under_way(self) -> bool:
@@ -153,7 +153,7 @@ class BulkRecalls:
     def work(self, now: Now) -> Piece:
         """Do one piece of the first command; moved messages are appended at once."""
         piece = Piece([], [], [])
-        self._can_go_on = False
+        self._has_more = False
         if not self._tasks:
             return piece
         task = self._tasks[0]
@@ -168,12 +168,12 @@ class BulkRecalls:
                 raise
             piece.replies.append(Reply(task.token, error.without_traceback()))
             self._tasks.popleft()
-            self._can_go_on = True
+            self._has_more = True
             return piece
         if done:
             piece.replies.append(Reply(task.token, task.result))
             self._tasks.popleft()
-            self._can_go_on = True
+            self._has_more = True
         return piece
 
     def _begin(self, task: _Task) -> None:
@@ -233,8 +233,8 @@ class BulkRecalls:
                     left = 0 if room.is_full else left
                 found.append(match)
                 first = task.at[source.source_id] = after
-        self._take(task, found, piece, now.wall_ms)
-        self._can_go_on = left <= 0
+        self._settle(task, found, piece, now.wall_ms)
+        self._has_more = left <= 0
         return left > 0 and not postponed
 
     def _repair(self, source: _Source, rows: Rows) -> None:
@@ -277,7 +277,7 @@ class BulkRecalls:
         most = BULK_TAGGED_ROWS if self._shard.lanes.waits else BULK_ROWS  # their records are read
         return max(1, min(most, (self._shard.log.frame_bytes_max - RECALL_MANY_BYTES) // row))
 
-    def _take(self, task: _Task, found: list[_Match], piece: Piece, wall_ms: int) -> None:
+    def _settle(self, task: _Task, found: list[_Match], piece: Piece, wall_ms: int) -> None:
         """Count the matches and, if this is no dry run, recall or move them."""
         refs = np.concatenate([match.refs for match in found]) if found else _NO_REFS
         if not len(refs):

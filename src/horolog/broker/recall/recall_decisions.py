@@ -16,7 +16,7 @@ from horolog.broker.recall.bulk_recalls import BulkRecalls
 from horolog.broker.recall.endings import Endings
 from horolog.broker.recall.histories import Histories
 from horolog.broker.recall.key_searches import KeySearches
-from horolog.broker.recall.recalls import cancelled, recall, with_key
+from horolog.broker.recall.recalls import cancelled, recall, recalls_with_key
 from horolog.broker.recall.reschedules import reschedule
 from horolog.broker.shard import Shard
 from horolog.errors import HorologError
@@ -128,7 +128,7 @@ class RecallDecisions:
         """Return what became of each message, or WAIT if one of the recalls has to wait."""
         adopted = self.searches.found(item.token, command)
         assert adopted is not None, "it waits for that"
-        recalls = with_key(self._shard, command, adopted)
+        recalls = recalls_with_key(self._shard, command, adopted)
         if any(self._waits(each) for each in recalls):
             return WAIT
         self.searches.end(item.token)

@@ -155,7 +155,7 @@ def cancelled(command: Recall) -> Recalled:
     return Recalled(status, detail, command.message_id, command.due_ms)
 
 
-def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[Recall]:
+def recalls_with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[Recall]:
     """Return the recalls that a recall by key stands for, oldest first.
 
     There is one for each message id and due time.  Raise TOPIC_NOT_FOUND; BAD_REQUEST if more than
@@ -178,7 +178,7 @@ def with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) -> list[
     return list(dict.fromkeys([*known, *adopted]))
 
 
-def applied(end: int, settled: list[Settled]) -> Applied:
+def applied_recalls(end: int, settled: list[Settled]) -> Applied:
     """Return the change that recalls make when the frames that end at `end` are committed."""
     refs = np.concatenate([each.refs for each in settled])
     lanes = np.concatenate([each.lanes for each in settled])

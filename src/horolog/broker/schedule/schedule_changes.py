@@ -81,14 +81,16 @@ class ScheduleChanges:
     # --- questions ------------------------------------------------------------------------------
 
     def _view(self, name: str, now: Now) -> ScheduleView:
-        return _seen(self._shard.schedules.get(name), now)
+        return _view_without_due(self._shard.schedules.get(name), now)
 
     def _page(self, _: Input, command: ListSchedules, now: Now, _e: Effects) -> object:
         """Return one turn's worth of schedules, by name."""
         schedules = self._shard.schedules.by_name
         names = sorted(schedules)
         at = bisect_right(names, command.after)
-        return [_seen(schedules[name], now) for name in names[at : at + TURN_SCHEDULES_MAX]]
+        return [
+            _view_without_due(schedules[name], now) for name in names[at : at + TURN_SCHEDULES_MAX]
+        ]
 
     # --- changes --------------------------------------------------------------------------------
 
@@ -98,7 +100,7 @@ class ScheduleChanges:
         known = schedules.by_name.get(command.name)
         if known is not None:
             _check_is_the_same(known, command)
-            return _seen(known, now)
+            return _view_without_due(known, now)
         if len(schedules.by_name) >= SCHEDULES_MAX:
             raise refused(
                 "schedule",
@@ -127,7 +129,7 @@ class ScheduleChanges:
                 code=ErrorCode.SCHEDULE_CHANGED,
             )
         if (command.rule, command.content) == (known.rule, known.content):
-            return _seen(known, now)
+            return _view_without_due(known, now)
         self._disk.check(now.mono_ms, now.wall_ms, 0)
         made = new_schedule(
             known.schedule_id, known.name, command.rule, command.content, now.wall_ms
@@ -135,7 +137,7 @@ class ScheduleChanges:
         self._check_content(made, known.size)
         fired = known.fired - len(known.planned)
         if made.rule.times and made.rule.times <= fired:
-            raise _never_again(made, fired)
+            raise _times_used_up(made, fired)
         recalls, settled, back = self._take_back(known, now, dry_run=command.dry_run)
         state = known.state if known.state is State.PAUSED else State.ACTIVE
         last_ms = max(back.before.at_ms, now.wall_ms)
@@ -163,7 +165,7 @@ class ScheduleChanges:
     def _resume(self, command: ResumeSchedule, now: Now) -> ScheduleView:
         known = self._shard.schedules.get(command.name)
         if known.state is not State.PAUSED:
-            return _seen(known, now)
+            return _view_without_due(known, now)
         cursor = known.before
         if cursor.at_ms < now.wall_ms:
             cursor = Cursor(now.wall_ms)
@@ -184,7 +186,7 @@ class ScheduleChanges:
 
     def _remove(self, command: RemoveSchedule, now: Now) -> ScheduleView:
         known = self._shard.schedules.get(command.name)
-        view = _seen(known, now)
+        view = _view_without_due(known, now)
         recalls, settled, _ = self._take_back(known, now)
         self._shard.schedules.drop(known.schedule_id)
         self._append([encode_schedule_end(known.schedule_id, known.name), *recalls], settled, now)
@@ -270,7 +272,7 @@ class ScheduleChanges:
             )
 
 
-def _seen(schedule: Schedule, now: Now) -> ScheduleView:
+def _view_without_due(schedule: Schedule, now: Now) -> ScheduleView:
     """Return a view without the firings that are due, with a problem if the clock was wrong."""
     _, ahead = still_ahead(schedule.before, schedule.planned, now.wall_ms)
     view = schedule.view()._replace(planned=ahead)
@@ -281,7 +283,7 @@ def _seen(schedule: Schedule, now: Now) -> ScheduleView:
     return view._replace(problem=f"{why}.  Remove the schedule and create it again")
 
 
-def _never_again(made: Schedule, fired: int) -> HorologError:
+def _times_used_up(made: Schedule, fired: int) -> HorologError:
     return refused(
         "times",
         f"{made.rule.times}; it has fired {counted(fired, 'time')} already",

@@ -73,7 +73,7 @@ class LogTimes:
         """
         return [(span.wall_ms, span.position) for span in self._spans if span.position < position]
 
-    def remember(self, wall_ms: int, position: int, now_wall_ms: int, now_mono_ms: int) -> None:
+    def restore_span(self, wall_ms: int, position: int, now_wall_ms: int, now_mono_ms: int) -> None:
         """Restore at start a span of a former process; called in log order."""
         mono_ms = now_mono_ms - max(0, now_wall_ms - wall_ms)
         if self._spans:

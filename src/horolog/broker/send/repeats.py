@@ -151,12 +151,12 @@ class Repeats:
         maybe = self._filter.add(keys, mono_ms)
         found: dict[int, First | int] = {}
         if len(maybe):
-            self._earlier(record, heads["topic"], keys, maybe, found, mono_ms, reused)
+            self._find_earlier(record, heads["topic"], keys, maybe, found, mono_ms, reused)
         if len(keys) > 1:
-            self._same_turn(record, heads["topic"], keys, found, reused, refused)
+            self._find_in_turn(record, heads["topic"], keys, found, reused, refused)
         return {row: first for row, first in found.items() if row not in refused}
 
-    def _same_turn(
+    def _find_in_turn(
         self,
         record: Callable[[int], bytes],
         topics: npt.NDArray[Any],
@@ -189,7 +189,7 @@ class Repeats:
 
     # --- earlier turns --------------------------------------------------------------------------
 
-    def _earlier(
+    def _find_earlier(
         self,
         record: Callable[[int], bytes],
         topics: npt.NDArray[Any],
