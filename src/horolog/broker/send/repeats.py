@@ -9,7 +9,7 @@ since.  The first send is looked for:
     committed         the key index, from the log position on where the window begins (`log_times`)
 
 A 4.x client keeps the id in its message object, and sends the object again because it wants two
-messages, or because it got no answer.  `_Same.is_deliberate_copy` tells which.
+messages, or because it got no answer.  `_SendFields.is_deliberate_copy` tells which.
 
 The body counts because ids are not unique: clients make them of their IPv4 address and process id,
 which are the same in many a container, and of a counter.  A message of another client must not be
@@ -49,7 +49,7 @@ _RECEIVED = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME", "1ST_POP_TIME")
 _NEWEST = 64  # records of a key that are examined: all messages of a benchmark may have one id
 
 
-class _Same(NamedTuple):
+class _SendFields(NamedTuple):
     """The fields by which two messages of a topic are the same.
 
     Each attempt of a message that consumers fail on is a copy of its own, with the same id; and a
@@ -68,20 +68,20 @@ class _Same(NamedTuple):
     born_host: tuple[bytes, int] = (b"", 0)  # the connection that it came by
     store_ms: int = 0
 
-    def is_same_send(self, other: _Same) -> bool:
+    def is_same_send(self, other: _SendFields) -> bool:
         """Return whether `other` is the same send.
 
         A consumer that sends a copy itself, because it got no answer to its send-back, knows no log
         position and puts the message id in its place.
         """
-        if self[:_SAME] != other[:_SAME]:
+        if self[:_EQUAL] != other[:_EQUAL]:
             return False
         return self.origin_id == other.origin_id or self.message_id in (
             self.origin_id,
             other.origin_id,
         )
 
-    def is_deliberate_copy(self, first: _Same, *, answered: bool, age_ms: int) -> bool:
+    def is_deliberate_copy(self, first: _SendFields, *, answered: bool, age_ms: int) -> bool:
         """Return whether a 4.x client that has sent `first` wants this message too.
 
         Both must have come over the same connection.  An application that sends again, and a client
@@ -99,7 +99,7 @@ class _Same(NamedTuple):
         return 0 < apart < _PATIENCE_MS
 
 
-_SAME = _Same._fields.index("origin_id")  # fields that must be equal
+_EQUAL = _SendFields._fields.index("origin_id")  # fields that must be equal
 
 
 class Reused(NamedTuple):
@@ -174,16 +174,16 @@ class Repeats:
         firsts: dict[tuple[int, *tuple[Any, ...]], dict[str, int]] = {}  # then by `origin_id`
         for row, key in enumerate(keys.tolist()):
             if key in twice and row not in found and row not in refused:
-                same = _same(record(row))
-                rows = firsts.setdefault((int(topics[row]), *same[:_SAME]), {})
-                first = rows.get(same.origin_id, rows.get(same.message_id or ""))
-                if first is None and same.origin_id == same.message_id:
+                sent = _fields_of(record(row))
+                rows = firsts.setdefault((int(topics[row]), *sent[:_EQUAL]), {})
+                first = rows.get(sent.origin_id, rows.get(sent.message_id or ""))
+                if first is None and sent.origin_id == sent.message_id:
                     first = next(iter(rows.values()), None)
                 if first is None or (
                     row in may_reuse
-                    and same.is_deliberate_copy(_same(record(first)), answered=False, age_ms=0)
+                    and sent.is_deliberate_copy(_fields_of(record(first)), answered=False, age_ms=0)
                 ):
-                    rows[same.origin_id] = row
+                    rows[sent.origin_id] = row
                 else:
                     found[row] = first
 
@@ -209,8 +209,8 @@ class Repeats:
             if row in decided:
                 continue
             earlier = self._record(position, is_stored=is_stored)
-            same = _same(record(row))
-            first = _first(position, earlier, int(topics[row]), same) if earlier else None
+            sent = _fields_of(record(row))
+            first = _result_of(position, earlier, int(topics[row]), sent) if earlier else None
             if first is None or self._is_copy(position):
                 continue
             assert earlier is not None
@@ -218,8 +218,8 @@ class Repeats:
                 found[row] = first  # newest come first, so the oldest wins
                 continue
             decided.add(row)
-            before = _same(earlier)
-            if not same.is_deliberate_copy(
+            before = _fields_of(earlier)
+            if not sent.is_deliberate_copy(
                 before,
                 answered=position < reused.answered,
                 age_ms=reused.wall_ms - before.store_ms,
@@ -282,23 +282,23 @@ def is_repeat(
 ) -> bool:
     """Return whether a record repeats an earlier one.
 
-    Arguments are as in `SendMessages` and `_Same.is_deliberate_copy`.
+    Arguments are as in `SendMessages` and `_SendFields.is_deliberate_copy`.
     """
-    same, before = _same(record), _same(earlier)
-    if not same.is_same_send(before):
+    sent, before = _fields_of(record), _fields_of(earlier)
+    if not sent.is_same_send(before):
         return False
-    return not (reuses_ids and same.is_deliberate_copy(before, answered=answered, age_ms=age_ms))
+    return not (reuses_ids and sent.is_deliberate_copy(before, answered=answered, age_ms=age_ms))
 
 
-def _same(record: bytes) -> _Same:
+def _fields_of(record: bytes) -> _SendFields:
     stored = layout.decode(record[HEAD_BYTES:])
     message_id = properties.value_of(stored.properties, properties.UNIQ_KEY)
     if not stored.reconsume_times:
         of_4x = stored.born_ms, stored.born_host, stored.store_ms
         received = tuple(properties.value_of(stored.properties, name) for name in _RECEIVED)
-        return _Same(message_id, 0, "", stored.body, received, "", *of_4x)
+        return _SendFields(message_id, 0, "", stored.body, received, "", *of_4x)
     known = properties.decode(stored.properties)
-    return _Same(
+    return _SendFields(
         message_id,
         1 if stored.topic.startswith(DEAD_LETTER_PREFIX) else stored.reconsume_times,
         known.get(properties.RETRY_TOPIC, ""),
@@ -306,12 +306,12 @@ def _same(record: bytes) -> _Same:
     )
 
 
-def _first(position: int, record: bytes, topic: int, same: _Same) -> First | None:
+def _result_of(position: int, record: bytes, topic: int, sent: _SendFields) -> First | None:
     """Return the result of the send that appended a record; None if that does not match."""
     head = np.frombuffer(record, HEAD, 1)[0]
     if int(head["kind"]) not in _SENT or int(head["topic"]) != topic:
         return None
-    if not _same(record).is_same_send(same):
+    if not _fields_of(record).is_same_send(sent):
         return None
     stored = layout.decode(record[HEAD_BYTES:])
     scheduled = int(head["kind"]) == Kind.SCHEDULED
