@@ -77,7 +77,7 @@ def test_a_problem_goes_with_its_part_or_its_time() -> None:
 def test_a_repair_is_counted_and_told_but_no_problem() -> None:
     problems = Problems()
     problems.append(Problem("two are lost", key="x"))
-    problems.repaired("two were repaired", 2)
+    problems.note_repaired("two were repaired", 2)
     problems.remove("x")
     assert list(problems) == []
     assert problems.take_unreported() == ["two are lost", "two were repaired"]

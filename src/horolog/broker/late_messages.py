@@ -69,11 +69,11 @@ class LateMessages:
         lateness = wall_ms - due.heads["due_ms"].astype(np.int64)
         if int(lateness.max()) < LATE_AFTER_MIN_MS:
             return None
-        chosen = self._chosen(due, lateness)
+        chosen = self._choose_late(due, lateness)
         if not chosen:
             return None
         letters = {row for row, action in chosen.items() if action is Late.DEAD_LETTER}
-        made = self._letters(due, sorted(letters))
+        made = self._make_letters(due, sorted(letters))
         if made is None:  # their topic cannot be made: hand the messages over
             chosen = {row: action for row, action in chosen.items() if row not in letters}
         if not chosen:
@@ -86,7 +86,7 @@ class LateMessages:
 
     # --- which ------------------------------------------------------------------------------------
 
-    def _chosen(self, due: DueMessages, lateness: npt.NDArray[np.int64]) -> dict[int, Late]:
+    def _choose_late(self, due: DueMessages, lateness: npt.NDArray[np.int64]) -> dict[int, Late]:
         topics = self._shard.topics
         chosen: dict[int, Late] = {}
         own = (due.heads["flags"] & HAS_LATE) != 0
@@ -98,13 +98,13 @@ class LateMessages:
                     rows = (of_topics == topic_id) & (lateness > policy.after_ms) & ~own
                     chosen |= dict.fromkeys(np.flatnonzero(rows).tolist(), policy.action)
         for row in np.flatnonzero(own & (lateness >= LATE_AFTER_MIN_MS)).tolist():
-            policy = self._own(due.record(row))
+            policy = self._policy_of(due.record(row))
             if not policy.is_default and int(lateness[row]) > policy.after_ms:
                 chosen[row] = policy.action
         return chosen
 
     @staticmethod
-    def _own(record: bytes) -> LatePolicy:
+    def _policy_of(record: bytes) -> LatePolicy:
         topic, of_message = layout.topic_and_properties(record[HEAD_BYTES:])
         # A retry has the properties of the first attempt.
         if topic.startswith(retry.RETRY_PREFIX):
@@ -116,7 +116,7 @@ class LateMessages:
 
     # --- what follows -----------------------------------------------------------------------------
 
-    def _letters(self, due: DueMessages, rows: list[int]) -> list[bytes] | None:
+    def _make_letters(self, due: DueMessages, rows: list[int]) -> list[bytes] | None:
         """Build the dead letters, and make their topics where missing.
 
         Return None if a topic cannot be made.

@@ -45,7 +45,7 @@ class Problems:
         if is_new and len(self._listed) >= PROBLEMS_MAX:
             self._more += 1
             if self._more == 1:
-                self._unreported.append(self._about_more())
+                self._unreported.append(self._overflow_text())
             return
         self._listed[key] = problem
         if is_new:
@@ -59,12 +59,12 @@ class Problems:
     def __iter__(self) -> Iterator[str]:
         yield from (problem.text for problem in self._listed.values())
         if self._more:
-            yield self._about_more()
+            yield self._overflow_text()
 
     def __len__(self) -> int:
         return len(self._listed) + bool(self._more)
 
-    def _about_more(self) -> str:
+    def _overflow_text(self) -> str:
         return f"more than {PROBLEMS_MAX} problems: {self._more} that were met after them are not listed"
 
     def has(self, key: str) -> bool:
@@ -78,7 +78,7 @@ class Problems:
         if not self._listed:
             self._more = 0
 
-    def repaired(self, text: str, count: int = 1) -> None:
+    def note_repaired(self, text: str, count: int = 1) -> None:
         """Count repaired things, which are not listed, and log `text` for the process."""
         self.repairs += count
         if len(self._unreported) < PROBLEMS_MAX:

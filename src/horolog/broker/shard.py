@@ -289,7 +289,7 @@ class Shard:
             self.log.repairs,
         ):
             for repair in repairs:
-                self.problems.repaired(repair.text, repair.times)
+                self.problems.note_repaired(repair.text, repair.times)
             repairs.clear()
 
     def close(self) -> None:
