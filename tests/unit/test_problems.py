@@ -119,7 +119,7 @@ def test_what_a_run_says_is_read(make_world) -> None:
     world = far_world(make_world)
     far = world.broker.shard.delay.far
     run = far.open_run(next(iter(far.runs)))
-    run._say("key group 0 is damaged; its rows are scanned instead")
+    run._add_problem("key group 0 is damaged; its rows are scanned instead")
     assert "key group 0 is damaged" in view(world).problems[0]
 
 

@@ -154,7 +154,7 @@ class FarRun:
             self.states.settle(rows, EntryState.QUARANTINED)
             self.changed = True
             self._first = ()
-            self.access.tell(quarantine_problem(self))
+            self.access.report_problem(quarantine_problem(self))
         return len(rows)
 
     def capture(self) -> RunState:

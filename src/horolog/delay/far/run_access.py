@@ -16,17 +16,17 @@ from horolog.errors import ErrorCode, HorologError, Problem
 class RunAccess:
     """Opens the file of a run, and survives its loss.
 
-    path        of the file, for problems
-    unreadable  why the file cannot be read any more; "": it can
-    tell        called with each problem
-    remake      makes a damaged file whole; returns False if that is impossible
+    path            of the file, for problems
+    unreadable      why the file cannot be read any more; "": it can
+    report_problem  called with each problem
+    remake          makes a damaged file whole; returns False if that is impossible
     """
 
     def __init__(self, info: RunInfo, states: RowStates, open_run: Callable[[str], Run]) -> None:
         self.info = info
         self.path = ""
         self.unreadable = ""
-        self.tell: Callable[[Problem], None] = lambda problem: None
+        self.report_problem: Callable[[Problem], None] = lambda problem: None
         self.remake: Callable[[], bool] = lambda: False
         self._states = states
         self._open = open_run
@@ -46,7 +46,7 @@ class RunAccess:
         except (HorologError, FileNotFoundError) as error:
             if isinstance(error, HorologError) and error.code is not ErrorCode.DAMAGED:
                 raise
-            return self._lose(str(error))
+            return self._give_up_file(str(error))
 
     @property
     def directory(self) -> npt.NDArray[Any]:
@@ -56,16 +56,16 @@ class RunAccess:
         except HorologError as error:
             if self.remake():
                 return self.file.directory
-            return self._lose(error.message).directory
+            return self._give_up_file(error.message).directory
 
-    def _lose(self, why: str) -> Run:
+    def _give_up_file(self, why: str) -> Run:
         """Give up an unreadable file: what waits is not served until a start sets it aside."""
         self.unreadable = why
         text = (
             f"{self.label}: {self._states.waiting} messages that wait in it are quarantined until the next start, "
             f"which rebuilds what the log has of them ({why})"
         )
-        self.tell(Problem(text, self.path, unreadable_key(self.info.name)))
+        self.report_problem(Problem(text, self.path, unreadable_key(self.info.name)))
         return BlankRun(self.info, self.path)
 
 

@@ -97,7 +97,7 @@ class FarStore:
             run = None
         if run is None:
             run = self._opened.open(name, self._open)
-            run.tell = self.problems.append
+            run.report_problem = self.problems.append
         return run
 
     def _open(self, name: str) -> Run:
@@ -130,7 +130,7 @@ class FarStore:
 
     def take_in(self, run: FarRun) -> None:
         """Add a run to those in use."""
-        run.repair, run.access.tell = self.repair, self.problems.append
+        run.repair, run.access.report_problem = self.repair, self.problems.append
         run.access.remake = partial(self.remake, run.info.name)
         run.access.path = run_path(self.directory, run.info.name)
         self.runs[run.info.name] = run

@@ -19,15 +19,15 @@ class KeyGroups:
     """All key groups of a run.
 
     key_directory  the KEY_GROUP rows of the run, verified
-    say            called once for each damaged group, with a sentence
+    report         called once for each damaged group, with a sentence
     """
 
     def __init__(
-        self, view: memoryview, key_directory: npt.NDArray[Any], say: Callable[[str], None]
+        self, view: memoryview, key_directory: npt.NDArray[Any], report: Callable[[str], None]
     ) -> None:
         self._view = view
         self._key_directory = key_directory
-        self._say = say
+        self._report = report
         self._state = np.zeros(len(key_directory), np.uint8)
 
     def is_intact(self, group: int) -> bool:
@@ -37,7 +37,7 @@ class KeyGroups:
             content = self._view[offset : offset + KEY_ROW_BYTES * count]
             self._state[group] = _GOOD if crc32(content) == crc else _BAD
             if self._state[group] == _BAD:
-                self._say(f"key group {group} is damaged; its rows are scanned instead")
+                self._report(f"key group {group} is damaged; its rows are scanned instead")
         return bool(self._state[group] == _GOOD)
 
     def find_one(self, group: int, key: int) -> list[int]:

@@ -63,7 +63,8 @@ class Run:
         self.log_id = log_id
         self.adopted = is_adopted(bytes(view[:HEADER_BYTES]))
         self.problems: list[str] = []
-        self.tell: Callable[[Problem], None] | None = None  # also called with each problem
+        # Also called with each problem.
+        self.report_problem: Callable[[Problem], None] | None = None
         self.path = ""
         self.view = view
         self._footer = footer
@@ -74,7 +75,7 @@ class Run:
         self._search = RowSearch(self._index, fences, self.readable)
         groups = -(-rows // GROUP_ROWS)
         key_directory = np.frombuffer(view, KEY_GROUP, groups, layout.key_directory_at).copy()
-        self._keys = KeyGroups(view, key_directory, self._say)
+        self._keys = KeyGroups(view, key_directory, self._add_problem)
         self._damaged: set[int] = set()
 
     @classmethod
@@ -149,7 +150,7 @@ class Run:
         if good.all():
             return entries, np.arange(first, first + len(entries)), 0
         bad = np.flatnonzero(~good)
-        self._report(first + bad)
+        self._report_damaged_rows(first + bad)
         kept = np.flatnonzero(good)
         return entries.take(kept), first + kept, len(bad)
 
@@ -157,23 +158,23 @@ class Run:
         """Return the records of these entries, not verified."""
         return records_of(self.view, entries)
 
-    def _report(self, rows: npt.NDArray[Any]) -> None:
+    def _report_damaged_rows(self, rows: npt.NDArray[Any]) -> None:
         new = [row for row in rows.tolist() if row not in self._damaged]
         if not new or len(self._damaged) >= _DAMAGED_ROWS_MAX:
             return
         self._damaged.update(new)
-        self._say(f"{len(new)} index rows are damaged (first: row {new[0]})")
+        self._add_problem(f"{len(new)} index rows are damaged (first: row {new[0]})")
 
     @property
     def damaged_rows(self) -> list[int]:
         """Damaged index rows met so far."""
         return sorted(self._damaged)
 
-    def _say(self, what: str) -> None:
+    def _add_problem(self, what: str) -> None:
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(f"run {self.info.name}: {what}")
-            if self.tell is not None:
-                self.tell(Problem(self.problems[-1], self.path))
+            if self.report_problem is not None:
+                self.report_problem(Problem(self.problems[-1], self.path))
 
     # --- search by time and origin ----------------------------------------------------------------
 
@@ -237,4 +238,4 @@ class Run:
         self.view = memoryview(b"")
         self._index = np.empty(0, ENTRY)
         self._search = RowSearch(self._index, np.empty(0, np.int64), self.readable)
-        self._keys = KeyGroups(self.view, np.empty(0, KEY_GROUP), self._say)
+        self._keys = KeyGroups(self.view, np.empty(0, KEY_GROUP), self._add_problem)

@@ -79,7 +79,7 @@ class BlankRun(Run):
         self.rows = info.rows
         self.path = path
         self.problems = []
-        self.tell = None
+        self.report_problem = None
         self.view = memoryview(b"")
 
     @property
