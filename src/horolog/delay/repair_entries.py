@@ -102,7 +102,7 @@ def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows
     made: dict[int, Any] = {}
     chains = _Chains(source) if isinstance(source, Hour) else None
     for row in wanted:
-        entry = _made_anew(store, source, row, made, chains)
+        entry = _rebuilt_entry(store, source, row, made, chains)
         if entry is not None:
             made[row] = entry
             if chains is not None:
@@ -211,7 +211,7 @@ def _gap(log: ReadableLog, source: Hour | FarBuffer, row: int) -> Gap | None:
     return Gap(first, stop, at, end, max(start, log.start), limit)
 
 
-def _made_anew(
+def _rebuilt_entry(
     store: DelayStore,
     source: Hour | FarBuffer | FarRun,
     row: int,

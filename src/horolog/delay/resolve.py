@@ -43,7 +43,7 @@ def resolve(
     for first, stop in store.given_up if bool(missing.any()) else ():
         missing &= (origins < first) | (origins >= stop)
     if bool(missing.any()):
-        left_out = _repaired(store, due_ms[missing])
+        left_out = _repair_around(store, due_ms[missing])
         refs = _found(store, due_ms, origins, origin_rows)
         for due in left_out:
             lost = np.flatnonzero((refs < 0) & (due_ms == due))
@@ -94,12 +94,12 @@ def _sources(store: DelayStore, due_ms: int) -> list[_Source]:
 def _damaged_at(source: _Source, due_ms: int) -> Rows:
     """Return the rows of damaged entries that may be those of messages due at `due_ms`."""
     found = [np.empty(0, np.int64)]
-    for first, entries in source.near(due_ms):
+    for first, entries in source.entries_around(due_ms):
         found.append(np.flatnonzero(~is_readable(entries)) + first)
     return np.concatenate(found)
 
 
-def _repaired(store: DelayStore, due_ms: npt.NDArray[np.int64]) -> list[int]:
+def _repair_around(store: DelayStore, due_ms: npt.NDArray[np.int64]) -> list[int]:
     """Rebuild damaged entries where these messages should be: a damaged origin misleads a search.
 
     Returns the due times of messages that may be among the entries that stay damaged.
@@ -122,14 +122,14 @@ def _find_among_damaged(
 ) -> npt.NDArray[np.int64]:
     """Return the reference of each message, −1 where none is found, like `_found`.
 
-    Looks at every entry near that due time instead of searching, since damage misleads a search.
+    Looks at every entry around that due time instead of searching, since damage misleads a search.
     """
     wanted = {
         key: i for i, key in enumerate(zip(origins.tolist(), origin_rows.tolist(), strict=True))
     }
     refs = np.full(len(origins), -1, np.int64)
     for source in _sources(store, due_ms):
-        for first, entries in source.near(due_ms):
+        for first, entries in source.entries_around(due_ms):
             is_sound = is_readable(entries)
             rows = np.flatnonzero(is_sound & np.isin(entries["origin"], origins))
             for row in rows.tolist():

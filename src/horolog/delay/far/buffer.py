@@ -248,7 +248,7 @@ class FarBuffer(EntryFiles):
         del due_ms, origin_rows  # an origin is enough
         return self.find_origins(origin)
 
-    def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    def entries_around(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Yield pieces of entries that may be due at `due_ms`, with the row of the first."""
         if self.count and self.first_ms <= due_ms <= self.last_ms:
             yield 0, self._column()

@@ -68,14 +68,14 @@ class Compaction:
     def start(self, now_ms: int) -> FarJob | None:
         """Start a job for the background, if there is work and no job is under way."""
         if self.job is None:
-            self.job = self._flush() or self._merge(now_ms)
+            self.job = self._flush_job() or self._merge_job(now_ms)
             return self.job
         return None
 
     def start_flush(self) -> FarJob | None:
         """Start a flush, but never a merge: a start must not wait for a merge (P5)."""
         if self.job is None:
-            self.job = self._flush()
+            self.job = self._flush_job()
             return self.job
         return None
 
@@ -114,7 +114,7 @@ class Compaction:
         moved, self.moved_ms = self.moved_ms, None
         return moved
 
-    def moved(self, from_ms: int | None) -> None:
+    def note_moved(self, from_ms: int | None) -> None:
         """Note that messages due from a moment on have another source now."""
         if from_ms is not None:
             self.moved_ms = from_ms if self.moved_ms is None else min(self.moved_ms, from_ms)
@@ -128,7 +128,7 @@ class Compaction:
 
     # --- what to do next ------------------------------------------------------------------------
 
-    def _flush(self) -> FlushJob | None:
+    def _flush_job(self) -> FlushJob | None:
         """Seal the first buffer that is full or mostly settled, and make a job of it."""
         for buffer in self._far.buffers:
             crowded = buffer.settled > _SETTLED_MAX and 2 * buffer.settled > buffer.count
@@ -147,7 +147,7 @@ class Compaction:
                 )
         return None
 
-    def _merge(self, now_ms: int) -> MergeJob | None:
+    def _merge_job(self, now_ms: int) -> MergeJob | None:
         """Merge runs of buffers, or of a day or month, if too many; None: no room on the disk."""
         first_ms = first_merged_ms(now_ms)
         mine = [
@@ -189,8 +189,8 @@ class Compaction:
         """Put the run of a finished job in the place of its buffer."""
         buffer = job.buffer
         lowest = buffer.first_waiting_ms(0)
-        if self._are_repaired([(buffer, job.damaged)]):
-            self._make_again(job)
+        if self._repair_left_out([(buffer, job.damaged)]):
+            self._discard_runs(job)
             return
         if job.damaged:
             buffer.settle(np.array(job.damaged, np.int64), EntryState.QUARANTINED)
@@ -202,20 +202,20 @@ class Compaction:
         carry_over(buffer.journal or (), buffer, made)
         self._far.buffers.remove(buffer)
         buffer.close()
-        self.moved(lowest)
+        self.note_moved(lowest)
 
-    def _are_repaired(self, damaged: Sequence[tuple[FarBuffer | FarRun, list[int]]]) -> bool:
+    def _repair_left_out(self, damaged: Sequence[tuple[FarBuffer | FarRun, list[int]]]) -> bool:
         """Rebuild damaged entries that a job left out, where possible; return whether any was."""
-        any_is = False
+        any_repaired = False
         for source, left_out in damaged:
             rows = np.array(left_out, np.int64)
             if self._far.repair is not None and len(rows):
                 self._far.repair(source, rows)
                 entries = source.entries(rows)
-                any_is = any_is or bool(is_readable(entries).any())
-        return any_is
+                any_repaired = any_repaired or bool(is_readable(entries).any())
+        return any_repaired
 
-    def _make_again(self, job: FarJob) -> None:
+    def _discard_runs(self, job: FarJob) -> None:
         """Discard the runs of a job: a later job includes repairs and hand-overs since."""
         _stop_journals(job)
         for info in job.made:
@@ -227,8 +227,8 @@ class Compaction:
         # The clock was faster than the merge, and rows that it copied were handed over.
         late = any(each.run.states.decided > each.first for each in job.inputs)
         damaged = [(each.run, job.damaged.get(each.run.info.name, [])) for each in job.inputs]
-        if late or self._are_repaired(damaged):
-            self._make_again(job)
+        if late or self._repair_left_out(damaged):
+            self._discard_runs(job)
             return
         frozen = any(each.run.frozen for each in job.inputs)  # perhaps since the job began
         until_ms = max(each.run.info.last_ms for each in job.inputs) + HOUR_KEEP_MS
@@ -241,7 +241,7 @@ class Compaction:
             if not each.first:
                 # Other runs are kept a while longer, so that their handed-over rows stay known.
                 self._far.drop(each.run.info.name)
-        self.moved(first_ms)
+        self.note_moved(first_ms)
 
 
 def _stop_journals(job: FarJob) -> None:

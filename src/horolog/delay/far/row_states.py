@@ -6,10 +6,10 @@ are kept where the table states:
 
     event             from                  to                        where it is kept
     hand-over         WAITING               HANDING_OVER              below `decided`, or in
-                                                                      `_handing` after passed over
+                                                                      `_passed_in_flight`
     … committed       HANDING_OVER          HANDED_OVER               below `cursor`
     passed over       WAITING               WAITING                   `passed`: hand-over must wait
-    recall, too late  WAITING               RECALLING                 `_going`
+    recall, too late  WAITING               RECALLING                 `_recalling_bits`
     … committed       WAITING or RECALLING  RECALLED, MOVED, EXPIRED  a bit in `maps`
     quarantine        WAITING               QUARANTINED               a bit in `maps`
 
@@ -18,8 +18,9 @@ replay settles waiting rows directly, because nothing is in flight in a replay.
 
     Worked example: six rows; the disk was full when 0 to 2 were due, so 3 was handed over alone.
     cursor = decided = 4, passed = {0, 1, 2}             waiting: 0 1 2 4 5
-    mark 0 and 1:  passed = {2}, _handing = {0, 1}       waiting: 2 4 5; in a checkpoint also 0, 1
-    … committed:   _handing = {}                         handed over: 0 1 3
+    mark 0 and 1:  passed = {2}                          waiting: 2 4 5; in a checkpoint also 0, 1
+                   _passed_in_flight = {0, 1}
+    … committed:   _passed_in_flight = {}                handed over: 0 1 3
     mark 4, 5:     decided = 6                           waiting: 2
     … committed:   cursor = 6
 
@@ -50,9 +51,9 @@ class RowStates:
         self.decided = 0  # … according to appended records
         self.maps: dict[EntryState, Bits] = {}
         self.passed: set[int] = set()  # rows below `decided` that wait
-        self._handing: set[int] = set()  # rows in flight that had been passed over
-        self._going: Bits | None = None  # rows whose recall is in flight
-        self._going_rows = 0
+        self._passed_in_flight: set[int] = set()  # rows in flight that had been passed over
+        self._recalling_bits: Bits | None = None  # rows whose recall is in flight
+        self._recalling_count = 0
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -61,13 +62,13 @@ class RowStates:
         check_event(self.at(rows), event)
         if event is EntryState.HANDING_OVER:
             if self.passed:
-                self._handing.update(self.passed.intersection(rows.tolist()))
-            self._pass(rows)
+                self._passed_in_flight.update(self.passed.intersection(rows.tolist()))
+            self._advance_decided(rows)
             return
-        if self._going is None:
-            self._going = _no_bits(self.count)
-        set_bits_at(self._going, rows)
-        self._going_rows += len(rows)
+        if self._recalling_bits is None:
+            self._recalling_bits = _no_bits(self.count)
+        set_bits_at(self._recalling_bits, rows)
+        self._recalling_count += len(rows)
 
     def settle(self, rows: Rows, state: EntryState) -> None:
         """Settle rows for good."""
@@ -78,9 +79,9 @@ class RowStates:
         if quarantined is not None:
             clear_bits_at(quarantined, rows)
         if state is EntryState.HANDED_OVER:
-            self._pass(rows)
-            if self._handing:
-                self._handing.difference_update(rows.tolist())
+            self._advance_decided(rows)
+            if self._passed_in_flight:
+                self._passed_in_flight.difference_update(rows.tolist())
             self.cursor = max(self.cursor, int(rows.max()) + 1)
             return
         if state not in self.maps:
@@ -88,9 +89,9 @@ class RowStates:
         set_bits_at(self.maps[state], rows)
         if self.passed:
             self.passed.difference_update(rows.tolist())
-        self._settle_going(rows)
+        self._settle_recalling(rows)
 
-    def _pass(self, rows: Rows) -> None:
+    def _advance_decided(self, rows: Rows) -> None:
         """Move `decided` past these rows; earlier rows that are left out count as passed over."""
         if self.passed:
             self.passed.difference_update(rows.tolist())
@@ -103,13 +104,13 @@ class RowStates:
             self.passed.update((np.flatnonzero(left) + self.decided).tolist())
         self.decided = stop
 
-    def _settle_going(self, rows: Rows) -> None:
-        if self._going is not None:
-            rows = rows[bits_at(self._going, rows)]
-            clear_bits_at(self._going, rows)
-            self._going_rows -= len(rows)
-            if not self._going_rows:
-                self._going = None
+    def _settle_recalling(self, rows: Rows) -> None:
+        if self._recalling_bits is not None:
+            rows = rows[bits_at(self._recalling_bits, rows)]
+            clear_bits_at(self._recalling_bits, rows)
+            self._recalling_count -= len(rows)
+            if not self._recalling_count:
+                self._recalling_bits = None
 
     def cut(self, limit: int) -> None:
         """Give up the rows from `limit` on, none of them handed over: another file has them now."""
@@ -144,12 +145,14 @@ class RowStates:
     @property
     def in_flight(self) -> bool:
         """Whether a change to any of the rows is appended and not yet committed."""
-        return self.decided > self.cursor or self._going_rows > 0 or bool(self._handing)
+        return (
+            self.decided > self.cursor or self._recalling_count > 0 or bool(self._passed_in_flight)
+        )
 
     @property
     def recalling(self) -> bool:
         """Whether a recall of any of the rows is appended and not yet committed."""
-        return self._going_rows > 0
+        return self._recalling_count > 0
 
     @property
     def first_left(self) -> int:
@@ -161,14 +164,14 @@ class RowStates:
         states = np.zeros(len(rows), np.uint8)
         states[rows < self.decided] = EntryState.HANDING_OVER
         states[rows < self.cursor] = EntryState.HANDED_OVER
-        if self.passed or self._handing:
+        if self.passed or self._passed_in_flight:
             states[np.isin(rows, list(self.passed))] = EntryState.WAITING
-            states[np.isin(rows, list(self._handing))] = EntryState.HANDING_OVER
+            states[np.isin(rows, list(self._passed_in_flight))] = EntryState.HANDING_OVER
         for kind, bits in self.maps.items():
             states[bits_at(bits, rows)] = kind
-        if self._going is not None:
+        if self._recalling_bits is not None:
             # also if `decided` has passed the row
-            states[bits_at(self._going, rows)] = EntryState.RECALLING
+            states[bits_at(self._recalling_bits, rows)] = EntryState.RECALLING
         return states
 
     def gone_between(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
@@ -184,8 +187,8 @@ class RowStates:
         Such a row waits unless it is handed over.
         """
         gone = self.gone_between(first, stop)
-        if self._going is not None:
-            gone |= bits_between(self._going, first, stop)
+        if self._recalling_bits is not None:
+            gone |= bits_between(self._recalling_bits, first, stop)
         return ~gone
 
     def count_waiting(self) -> int:
@@ -201,7 +204,7 @@ class RowStates:
 
         Rows whose hand-over is in flight are included.
         """
-        rows = self.passed | self._handing
+        rows = self.passed | self._passed_in_flight
         return np.array(sorted(row for row in rows if row < self.cursor), np.int64)
 
     def check_invariants(self) -> None:
@@ -209,10 +212,10 @@ class RowStates:
         assert 0 <= self.cursor <= self.decided <= self.count
         assert self.limit <= self.count
         assert 0 <= self.waiting <= self.count
-        assert not self.passed & self._handing
+        assert not self.passed & self._passed_in_flight
         assert all(row < self.decided for row in self.passed)
-        assert self._going_rows >= 0
-        assert (self._going is None) == (not self._going_rows)
+        assert self._recalling_count >= 0
+        assert (self._recalling_bits is None) == (not self._recalling_count)
         assert self.maps.keys() <= set(MAPPED_STATES) - {EntryState.WAITING}
 
 

@@ -150,7 +150,7 @@ class FarRun:
         """Quarantine the waiting ones of these rows with unreadable entries; return how many."""
         rows = rows[self.states_at(rows) == EntryState.WAITING]  # none, once the file is unreadable
         if len(rows):
-            self.counts.lose(rows)
+            self.counts.settle_unreadable(rows)
             self.states.settle(rows, EntryState.QUARANTINED)
             self.changed = True
             self._first = ()
@@ -230,7 +230,7 @@ class FarRun:
             stop = min(self.states.limit, row + step)
             waits = self.states.left_between(row, stop)
             for at in np.flatnonzero(waits)[:, np.newaxis] + row:
-                if self._is_readable(at) or self._is_repaired(at):
+                if self._is_readable(at) or self._repair_row(at):
                     return int(at[0])
                 self.quarantine_damaged(at)
             row, step = stop, min(2 * step, _STEP_ROWS)
@@ -239,7 +239,7 @@ class FarRun:
     def _is_readable(self, row: Rows) -> bool:
         return bool(is_readable(self.file.entries(row)).all())
 
-    def _is_repaired(self, row: Rows) -> bool:
+    def _repair_row(self, row: Rows) -> bool:
         if self.repair is not None:
             self.repair(self, row)
         return self._is_readable(row)
@@ -288,7 +288,7 @@ class FarRun:
             found[inside] = np.where(rows < self.states.limit, rows, -1)
         return found
 
-    def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    def entries_around(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Yield pieces of entries that may be due at `due_ms`, with the row of the first."""
         if self.info.first_ms <= due_ms < self.counts.limit_ms:
             first, stop = self.file.row_at(due_ms), self.file.row_at(due_ms + 1)

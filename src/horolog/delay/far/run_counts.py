@@ -41,7 +41,7 @@ class RunCounts:
         for key, n in zip(keys.tolist(), amounts.tolist(), strict=True):
             self._add((key >> 32, key & 0xFFFFFFFF), n)
 
-    def lose(self, rows: Rows) -> None:
+    def settle_unreadable(self, rows: Rows) -> None:
         """Count rows whose index entries cannot be read as gone.
 
         The hour follows from the place of the row; if the hour has several topics, the topic is a

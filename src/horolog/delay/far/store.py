@@ -222,7 +222,7 @@ class FarStore:
         """Take over the files of a committed adoption, except for `missing` ones."""
         for info, provenance in adoption.runs({each.file.name for each in self.missing}):
             self.take_in(AdoptedRun(info, self.take_source_id(), self.open_run, provenance))
-            self.compaction.moved(info.first_ms)
+            self.compaction.note_moved(info.first_ms)
         self._asked = None
 
     def look_for(self, adoption: Adoption) -> None:

@@ -150,7 +150,7 @@ class Hour(EntryFiles):
             limit -= 1
         return found, index
 
-    def near(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    def entries_around(self, due_ms: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Yield pieces of entries that may be due at `due_ms`, with the index of the first."""
         del due_ms  # damage may hide a due time
         return self.scan()
