@@ -134,7 +134,7 @@ async def fill(directory: Path, pending: int) -> Result:
         info = writer.finish()
         far.runs[name] = FarRun(info, far.take_source_id(), 1, far.open_run)
     engine.storage.sync_dir(far.directory)
-    far._asked = None
+    far.forget_next_waiting()
     took = time.perf_counter() - began
     await engine.checkpoint()
     await engine.stop()

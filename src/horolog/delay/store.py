@@ -202,7 +202,9 @@ class DelayStore:
 
     def open_span(self, second: int, stop: int, rows: int) -> SpanLoad:
         """Begin to load `second`, and later ones before `stop` until about `rows` rows wait."""
-        return open_span(self.hours, self.far.having(second, stop), second, stop, rows)
+        return open_span(
+            self.hours, self.far.sources_waiting_between(second, stop), second, stop, rows
+        )
 
     # --- hand-over and recall -------------------------------------------------------------------
 

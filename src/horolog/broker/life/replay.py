@@ -223,7 +223,7 @@ class Replay:
     def _adopt(self, frame: _Frame, _: int, control: Control) -> None:
         adoption = Adoption.of(control.position, control.content)
         adoptions.note(self._shard.adoptions, self._shard.fingerprints, adoption)
-        self._shard.delay.far.look_for(adoption)
+        self._shard.delay.far.note_missing(adoption)
         frame.adopted = adoption
 
     def _offload(self, frame: _Frame, _: int, control: Control) -> None:

@@ -134,7 +134,7 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
         if state is None or state.rows != info.rows:
             return f"state {run.version} of run {name} is missing or damaged"
         run.take_state(state)
-    far.take_in(run)
+    far.attach_run(run)
     return ""
 
 

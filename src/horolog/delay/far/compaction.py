@@ -106,7 +106,7 @@ class Compaction:
                 return False
             self._finish_merge(job)
         self.job = None
-        self._far.look_again()
+        self._far.forget_next_waiting()
         return True
 
     def take_moved(self) -> int | None:

@@ -19,7 +19,7 @@ class RunAccess:
     path            of the file, for problems
     unreadable      why the file cannot be read any more; "": it can
     report_problem  called with each problem
-    remake          makes a damaged file whole; returns False if that is impossible
+    rebuild_file    makes a damaged file whole; returns False if that is impossible
     """
 
     def __init__(self, info: RunInfo, states: RowStates, open_run: Callable[[str], Run]) -> None:
@@ -27,7 +27,7 @@ class RunAccess:
         self.path = ""
         self.unreadable = ""
         self.report_problem: Callable[[Problem], None] = lambda problem: None
-        self.remake: Callable[[], bool] = lambda: False
+        self.rebuild_file: Callable[[], bool] = lambda: False
         self._states = states
         self._open = open_run
 
@@ -54,7 +54,7 @@ class RunAccess:
         try:
             return self.file.directory
         except HorologError as error:
-            if self.remake():
+            if self.rebuild_file():
                 return self.file.directory
             return self._give_up_file(error.message).directory
 

@@ -26,7 +26,7 @@ from horolog.delay.far.compaction import Compaction, FarSettings
 from horolog.delay.far.run import FarRun
 from horolog.delay.run.format import damaged, run_path
 from horolog.delay.run.reader import Run, RunInfo
-from horolog.delay.run.repair import remake
+from horolog.delay.run.repair import rebuild_from_index
 from horolog.delay.source import Rows
 from horolog.delay.tier import Tier
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem, Repair
@@ -64,7 +64,8 @@ class FarStore:
         self.take_source_id = take_source_id
         self.next_file = 1  # id of the next file
         self._opened: OpenFiles[str, Run] = OpenFiles(runs_open_max())
-        self._asked: tuple[int, int | None] | None = None  # (second, next waiting second)
+        # (second, the next second at or after it in which something waits)
+        self._next_waiting_cache: tuple[int, int | None] | None = None
 
     def sources(self) -> Iterator[FarBuffer | FarRun]:
         """Yield all buffers and runs that can be read."""
@@ -102,36 +103,38 @@ class FarStore:
 
     def _open(self, name: str) -> Run:
         try:
-            return self._open_same(name)
+            return self._open_unchanged(name)
         except HorologError as error:
             if name not in self.runs or error.code is not ErrorCode.DAMAGED:
                 raise
-            if not self.remake(name):
+            if not self.rebuild_file(name):
                 raise
-        return self._open_same(name)
+        return self._open_unchanged(name)
 
-    def _open_same(self, name: str) -> Run:
+    def _open_unchanged(self, name: str) -> Run:
         """Open a run's file; DAMAGED if a run in use now has another file."""
         opened = Run.open(self.storage, self.directory, name, self.log_id)
         run = self.runs.get(name)
         if run is not None and run.info != opened.info:
-            raise _another(name)
+            raise _replaced(name)
         return opened
 
-    def remake(self, name: str) -> bool:
+    def rebuild_file(self, name: str) -> bool:
         """Make a run in use whole from its index; return False if that is impossible."""
         run = self.runs[name]
         adopted = isinstance(run, AdoptedRun)
         self.forget_file(name)
-        done = remake(self.storage, self.directory, run.info, self.log_id, adopted=adopted)
+        done = rebuild_from_index(
+            self.storage, self.directory, run.info, self.log_id, adopted=adopted
+        )
         if done:
             self.repairs.append(Repair(f"{run.label}: made whole from its index", 1))
         return done
 
-    def take_in(self, run: FarRun) -> None:
+    def attach_run(self, run: FarRun) -> None:
         """Add a run to those in use."""
         run.repair, run.access.report_problem = self.repair, self.problems.append
-        run.access.remake = partial(self.remake, run.info.name)
+        run.access.rebuild_file = partial(self.rebuild_file, run.info.name)
         run.access.path = run_path(self.directory, run.info.name)
         self.runs[run.info.name] = run
 
@@ -169,8 +172,9 @@ class FarStore:
         if buffer.log_bytes >= self.compaction.settings.buffer_bytes:
             buffer.sealed = True
         lowest = int(filing.due_ms.min()) // 1000
-        if self._asked is not None and (self._asked[1] is None or lowest < self._asked[1]):
-            self._asked = None
+        cached = self._next_waiting_cache
+        if cached is not None and (cached[1] is None or lowest < cached[1]):
+            self._next_waiting_cache = None
         return buffer, rows
 
     def take_file_id(self, count: int = 1) -> int:
@@ -182,17 +186,17 @@ class FarStore:
 
     def next_waiting(self, second: int) -> int | None:
         """Return the first second at or after `second` in which something waits."""
-        if self._asked is not None:
-            asked, found = self._asked
-            if asked <= second and (found is None or second <= found):
+        if self._next_waiting_cache is not None:
+            from_second, found = self._next_waiting_cache
+            if from_second <= second and (found is None or second <= found):
                 return found
         dues = [source.first_waiting_ms(second * 1000) for source in self.sources()]
         known = [due for due in dues if due is not None]
         answer = min(known) // 1000 if known else None
-        self._asked = (second, answer)
+        self._next_waiting_cache = (second, answer)
         return answer
 
-    def having(self, second: int, stop: int) -> list[FarBuffer | FarRun]:
+    def sources_waiting_between(self, second: int, stop: int) -> list[FarBuffer | FarRun]:
         """Return the sources that may have waiting messages from `second` to before `stop`."""
         from_ms, to_ms = second * 1000, stop * 1000
         found = []
@@ -208,7 +212,7 @@ class FarStore:
         """Add a run that a job has made."""
         run = FarRun(info, self.take_source_id(), level, self.open_run)
         run.frozen = frozen
-        self.take_in(run)
+        self.attach_run(run)
         return run
 
     def drop(self, name: str) -> None:
@@ -221,16 +225,16 @@ class FarStore:
     def adopt(self, adoption: Adoption) -> None:
         """Take over the files of a committed adoption, except for `missing` ones."""
         for info, provenance in adoption.runs({each.file.name for each in self.missing}):
-            self.take_in(AdoptedRun(info, self.take_source_id(), self.open_run, provenance))
+            self.attach_run(AdoptedRun(info, self.take_source_id(), self.open_run, provenance))
             self.compaction.note_moved(info.first_ms)
-        self._asked = None
+        self._next_waiting_cache = None
 
-    def look_for(self, adoption: Adoption) -> None:
+    def note_missing(self, adoption: Adoption) -> None:
         """Add an adoption's files that a replay cannot open, or that differ, to `missing`."""
         for file in adoption.files:
             try:
                 if self.open_run(file.name).info != file.as_run:
-                    raise _another(file.name)
+                    raise _replaced(file.name)
             except HorologError as error:
                 if error.code in NO_ROOM:
                     raise  # no room says nothing about the file
@@ -257,9 +261,9 @@ class FarStore:
             self.drop(name)
         return source_ids
 
-    def look_again(self) -> None:
+    def forget_next_waiting(self) -> None:
         """Drop the cached next waiting second: what waits has changed other than by settling."""
-        self._asked = None
+        self._next_waiting_cache = None
 
     def seal(self) -> None:
         """Seal all buffers, so that messages filed from now on go into a new one."""
@@ -286,5 +290,5 @@ class FarStore:
         self._opened.close()
 
 
-def _another(name: str) -> HorologError:
+def _replaced(name: str) -> HorologError:
     return damaged(name, "another file is in its place")

@@ -25,7 +25,7 @@ from horolog.storage.api import Storage
 _NO_ROWS: Rows = np.empty(0, np.int64)
 
 
-class _Remaker(RunWriter):
+class _Rebuilder(RunWriter):
     """Writes missing or wrong parts of a file whose index and records are intact."""
 
     def __init__(self, storage: Storage, directory: str, info: RunInfo, log_id: int) -> None:
@@ -39,7 +39,7 @@ class _Remaker(RunWriter):
         self._file = storage.open(self._path)
         self._record_bytes = 0
 
-    def remake(self, size: int, *, adopted: bool) -> bool:
+    def rebuild(self, size: int, *, adopted: bool) -> bool:
         """Rebuild the file; return False if its index is damaged or its size is wrong."""
         for first in range(0, self._rows, GROUP_ROWS):
             count = min(GROUP_ROWS, self._rows - first)
@@ -62,11 +62,13 @@ class _Remaker(RunWriter):
             self.changed += 1
 
 
-def remake(storage: Storage, directory: str, info: RunInfo, log_id: int, *, adopted: bool) -> bool:
+def rebuild_from_index(
+    storage: Storage, directory: str, info: RunInfo, log_id: int, *, adopted: bool
+) -> bool:
     """Rebuild a damaged run from its index; False if that is impossible or the disk refuses."""
     try:
-        remaker = _Remaker(storage, directory, info, log_id)
-        return remaker.remake(info.size, adopted=adopted) and remaker.changed > 0
+        rebuilder = _Rebuilder(storage, directory, info, log_id)
+        return rebuilder.rebuild(info.size, adopted=adopted) and rebuilder.changed > 0
     except (HorologError, FileNotFoundError):
         return False
 

@@ -191,4 +191,4 @@ def _cut(store: DelayStore, from_ms: int) -> None:
         if buffer.frozen:  # only in a replay on a full disk
             dues_rows: Rows = buffer.rows_between(from_ms, 1 << 62, 0, buffer.count)[0]
             buffer.settle(dues_rows, EntryState.MOVED)
-    far.look_again()
+    far.forget_next_waiting()
