@@ -210,7 +210,7 @@ class Shard:
         if adoption.files:
             self._reload_window(self.delay.adopt(adoption))
         if adoption.promotion is not None:
-            self.tier.came_back(adoption.promotion)
+            self.tier.note_promoted(adoption.promotion)
 
     def file_gathered(self) -> None:
         """File the gathered messages, after those that wait for disk space."""

@@ -119,11 +119,13 @@ class Tier(Protocol):
 
     # --- recalls: what was found there ----------------------------------------------------------------
 
-    def claim(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
+    def waiting_rows(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
         """Return the tier's rows that a command names and that still wait."""
         ...
 
-    def unseen(self, topic: int, command: Recall | Reschedule | RecallMany) -> HorologError | None:
+    def why_needs_search(
+        self, topic: int, command: Recall | Reschedule | RecallMany
+    ) -> HorologError | None:
         """Return why a command needs a search in the tier first, as an error; None: it needs none.
 
         The error is for callers that cannot search: IN_TIER if the command names no search;
@@ -136,7 +138,7 @@ class Tier(Protocol):
         """Return which of these rows wait in the tier."""
         ...
 
-    def recalled(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
+    def recall_step(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
         """Build the step that recalls (or moves) waiting rows; IN_TIER: there is no room for more.
 
         done  how many rows were recalled before these, for the error
@@ -186,7 +188,7 @@ class Tier(Protocol):
         """Raise BAD_REQUEST unless an adoption brings exactly what waits, each hour in its turn."""
         ...
 
-    def came_back(self, promotion: Promotion) -> None:
+    def note_promoted(self, promotion: Promotion) -> None:
         """Record that a promotion was adopted: its messages are here again."""
         ...
 

@@ -78,9 +78,9 @@ class RecallDecisions:
         unseen = self._unseen(command)
         if unseen is not None:
             return LookElsewhere(unseen)
-        rows = self._shard.tier.claim(self._topic_id(command), command)
+        rows = self._shard.tier.waiting_rows(self._topic_id(command), command)
         if len(rows):
-            self._shard.append_step(self._shard.tier.recalled(rows), now.wall_ms)
+            self._shard.append_step(self._shard.tier.recall_step(rows), now.wall_ms)
         here = self._recall(command)
         return cancelled(command) if len(rows) else here
 
@@ -172,7 +172,7 @@ class RecallDecisions:
 
     def _unseen(self, command: Recall | Reschedule | RecallMany) -> HorologError | None:
         """Return why the tier has to be searched first; None if that is not needed."""
-        return self._shard.tier.unseen(self._topic_id(command), command)
+        return self._shard.tier.why_needs_search(self._topic_id(command), command)
 
     def _topic_id(self, command: Recall | Reschedule | RecallMany) -> int:
         return self._shard.topics.get(command.topic).id
@@ -183,6 +183,6 @@ class RecallDecisions:
         waits = shard.tier.waits(command.rows)
         if bool(waits.any()) and not command.dry_run:
             self._disk.check_ends(command.done)
-            step = shard.tier.recalled(command.rows[waits], done=command.done)
+            step = shard.tier.recall_step(command.rows[waits], done=command.done)
             shard.append_step(step, now.wall_ms)
         return waits

@@ -43,7 +43,7 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     Raise ILLEGAL_DELIVERY_TIME if the new time is too far ahead.
     """
     new_due_ms = wall_ms if command.now else command.new_due_ms
-    there = shard.tier.claim(shard.topics.get(command.topic).id, command)
+    there = shard.tier.waiting_rows(shard.topics.get(command.topic).id, command)
     refusal = too_late(new_due_ms, wall_ms, shard.settings.max_delay_ms)
     if refusal is not None:
         raise refusal
@@ -61,7 +61,7 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
     if not len(refs) and not len(there):
         why = "is quarantined" if bool(waiting.any()) else why_not_found(shard, copies)
         return _refused(copies, RescheduleStatus.NOT_FOUND, why)
-    step = shard.tier.recalled(there, moved=True) if len(there) else None
+    step = shard.tier.recall_step(there, moved=True) if len(there) else None
     in_tier = _in_tier(shard, command, copies, there)
     lanes = lanes_of(records)
     moves: list[_Move] = []

@@ -22,7 +22,7 @@ from horolog.protocol.commands import Recall, RecallMany, Reschedule
 _NONE = np.empty(0, LAKE_ROW)
 
 
-def claim(lake: Lake, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
+def waiting_rows(lake: Lake, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
     """Return the LAKE_ROW rows that a command names and that still wait."""
     if command.elsewhere is None:
         return _NONE
@@ -33,7 +33,7 @@ def claim(lake: Lake, topic: int, command: Recall | Reschedule) -> npt.NDArray[A
     return rows[lake.waits(rows)]
 
 
-def unseen(
+def why_needs_search(
     lake: Lake, topic: int, command: Recall | Reschedule | RecallMany
 ) -> HorologError | None:
     """Return why a command cannot be decided; None if it can.
@@ -41,7 +41,7 @@ def unseen(
     The message may wait in a part of the lake that the caller has not searched.
     """
     if isinstance(command, RecallMany):
-        return _unseen_window(lake, topic, command)
+        return _why_window_needs_search(lake, topic, command)
     due_ms, found = command.due_ms, command.elsewhere
     if found is None:
         return _not_searched(lake, topic, command.topic, due_ms, due_ms + 1)
@@ -50,7 +50,7 @@ def unseen(
     return _offloaded_meanwhile(next(new, None))
 
 
-def _unseen_window(lake: Lake, topic: int, command: RecallMany) -> HorologError | None:
+def _why_window_needs_search(lake: Lake, topic: int, command: RecallMany) -> HorologError | None:
     from_ms, to_ms = command.from_ms, command.to_ms
     if not command.looked:
         return _not_searched(lake, topic, command.topic, from_ms, to_ms)

@@ -35,15 +35,17 @@ class LakeTier(Lake):
 
     # --- recalls --------------------------------------------------------------------------------------
 
-    def claim(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
+    def waiting_rows(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
         """Return the LAKE_ROW rows that a command names and that still wait."""
-        return recalls.claim(self, topic, command)
+        return recalls.waiting_rows(self, topic, command)
 
-    def unseen(self, topic: int, command: Recall | Reschedule | RecallMany) -> HorologError | None:
+    def why_needs_search(
+        self, topic: int, command: Recall | Reschedule | RecallMany
+    ) -> HorologError | None:
         """Return why the caller must search the table first; None if it need not."""
-        return recalls.unseen(self, topic, command)
+        return recalls.why_needs_search(self, topic, command)
 
-    def recalled(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
+    def recall_step(self, rows: npt.NDArray[Any], *, moved: bool = False, done: int = 0) -> Step:
         """Build the step that recalls (or moves) waiting LAKE_ROW rows; IN_TIER if too many.
 
         done  messages that the command has cancelled before
@@ -104,7 +106,7 @@ class LakeTier(Lake):
         if waits != rows:
             raise refused("files", f"{rows} rows, but {waits} wait in the lake for hour {hour}")
 
-    def came_back(self, promotion: Promotion) -> None:
+    def note_promoted(self, promotion: Promotion) -> None:
         """Record that an hour of a topic was promoted."""
         self.apply_promotion(*promotion)
 
