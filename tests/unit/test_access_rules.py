@@ -118,15 +118,15 @@ def test_reload_takes_a_good_file_and_keeps_the_old_one_of_a_bad_one(
 ) -> None:
     path = access_file(tmp_path)
     guard = Guard(path)
-    guard.of_authorization("Bearer operator-token", "127.0.0.1")
+    guard.identity_of_authorization("Bearer operator-token", "127.0.0.1")
     access_file(tmp_path, "[identities.a]\nsecret = 'x'\n")
     with pytest.raises(HorologError, match="at least 8"):
         guard.reload()
-    guard.of_authorization("Bearer operator-token", "127.0.0.1")
+    guard.identity_of_authorization("Bearer operator-token", "127.0.0.1")
     access_file(tmp_path, ACCESS.replace("operator-token", "another-token"))
     guard.reload()
     with pytest.raises(HorologError, match="nobody's"):
-        guard.of_authorization("Bearer operator-token", "127.0.0.1")
+        guard.identity_of_authorization("Bearer operator-token", "127.0.0.1")
     assert "can be read by other users" not in caplog.text
     path.chmod(0o644)
     guard.reload()
@@ -167,7 +167,7 @@ def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:
     with pytest.raises(HorologError, match="is not a regular file") as caught:
         guard.reload()
     assert (caught.value.code, caught.value.field) == (ErrorCode.CONFIG, "--access")
-    guard.of_authorization("Bearer operator-token", "127.0.0.1")
+    guard.identity_of_authorization("Bearer operator-token", "127.0.0.1")
     os.mkfifo(tmp_path / "a.secret")
     path.unlink()
     access_file(tmp_path, '[identities.a]\nsecret_file = "a.secret"\n')
@@ -179,10 +179,10 @@ def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     """Not by `repr`, not in a refusal, not in the log."""
     caplog.set_level("DEBUG")
     guard = Guard(access_file(tmp_path))
-    identity = guard.of_authorization("Bearer operator-token", "127.0.0.1")
+    identity = guard.identity_of_authorization("Bearer operator-token", "127.0.0.1")
     assert "secret" not in repr(identity)
     with pytest.raises(HorologError) as met:
-        guard.of_authorization("Basic YXBwOm5vdC1oaXMtc2VjcmV0", "127.0.0.1")
+        guard.identity_of_authorization("Basic YXBwOm5vdC1oaXMtc2VjcmV0", "127.0.0.1")
     assert "secret'" not in met.value.message
     assert "not-his-secret" not in met.value.message
     assert "-secret" not in caplog.text

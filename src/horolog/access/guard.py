@@ -28,8 +28,8 @@ from horolog.places import is_irregular
 _log = logging.getLogger("horolog.access")
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 ADDED_LATER = "_UNIQUE_KEY_QUERY"  # old clients add this field after they have signed
-_SEEN_MAX = 4_096  # gRPC signatures that are kept: a client has one a second
-_NOBODY = b"a secret that nobody has"
+_VERIFIED_MAX = 4_096  # gRPC signatures that are kept: a client has one a second
+_NOBODYS_SECRET = b"a secret that nobody has"
 
 
 class Guard:
@@ -41,13 +41,13 @@ class Guard:
     def __init__(self, path: Path) -> None:
         """Read the access file; CONFIG if it cannot be used."""
         self._path = path
-        self._take(read_access(path))
+        self._use(read_access(path))
 
-    def _take(self, access: Access) -> None:
+    def _use(self, access: Access) -> None:
         self._identities = identities = access.identities
         self.unsigned_routes = access.unsigned_routes
         self._by_token = {each.token: each for each in identities.values() if each.token}
-        self._seen: dict[tuple[bytes, bytes], Identity] = {}
+        self._verified: dict[tuple[bytes, bytes], Identity] = {}
         for path in (self._path, *access.secret_files):
             warn_if_exposed(path)
 
@@ -58,7 +58,7 @@ class Guard:
         """
         if is_irregular(self._path):
             raise AccessFileError(self._path, "", "is not a regular file")
-        self._take(read_access(self._path))
+        self._use(read_access(self._path))
         _log.info("access file read again identities=%d", len(self._identities))
 
     def __len__(self) -> int:
@@ -74,20 +74,20 @@ class Guard:
 
     # --- gRPC -------------------------------------------------------------------------------------
 
-    def of_headers(self, authorization: bytes, date_time: bytes, address: str) -> Identity:
+    def signer_of_headers(self, authorization: bytes, date_time: bytes, address: str) -> Identity:
         """Return the identity that signed a gRPC request; UNAUTHORIZED if none did."""
         key = (authorization, date_time)
-        identity = self._seen.get(key)
+        identity = self._verified.get(key)
         if identity is None:
-            identity = self._signer(authorization, date_time)
-            if len(self._seen) >= _SEEN_MAX:
-                self._seen.clear()
-            self._seen[key] = identity
+            identity = self._verify_headers(authorization, date_time)
+            if len(self._verified) >= _VERIFIED_MAX:
+                self._verified.clear()
+            self._verified[key] = identity
         if identity.networks:
             identity.check_address(address)
         return identity
 
-    def _signer(self, authorization: bytes, date_time: bytes) -> Identity:
+    def _verify_headers(self, authorization: bytes, date_time: bytes) -> Identity:
         if not authorization:
             raise unauthorized("the header is missing; requests must be signed")
         if not date_time:
@@ -106,7 +106,7 @@ class Guard:
 
     # --- remoting ---------------------------------------------------------------------------------
 
-    def of_fields(
+    def signer_of_fields(
         self,
         fields: Mapping[str, str],
         body: bytes,
@@ -125,17 +125,19 @@ class Guard:
         except (binascii.Error, ValueError):
             signature = b""
         names = sorted(fields.keys() - {SIGNATURE})
-        signed = [_content(names, fields, body)]
+        signed = [_signed_content(names, fields, body)]
         if ADDED_LATER in fields:
-            signed.append(_content([name for name in names if name != ADDED_LATER], fields, body))
+            signed.append(
+                _signed_content([name for name in names if name != ADDED_LATER], fields, body)
+            )
         if unsent:
-            signed.append(_content(sorted({*names, *unsent}), {**fields, **unsent}, body))
+            signed.append(_signed_content(sorted({*names, *unsent}), {**fields, **unsent}, body))
         identity = self._verify(access_key, signed, signature, ACCESS_KEY)
         if identity.networks:
             identity.check_address(address)
         return identity
 
-    def of_run(
+    def signer_of_all(
         self, access_key: str, signed: Sequence[bytes], signatures: Sequence[bytes], address: str
     ) -> Identity | None:
         """Return the identity that signed all of these; None if one must be checked by itself."""
@@ -160,7 +162,7 @@ class Guard:
     ) -> Identity:
         """Return the identity of the key, if the signature is right for one of `signed`."""
         identity = self._identities.get(access_key)
-        secret = identity.secret if identity is not None else _NOBODY
+        secret = identity.secret if identity is not None else _NOBODYS_SECRET
         right = any(
             hmac.compare_digest(hmac.digest(secret, each, "sha1"), signature) for each in signed
         )
@@ -170,20 +172,20 @@ class Guard:
 
     # --- HTTP -------------------------------------------------------------------------------------
 
-    def of_authorization(self, authorization: str, address: str) -> Identity:
+    def identity_of_authorization(self, authorization: str, address: str) -> Identity:
         """Return the identity of an HTTP request's key and secret, or token; or UNAUTHORIZED."""
         scheme, _, credential = authorization.partition(" ")
         credential = credential.strip()
         if scheme.lower() == "bearer":
-            identity = self._of_token(credential.encode())
+            identity = self._identity_of_token(credential.encode())
         elif scheme.lower() == "basic":
-            identity = self._of_secret(credential)
+            identity = self._identity_of_secret(credential)
         else:
             raise unauthorized("missing; `Basic` with access key and secret, or `Bearer`")
         identity.check_address(address)
         return identity
 
-    def _of_token(self, token: bytes) -> Identity:
+    def _identity_of_token(self, token: bytes) -> Identity:
         found = None
         for known, identity in self._by_token.items():  # all of them: timing reveals nothing
             if hmac.compare_digest(known.encode(), token):
@@ -192,7 +194,7 @@ class Guard:
             raise unauthorized("the token is nobody's")
         return found
 
-    def _of_secret(self, encoded: str) -> Identity:
+    def _identity_of_secret(self, encoded: str) -> Identity:
         try:
             pair = base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
@@ -200,13 +202,13 @@ class Guard:
         name, _, secret = pair.partition(b":")
         access_key = name.decode("utf-8", "replace")
         identity = self._identities.get(access_key)
-        right = hmac.compare_digest(identity.secret if identity else _NOBODY, secret)
+        right = hmac.compare_digest(identity.secret if identity else _NOBODYS_SECRET, secret)
         if identity is None or not right:
             raise _failed(access_key, "authorization")
         return identity
 
 
-def _content(names: list[str], fields: Mapping[str, str], body: bytes) -> bytes:
+def _signed_content(names: list[str], fields: Mapping[str, str], body: bytes) -> bytes:
     return "".join([fields[name] for name in names]).encode("utf-8", "surrogatepass") + body
 
 

@@ -64,7 +64,7 @@ class AccessCheck:
         if hmac.compare_digest(authorization.encode(), f"Bearer {OWN_TOKEN}".encode()):
             return
         client = scope.get("client")
-        identity = self._guard.of_authorization(authorization, client[0] if client else "")
+        identity = self._guard.identity_of_authorization(authorization, client[0] if client else "")
         if not any(route.matches(scope)[0] is Match.FULL for route in self._of_users):
             identity.check(ADMIN)
         scope.setdefault("state", {})["identity"] = identity

@@ -110,7 +110,7 @@ class GrpcAccess:
 
     def _check(self, call: Call, needs: Needs) -> None:
         fields = call.head.fields
-        identity = self._guard.of_headers(
+        identity = self._guard.signer_of_headers(
             fields.get(b"authorization", b""), fields.get(b"x-mq-date-time", b""), call.address
         )
         identity.check(needs)

@@ -189,7 +189,7 @@ class RemotingAccess:
         if is_route and ACCESS_KEY not in frame.fields and self._guard.unsigned_routes:
             return _NOBODY
         unsent = _SIGNED_UNSENT if is_route and _ALIBABAS in frame.fields else None
-        identity = self._guard.of_fields(frame.fields, frame.body, link.address, unsent)
+        identity = self._guard.signer_of_fields(frame.fields, frame.body, link.address, unsent)
         link.identity, link.guard = identity, self._guard
         needs_of = NEEDS.get(frame.code)
         if is_route and frame.fields.get("topic") in self._open_routes:
@@ -204,7 +204,7 @@ class RemotingAccess:
             return False
         access_key = fields.get(ACCESS_KEY, "")
         try:
-            identity = self._guard.of_run(
+            identity = self._guard.signer_of_all(
                 access_key, run.signed(), run.columns.signatures, link.address
             )
             if identity is not None:
