@@ -43,7 +43,7 @@ RIGHTS: dict[str, int] = {
     "SUB|PUB": Right.PUB | Right.SUB,
     "ANY": Right.PUB | Right.SUB,
 }
-"""By the words of an access file, which are RocketMQ's."""
+"""Rights by their names in an access file, which are RocketMQ's."""
 
 
 class Kind(StrEnum):
@@ -63,7 +63,7 @@ class Need(NamedTuple):
 
 
 ADMIN = (Need(Kind.CLUSTER, "cluster", Right.DENY),)
-"""Only for administrators."""
+"""The needs of an action that only administrators may do."""
 
 
 @lru_cache(maxsize=_DECIDED_MAX)

@@ -12,7 +12,7 @@ from horolog.limits import DAY_MS, SECOND_MS
 from horolog.units import TIME_MAX_MS
 
 LAST_MS = TIME_MAX_MS - DAY_MS
-"""The last instant that is of the year 9999 in every zone: local times cannot be later."""
+"""The last instant that is in the year 9999 in every zone; a `datetime` holds no later year."""
 _EPOCH = datetime(1970, 1, 1)
 _SECOND = timedelta(seconds=1)
 # Files beside the zones that belong to this machine: its own zone, the rules of POSIX's `TZ`, and

@@ -95,7 +95,7 @@ def check_event(states: npt.NDArray[np.uint8], event: EntryState) -> None:
 
 
 RECALLED_STATES = (EntryState.RECALLED, EntryState.MOVED, EntryState.EXPIRED)
-"""What has ended without a hand-over: by a recall or a reschedule, or too late for one."""
+"""States of messages that ended without a hand-over: recalled, rescheduled, or too late."""
 
 
 def empty_heads() -> npt.NDArray[Any]:

@@ -64,7 +64,7 @@ class Hour(EntryFiles):
 
     @property
     def waiting(self) -> int:
-        """Messages neither handed over nor recalled nor quarantined, by committed records."""
+        """Messages that wait, according to committed records."""
         return sum(self.by_topic.values())
 
     @property
@@ -222,7 +222,7 @@ class Hour(EntryFiles):
         return get(raw, at, "<i4")
 
     def settle(self, index: npt.NDArray[np.int64], state: EntryState) -> None:
-        """Settle entries for good as handed over, recalled or quarantined.
+        """Settle entries for good: handed over, recalled, moved, expired or quarantined.
 
         An entry that was quarantined before did not wait any more.
         """

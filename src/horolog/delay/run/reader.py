@@ -86,7 +86,7 @@ class Run:
 
         DAMAGED: missing, cut short, or header, footer, fences or a directory are damaged.
         VERSION_UNSUPPORTED: a newer horolog wrote it.  DIRECTORY_FOREIGN: its origins lie in
-        another log.
+        another log.  TOO_MANY_FILES: the process can open or map no more files.
         """
         try:
             file = storage.open(run_path(directory, name))
