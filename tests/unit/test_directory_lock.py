@@ -174,6 +174,36 @@ def test_the_name_of_a_new_directory_outlives_a_power_cut(
     assert synced == []
 
 
+class Killed(BaseException):
+    """Ends a start as `kill -9` does: nothing that it has not done is done."""
+
+
+@pytest.mark.parametrize("syncs", range(4))
+def test_a_start_that_is_killed_leaves_no_name_that_the_next_one_does_not_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, syncs: int
+) -> None:
+    home = tmp_path / "a" / "b" / "home"
+    durable: set[Path] = set()
+    left = syncs
+    fsync = os.fsync
+
+    def sync(fd: int) -> None:
+        nonlocal left
+        if not left:
+            raise Killed
+        left -= 1
+        fsync(fd)
+        durable.update(Path(f"/proc/self/fd/{fd}").resolve().iterdir())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    with pytest.raises(Killed):
+        DirectoryLock(home)
+    assert home not in durable
+    left = 9
+    DirectoryLock(home).release()
+    assert {tmp_path / "a", tmp_path / "a" / "b", home} <= durable
+
+
 @pytest.mark.parametrize("code", [errno.EINVAL, errno.EROFS])
 def test_a_new_directory_is_made_where_none_can_be_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

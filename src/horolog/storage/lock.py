@@ -36,8 +36,9 @@ def _unusable(directory: Path, error: OSError) -> HorologError:
 def _make_durably(directory: Path, mode: int = 0o777) -> None:
     """Make a directory, and missing ones above it, durably: a power cut does not remove a new name.
 
-    The name of an existing directory without content is synced too: a killed process may have made
-    it.
+    Each name is synced before the next lower directory is made, so a killed process leaves at most
+    one name that is not synced: that of the lowest directory that exists.  Here that name is synced
+    too, unless the directory has `meta`, which is written later.
     """
     if not directory.is_dir():
         _make_durably(directory.parent)
