@@ -16,17 +16,17 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import File, Storage, Unreadable, read_file
 
 SECTOR_BYTES = 4_096  # the least that a disk reads, or cannot read
-Lose: TypeAlias = Callable[[int, int, Unreadable], None]  # bytes [from, to), and why
+OnLost: TypeAlias = Callable[[int, int, Unreadable], None]  # bytes [from, to), and why
 
 
-def _none(first: int, stop: int, why: Unreadable) -> None:
+def _ignore_lost(first: int, stop: int, why: Unreadable) -> None:
     """Ignore a lost sector: its content has a check sum, so the reader notices."""
 
 
-def read_around(file: File, offset: int, length: int, lose: Lose = _none) -> bytes:
+def read_around(file: File, offset: int, length: int, on_lost: OnLost = _ignore_lost) -> bytes:
     """Read like `file.read`, but with zeros for each sector that cannot be read, even when retried.
 
-    lose  called with the bytes [from, to) of each lost sector, and why; may raise to give up
+    on_lost  called with the bytes [from, to) of each lost sector, and why; may raise to give up
     """
     with suppress(Unreadable):
         return file.read(offset, length)
@@ -37,7 +37,7 @@ def read_around(file: File, offset: int, length: int, lose: Lose = _none) -> byt
         try:
             pieces.append(file.read(offset, after - offset))
         except Unreadable as error:
-            lose(offset, after, error)
+            on_lost(offset, after, error)
             pieces.append(bytes(after - offset))
         offset = after
     return b"".join(pieces)
@@ -57,9 +57,9 @@ class ReadsAround:
 
     def read(self, offset: int, length: int) -> bytes:
         """Read the file; sector by sector once a read has failed."""
-        return read_around(self._file, offset, length, self._lose)
+        return read_around(self._file, offset, length, self._add_gap)
 
-    def _lose(self, first: int, stop: int, why: Unreadable) -> None:
+    def _add_gap(self, first: int, stop: int, why: Unreadable) -> None:
         if self._left <= 0:
             raise why
         self._left -= 1
