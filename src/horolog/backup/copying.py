@@ -142,7 +142,7 @@ class Copy:
         self._damaged = list(manifest.damaged)
         self._target.remove_dir(number_name(self._number))  # of an interrupted backup
         self._measure(named)
-        files = [file for each in named if (file := self._take(each)) is not None]
+        files = [file for each in named if (file := self._store_file(each)) is not None]
         copied = [file.place for file in files if file.number == self._number]
         sync_tree(self._target, copied)
         made = manifest._replace(number=self._number, files=files, damaged=self._damaged)
@@ -156,7 +156,7 @@ class Copy:
             del rebuilt
             self._progress.bytes += size_of(self._source, path) if size is None else size
 
-    def _take(self, named: NamedFile) -> StoredFile | None:
+    def _store_file(self, named: NamedFile) -> StoredFile | None:
         """Copy or reuse one file as far as it exists; return None if it does not."""
         try:
             file = self._source.open(named.path)
@@ -164,19 +164,19 @@ class Copy:
             # `_measure` has counted the file.
             self._progress.files -= 1
             self._progress.bytes -= named.bytes or 0
-            return None if named.rebuilt else self._missing(named)
+            return None if named.rebuilt else self._report_missing(named)
         try:
             there = file.size()
             size = there if named.bytes is None else min(there, named.bytes)
             if named.bytes is not None and size < named.bytes:
-                self._tell(
+                self._record_damage(
                     named.path,
                     SHORT,
                     size,
                     f"the file ends here; its checkpoint names {named.bytes} bytes",
                 )
                 self._progress.bytes -= named.bytes - size
-            taken = self._reused(file, named.path, size)
+            taken = self._reuse_file(file, named.path, size)
             if taken is not None:
                 self._damaged += [
                     each
@@ -184,23 +184,23 @@ class Copy:
                     if each.path == named.path and each.kind == UNREADABLE
                 ]
             else:
-                taken = self._copied(file, named.path, size)
+                taken = self._copy_file(file, named.path, size)
         finally:
             file.close()
         self._progress.files_done += 1
         return taken
 
-    def _missing(self, named: NamedFile) -> StoredFile | None:
+    def _report_missing(self, named: NamedFile) -> StoredFile | None:
         """Report a missing file; use the former backup's copy of it if that is complete."""
         former = self._former.get(named.path)
         whole = former is not None and named.bytes in (None, former.bytes)
         rest = "the copy of the backup before is whole, and is used" if whole else "it is left out"
-        self._tell(
+        self._record_damage(
             named.path, MISSING, 0, f"the file is missing, and its checkpoint names it; {rest}"
         )
         return former if whole else None
 
-    def _tell(self, path: str, kind: str, position: int, what: str) -> None:
+    def _record_damage(self, path: str, kind: str, position: int, what: str) -> None:
         """Record damage of a file, and the former backup's copy of the file to be kept."""
         if len(self._damaged) >= BACKUP_DAMAGE_MAX:
             return
@@ -211,7 +211,7 @@ class Copy:
         before = kept or (former.number if former is not None else 0)
         self._damaged.append(Damaged(path, kind, position, what, before))
 
-    def _reused(self, file: File, path: str, size: int) -> StoredFile | None:
+    def _reuse_file(self, file: File, path: str, size: int) -> StoredFile | None:
         former = self._former.get(path)
         if former is None or former.bytes != size:
             return None
@@ -234,7 +234,7 @@ class Copy:
         self._progress.bytes_done += size
         return former
 
-    def _copied(self, file: File, path: str, size: int) -> StoredFile:
+    def _copy_file(self, file: File, path: str, size: int) -> StoredFile:
         stored = StoredFile(path, size, 0, self._number)
         self._target.make_dir(stored.place.rpartition("/")[0])
         copy = self._target.open(stored.place, create=True)
@@ -255,11 +255,13 @@ class Copy:
         base = segment_base(path) or 0
         for first, stop in source.gaps:
             what = f"{stop - first} bytes cannot be read ({source.why}) and are zeros in the copy"
-            self._tell(path, UNREADABLE, base + first, what)
+            self._record_damage(path, UNREADABLE, base + first, what)
         if watch is not None:
             watch.finish(is_whole=size == self._segment_bytes)
             for first, stop, what in watch.damage:
-                self._tell(path, UNREADABLE, first, f"{stop - first} bytes cannot be read: {what}")
+                self._record_damage(
+                    path, UNREADABLE, first, f"{stop - first} bytes cannot be read: {what}"
+                )
         self._progress.copied_files += 1
         return stored._replace(crc32=crc)
 

@@ -103,8 +103,8 @@ class Manifest(NamedTuple):
         return self.number > 0
 
     @property
-    def is_found(self) -> bool:
-        """Whether the manifest was made from the files that lie there (`found`)."""
+    def is_rebuilt(self) -> bool:
+        """Whether the manifest was made from the files that lie there (`rebuilt_manifest`)."""
         return any(file.crc32 == UNCHECKED for file in self.files)
 
     @property

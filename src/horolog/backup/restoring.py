@@ -6,7 +6,7 @@ A restore that fails removes what it has written.
 
 Where no other backup is left, damage can be accepted: files are copied as they are, and a start
 treats them as it treats a disk that rots.  If the manifest itself is damaged, the files are taken
-as they lie there (`found`).
+as they lie there (`rebuilt_manifest`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from horolog.backup.copying import (
     directories_above,
     sync_tree,
 )
-from horolog.backup.found import found_manifest
 from horolog.backup.manifest import (
     MANIFEST_NAME,
     UNCHECKED,
@@ -32,6 +31,7 @@ from horolog.backup.manifest import (
     read_manifest,
 )
 from horolog.backup.pieces import read_pieces, write_pieces
+from horolog.backup.rebuilt_manifest import rebuild_manifest
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.storage.api import File, Storage, read_file, replace_file
@@ -59,7 +59,7 @@ def open_backup(
     """
     found = None
     if accepts_damage and directory.is_dir():
-        found = found_manifest(directory)
+        found = rebuild_manifest(directory)
     if found is None and not (directory / MANIFEST_NAME).is_file():
         raise refused(BACKUP, f"there is no backup in {directory}", code=ErrorCode.NOT_FOUND)
     lock = None
@@ -143,27 +143,29 @@ class Restore:
         meta = next((file for file in files if file.path == META), None)
         if meta is None:
             raise refused(BACKUP, f"the manifest names no {META}", code=ErrorCode.DAMAGED)
-        if self._manifest.is_found:
-            self._damaged(f"{MANIFEST_NAME} is damaged or missing: all files are as they lie there")
+        if self._manifest.is_rebuilt:
+            self._record_or_refuse(
+                f"{MANIFEST_NAME} is damaged or missing: all files are as they lie there"
+            )
         others = [file for file in files if file is not meta]
         try:
             replace_file(self._target, "", RESTORING, b"")
             for file in others:
-                self._copy(file)
+                self._copy_file(file)
             sync_tree(self._target, [file.path for file in others])
-            content = self._checked_meta(meta)
+            content = self._read_meta(meta)
             self._target.remove(RESTORING)
             self._target.sync_dir("")
             replace_file(self._target, "", META, content)
         except BaseException:
             with suppress(HorologError):
-                self._undo(others)
+                self._remove_written(others)
             raise
 
-    def _copy(self, file: StoredFile) -> None:
+    def _copy_file(self, file: StoredFile) -> None:
         if above := directories_above(file.path):
             self._target.make_dir(above[0])
-        source = self._opened(file)
+        source = self._open_source(file)
         if source is None:
             return
         target = self._target.open(file.path, create=True)
@@ -176,7 +178,7 @@ class Restore:
         finally:
             source.close()
             target.close()
-        self._check(file, crc)
+        self._check_crc(file, crc)
         self._progress.files_done += 1
         self._report()
 
@@ -187,41 +189,41 @@ class Restore:
             ReadsAround(source, BACKUP_DAMAGE_MAX), min(file.bytes, source.size()), file.place
         )
 
-    def _opened(self, file: StoredFile) -> File | None:
+    def _open_source(self, file: StoredFile) -> File | None:
         """Open a file of the backup; return None if it is missing, and damage is accepted."""
         try:
             source = self._source.open(file.place)
         except FileNotFoundError:
-            self._damaged(f"{file.place} is missing")
+            self._record_or_refuse(f"{file.place} is missing")
             return None
         if source.size() != file.bytes:
             try:
-                self._damaged(f"{file.place} has {source.size()} bytes, not {file.bytes}")
+                self._record_or_refuse(f"{file.place} has {source.size()} bytes, not {file.bytes}")
             except HorologError:
                 source.close()
                 raise
         return source
 
-    def _check(self, file: StoredFile, crc: int) -> None:
+    def _check_crc(self, file: StoredFile, crc: int) -> None:
         if crc != file.crc32 != UNCHECKED:
-            self._damaged(
+            self._record_or_refuse(
                 f"{file.place} is damaged: its CRC is {crc:08x}, the manifest says {file.crc32:08x}"
             )
 
-    def _damaged(self, what: str) -> None:
+    def _record_or_refuse(self, what: str) -> None:
         if not self._accepts_damage:
             text = f"{what}; --accept-damage restores it all the same"
             raise refused(BACKUP, text, code=ErrorCode.DAMAGED)
         self.damage.append(what)
 
-    def _checked_meta(self, file: StoredFile) -> bytes:
+    def _read_meta(self, file: StoredFile) -> bytes:
         known = len(self.damage)
-        source = self._opened(file)
+        source = self._open_source(file)
         if source is None:
             return b""  # `horolog salvage` writes `meta` again
         source.close()
         content = read_file(self._source, file.place)
-        self._check(file, crc32(content))
+        self._check_crc(file, crc32(content))
         is_whole = len(self.damage) == known and file.crc32 != UNCHECKED
         if is_whole and int(orjson.loads(content)["log_id"], 16) != self._manifest.log_id:
             raise refused(BACKUP, f"{file.place} belongs to another log", code=ErrorCode.DAMAGED)
@@ -230,7 +232,7 @@ class Restore:
         self._report()
         return content
 
-    def _undo(self, files: list[StoredFile]) -> None:
+    def _remove_written(self, files: list[StoredFile]) -> None:
         for path in (META, RESTORING, f"{META}.tmp", f"{RESTORING}.tmp"):
             self._target.remove(path)
         for file in files:

@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 
 from horolog import __version__
 from horolog.backup.copying import Cancelled, Copy, Progress, frame_at, header_crc, same_history
+from horolog.backup.directory import BackupDirectory, open_backup_directory
 from horolog.backup.manifest import UNREADABLE, Damaged, Manifest
-from horolog.backup.place import BackupDirectory, open_place
 from horolog.backup.status import BackupState, BackupView
 from horolog.broker.life.named_files import NamedFile, named_files
 from horolog.clock import Clock
@@ -89,7 +89,7 @@ class Backups:
 
         full  copy everything again, also files that the directory has already
 
-        Raise TOO_MANY_REQUESTS while another backup runs, or an error of `open_place`.
+        Raise TOO_MANY_REQUESTS while another backup runs, or an error of `open_backup_directory`.
         """
         if self._opening or (self._task is not None and not self._task.done()):
             raise refused(
@@ -100,7 +100,9 @@ class Backups:
             )
         self._opening = True
         try:
-            place = await in_pool(open_place, directory, self._source.data_dir, self._source.log_id)
+            place = await in_pool(
+                open_backup_directory, directory, self._source.data_dir, self._source.log_id
+            )
         finally:
             self._opening = False
         self._stop.clear()

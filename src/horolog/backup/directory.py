@@ -27,7 +27,7 @@ def refused(why: str) -> HorologError:
     return HorologError(ErrorCode.FORBIDDEN, f"{FIELD}: {why}", field=FIELD)
 
 
-def open_place(text: str, data_dir: Path, log_id: int) -> BackupDirectory:
+def open_backup_directory(text: str, data_dir: Path, log_id: int) -> BackupDirectory:
     """Lock a backup directory, making it if it is missing.
 
     BAD_REQUEST if the path is not absolute.  FORBIDDEN if the directory is, lies in, or holds the

@@ -19,7 +19,7 @@ _META = "meta"
 _CHECKPOINT = ".ckpt"
 
 
-def found_manifest(directory: Path) -> Manifest | None:
+def rebuild_manifest(directory: Path) -> Manifest | None:
     """Build a manifest of the files in a backup directory; None if no backup is complete there."""
     files: dict[str, StoredFile] = {}
     newest: Path | None = None
