@@ -148,7 +148,7 @@ class FarMachine(RuleBasedStateMachine):
         if job is None:
             return
         job.carry_out(self.disk)
-        moved = self.store.switch()
+        moved = self.store.finish_job()
         assert self.store.far.compaction.job is None
         if moved is not None and moved < self.wheel.loaded_until * 1000:
             self.wheel.reset()

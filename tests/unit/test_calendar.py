@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horolog.calendar import rules
-from horolog.calendar.rules import Zones, check_firings, check_rule, coming
+from horolog.calendar.rules import Zones, check_firings, check_rule, firings_to_come
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CRON_MAX, DAY_MS, HOUR_MS, MINUTE_MS
 from horolog.protocol.schedules import (
@@ -31,7 +31,7 @@ BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lo
 
 def firings(rule: Rule, after_ms: int, count: int) -> list[Firing]:
     view = ScheduleView.made("s", rule, Content("t", b"x"), after_ms)
-    return coming(Zones(), view, after_ms, count)
+    return firings_to_come(Zones(), view, after_ms, count)
 
 
 def fires(rule: Rule, after: str, count: int = 3) -> list[str]:

@@ -26,7 +26,7 @@ from horolog.admin.page_shapes import Histogram
 from horolog.admin.requests import query
 from horolog.admin.shared import Shared
 from horolog.admin.views import iso
-from horolog.calendar.zones import asked_zone
+from horolog.calendar.zones import requested_zone
 from horolog.errors import ErrorCode, refused
 from horolog.limits import HISTOGRAM_ROWS, HOUR_MS, MINUTE_MS, SECOND_MS
 from horolog.protocol.commands import CountPending, PendingCounts
@@ -78,7 +78,7 @@ def _wanted(request: Request) -> _Wanted:
     return _Wanted(
         check_topic(topic) if topic else "",
         Step(step),
-        asked_zone(parameters.get("zone", "UTC")),
+        requested_zone(parameters.get("zone", "UTC")),
         *times,
     )
 

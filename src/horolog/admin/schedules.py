@@ -20,7 +20,7 @@ from horolog.admin.requests import given_as, query, query_int, read_body
 from horolog.admin.shapes import ComingSchedule, Firings, RemovedSchedule, Schedule, Schedules
 from horolog.admin.shapes import Firing as FiringShape
 from horolog.admin.views import iso, payload_view
-from horolog.calendar.rules import Zones, check_firings, check_rule, coming, local_time
+from horolog.calendar.rules import Zones, check_firings, check_rule, firings_to_come, local_time
 from horolog.errors import ErrorCode, refused
 from horolog.protocol.rocketmq.names import check_schedule, check_topic
 from horolog.protocol.schedules import (
@@ -199,7 +199,7 @@ async def next_firings(request: Request) -> Response:
     limit = query_int(parameters, "limit", _SHOWN, 1, limits.PREVIEW_MAX)
     engine = engine_of(request)
     view: ScheduleView = await engine.submit(FindSchedule(_name(request)))
-    firings = coming(_ZONES, view, engine.clock.wall_ms(), limit)
+    firings = firings_to_come(_ZONES, view, engine.clock.wall_ms(), limit)
     return answer({"name": view.name, "next": [_firing_view(view, each) for each in firings]})
 
 
@@ -233,11 +233,11 @@ def _name(request: Request) -> str:
 def _check(name: str, rule: Rule, content: Content, now_ms: int) -> None:
     """Refuse a rule that never fires, judged as if the schedule were created now."""
     made = ScheduleView.made(name, rule, content, now_ms)
-    check_firings(rule, coming(_ZONES, made, now_ms, _SHOWN))
+    check_firings(rule, firings_to_come(_ZONES, made, now_ms, _SHOWN))
 
 
 def _with_next(view: ScheduleView, now_ms: int) -> ComingSchedule:
-    firings = coming(_ZONES, view, now_ms, _SHOWN)
+    firings = firings_to_come(_ZONES, view, now_ms, _SHOWN)
     return {**schedule_view(view), "next": [_firing_view(view, each) for each in firings]}
 
 

@@ -232,7 +232,7 @@ class Shard:
     def switch_far(self) -> None:
         """Exchange sources if a job is done; load the window again if that held some of them."""
         before = self.delay.far.waiting
-        self._reload_window(self.delay.switch())
+        self._reload_window(self.delay.finish_job())
         after = self.delay.far.waiting
         # There are fewer if some were damaged.
         assert after <= before, f"a job has made {after} messages of {before}"

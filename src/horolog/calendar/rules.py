@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from horolog.calendar import cron
-from horolog.calendar.zones import LAST_MS, asked_zone, count_of, local_of, offset_ms, zone
+from horolog.calendar.zones import LAST_MS, count_of, local_of, offset_ms, requested_zone, zone
 from horolog.errors import refused
 from horolog.limits import DAY_MS, SCHEDULE_INTERVAL_MIN_MS, SCHEDULE_JITTER_MAX_MS, SECOND_MS
 from horolog.protocol.schedules import (
@@ -40,7 +40,7 @@ class Zones:
             at_ms = interval_after(rule, cursor)
         else:
             after_ms = max(cursor.at_ms, rule.start_ms - 1)
-            found = cron.after(rule, self._moved(rule, cursor, after_ms))
+            found = cron.after(rule, self._continue_after_ms(rule, cursor, after_ms))
             if found is None:
                 return None
             at_ms = found
@@ -49,7 +49,7 @@ class Zones:
         local_ms = at_ms + offset_ms(zone(rule.zone), at_ms)
         return Cursor(at_ms, local_of(local_ms).isoformat())
 
-    def _moved(self, rule: Rule, cursor: Cursor, at_ms: int) -> int:
+    def _continue_after_ms(self, rule: Rule, cursor: Cursor, at_ms: int) -> int:
         """Return where to continue if a time zone has changed since the last firing was found."""
         if not cursor.local:
             return at_ms
@@ -65,7 +65,9 @@ def local_time(zone_name: str, at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms // SECOND_MS, zone(zone_name)).isoformat()
 
 
-def coming(calendar: Calendar, view: ScheduleView, now_ms: int, count: int) -> list[Firing]:
+def firings_to_come(
+    calendar: Calendar, view: ScheduleView, now_ms: int, count: int
+) -> list[Firing]:
     """Return the next firings of a schedule, planned ones first.
 
     For a paused schedule: the firings if it were resumed now.
@@ -97,7 +99,7 @@ def check_rule(
     """
     if bool(rule.cron) == bool(rule.every_ms):
         raise refused("cron", "give either a cron expression or an interval")
-    asked_zone(rule.zone)
+    requested_zone(rule.zone)
     if rule.cron:
         cron.check(rule.cron)
         wild = cron.is_every_hour(rule.cron)

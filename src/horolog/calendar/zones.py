@@ -29,7 +29,7 @@ def zone(name: str) -> ZoneInfo:
         raise _unknown(name) from None
 
 
-def asked_zone(name: str) -> ZoneInfo:
+def requested_zone(name: str) -> ZoneInfo:
     """Return a zone that a user asks for; BAD_REQUEST for names that exist on this machine alone.
 
     A schedule that was made with such a name goes on with `zone`.

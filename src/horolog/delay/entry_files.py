@@ -5,8 +5,8 @@ entry for each record (format: `delay.entry`).  The key runs of the entries lie 
 Memory holds one byte an entry, its state.
 
 Nothing is synced until a checkpoint syncs both files and names their lengths.  A start takes over
-these lengths (`_take`), cuts the files to them (`cut`), and files later messages again from the
-commit log.
+these lengths (`_restore_lengths`), cuts the files to them (`cut`), and files later messages again
+from the commit log.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class EntryFiles:
 
     # --- opening and closing ----------------------------------------------------------------------
 
-    def _take(self, count: int, log_bytes: int) -> bool:
+    def _restore_lengths(self, count: int, log_bytes: int) -> bool:
         """Take over the lengths that a checkpoint names; return False if the files are shorter."""
         if self._index.size() < count * ENTRY_BYTES or self._log.size() < log_bytes:
             return False

@@ -152,11 +152,11 @@ class KeyRuns:
         try:
             run.write(self._storage, self._directory)
         except HorologError as error:
-            self._go_on_without(key_run_name(run.first, run.count), error)
+            self._remove_unwritten(key_run_name(run.first, run.count), error)
             return False
         return True
 
-    def _go_on_without(self, name: str, error: HorologError) -> None:
+    def _remove_unwritten(self, name: str, error: HorologError) -> None:
         """Remove a file that could not be written; raise the error unless the disk is full."""
         if error.code not in NO_ROOM:
             raise error
@@ -178,7 +178,7 @@ class KeyRuns:
         except HorologError as error:
             self._end_merge(merge)
             self._merge_from = self.count + _FULL_PAUSE * self._buffer_rows
-            self._go_on_without(key_run_name(merge.run.first, merge.run.count), error)
+            self._remove_unwritten(key_run_name(merge.run.first, merge.run.count), error)
             return False
         self._end_merge(merge)
         at = self._runs.index(merge.inputs[0])
@@ -202,13 +202,13 @@ class KeyRuns:
             self._merge_from = self.count + _FULL_PAUSE * self._buffer_rows
             return None
         for each in inputs:
-            self._check(each)
+            self._rebuild_if_damaged(each)
         name = key_run_name(run.first, run.count)
         self._remove(name)
         try:
             file = self._storage.open(f"{self._directory}/{name}", create=True)
         except HorologError as error:
-            self._go_on_without(name, error)
+            self._remove_unwritten(name, error)
             return None
         self._merge = Merge(inputs, run, file, self._step_rows)
         return self._merge
@@ -232,7 +232,7 @@ class KeyRuns:
 
     # --- finding --------------------------------------------------------------------------------
 
-    def _check(self, run: KeyRun) -> None:
+    def _rebuild_if_damaged(self, run: KeyRun) -> None:
         """Rebuild a run found damaged at its first use after a start, or found cut."""
         if not run.is_damaged():
             return
@@ -249,7 +249,7 @@ class KeyRuns:
         wanted = np.uint64(key)
         found: list[int] = []
         for run in self._runs:
-            self._check(run)
+            self._rebuild_if_damaged(run)
             keys = run.columns.keys
             low = int(keys.searchsorted(wanted))
             if low < run.count and keys[low] == wanted:

@@ -102,8 +102,8 @@ def repair_records(
                 from_the_log[row] = found
             elif (found := _flipped_back(entry, bytes(records[row]), seed)) is not None:
                 flipped[row] = found
-        _put(store, source, entries, from_the_log, "repaired from the commit log")
-        _put(store, source, entries, flipped, "a flipped bit put right by its check sum")
+        _write_back(store, source, entries, from_the_log, "repaired from the commit log")
+        _write_back(store, source, entries, flipped, "a flipped bit put right by its check sum")
         for row, found in (from_the_log | flipped).items():
             records[row], good[row] = memoryview(found), True
 
@@ -134,7 +134,7 @@ def _flipped_back(entry: Any, record: bytes, seed: int) -> bytes | None:
         return None
 
 
-def _put(
+def _write_back(
     store: DelayStore, source: Any, entries: npt.NDArray[Any], found: dict[int, bytes], how: str
 ) -> None:
     """Write repaired records back in place."""

@@ -91,7 +91,7 @@ class _Chains:
 def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows) -> None:
     """Rebuild and write the entries of these rows where possible, at most REPAIR_ROWS_MAX rows."""
     wanted = np.unique(rows).tolist()[:REPAIR_ROWS_MAX]
-    flipped = _flipped(source, wanted[:_FLIPPED_ROWS])
+    flipped = _flipped_back(source, wanted[:_FLIPPED_ROWS])
     if flipped:
         _write(store, source, flipped)
         what = f"{source.label}: a flipped bit of an index entry was put right by its sum"
@@ -115,7 +115,7 @@ def repair_rows(store: DelayStore, source: Hour | FarBuffer | FarRun, rows: Rows
         _repair_from_log(store, source, [row for row in wanted if row not in made], chains)
 
 
-def _flipped(source: Hour | FarBuffer | FarRun, rows: list[int]) -> dict[int, Any]:
+def _flipped_back(source: Hour | FarBuffer | FarRun, rows: list[int]) -> dict[int, Any]:
     """Return the entries of these rows that have one flipped bit, as they were before.
 
     Only one of the 512 possible flips gives the right sum.

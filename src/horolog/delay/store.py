@@ -330,7 +330,7 @@ class DelayStore:
         self.far.adopt(adoption)
         return self.far.compaction.take_moved()
 
-    def switch(self) -> int | None:
+    def finish_job(self) -> int | None:
         """Take over a finished job; return the first due time that changed its source, if any."""
         if self.far.compaction.finish():
             self._sources = {hour.source_id: hour for hour in self.hours.values()}

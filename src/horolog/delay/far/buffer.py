@@ -84,10 +84,12 @@ class FarBuffer(EntryFiles):
         entries["local"] = filing.tags.view(np.uint32)
         entries["sum"] = entry_sums(entries)
         rows = self._append(entries, filing.records)
-        self._take_in(int(rows[0]), filing.due_ms, filing.topic)
+        self._keep_due_times(int(rows[0]), filing.due_ms, filing.topic)
         return rows
 
-    def _take_in(self, first: int, due_ms: npt.NDArray[Any], topic: npt.NDArray[Any]) -> None:
+    def _keep_due_times(
+        self, first: int, due_ms: npt.NDArray[Any], topic: npt.NDArray[Any]
+    ) -> None:
         stop = first + len(due_ms)
         if stop > len(self._due_ms):
             room = np.empty(max(stop, 2 * len(self._due_ms)), np.int64)
@@ -119,7 +121,7 @@ class FarBuffer(EntryFiles):
         settled   rows {index, state}
         tolerant  damaged entries are rebuilt, and quarantined where that is impossible
         """
-        if not self._take(count, log_bytes):
+        if not self._restore_lengths(count, log_bytes):
             return f"the files of {self.directory} are shorter than the checkpoint says"
         for first in range(0, count, _READ_ROWS):
             stop = min(count, first + _READ_ROWS)
@@ -132,7 +134,7 @@ class FarBuffer(EntryFiles):
                 # The due times come from the entries.
                 entries = self._read(first, stop)
                 good = is_readable(entries)
-            self._take_in(first, entries["due_ms"], entries["topic"])
+            self._keep_due_times(first, entries["due_ms"], entries["topic"])
             self.states[np.flatnonzero(~good) + first] = EntryState.QUARANTINED
         self._open_keys()
         for state in np.unique(settled["state"]).tolist():

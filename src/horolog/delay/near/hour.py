@@ -82,7 +82,7 @@ class Hour(EntryFiles):
 
         Call `cut` before filing.
         """
-        if not self._take(state.count, state.log_bytes):
+        if not self._restore_lengths(state.count, state.log_bytes):
             return False
         self.heads, self.by_topic = state.heads, state.by_topic
         self.handed_over, self.recalled = state.handed_over, state.recalled

@@ -48,10 +48,10 @@ class NearStore:
         found = self.hours.get(hour)
         if found is None:
             self._storage.remove_dir(self.path(hour))  # files of an earlier use of this hour
-            found = self.hours[hour] = self._made(hour)
+            found = self.hours[hour] = self._new_hour(hour)
         return found
 
-    def _made(self, hour: int) -> Hour:
+    def _new_hour(self, hour: int) -> Hour:
         made = Hour(self._storage, self.path(hour), hour, self._take_source_id())
         made.repair = self.repair
         return made
@@ -69,7 +69,7 @@ class NearStore:
         if state is None or state.count != row["count"]:
             return damaged_hour(row, f"state {version} of hour {hour_id} is missing or damaged")
         try:
-            hour = self._made(hour_id)
+            hour = self._new_hour(hour_id)
         except HorologError as error:
             if error.code is not ErrorCode.DISK_FAILED:
                 raise

@@ -222,7 +222,7 @@ class Run:
         if due_ms is not None:
             first, stop = self._search.row_at(due_ms), self._search.row_at(due_ms + 1)
             if stop - first <= FENCE_ROWS:  # few rows: no key group has to be read and checked
-                return self._search.having_key(first, stop, key)
+                return self._search.rows_with_key(first, stop, key)
         found: list[int] = []
         for group in range(first // GROUP_ROWS, -(-stop // GROUP_ROWS)):
             base = group * GROUP_ROWS

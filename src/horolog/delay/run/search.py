@@ -45,7 +45,7 @@ class RowSearch:
         self._fences = fences
         self._readable = readable
 
-    def having_key(self, first: int, stop: int, key: int) -> list[int]:
+    def rows_with_key(self, first: int, stop: int, key: int) -> list[int]:
         """Return those of rows [first, stop) that have a key hash, not verified."""
         rows: list[int] = np.flatnonzero(self._index["key"][first:stop] == np.uint64(key)).tolist()
         return [first + row for row in rows]
