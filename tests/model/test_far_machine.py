@@ -95,7 +95,7 @@ class FarMachine(RuleBasedStateMachine):
             pass
         taken = self.wheel.take(self.now, limit).ref
         refs = taken[self.store.states(taken) == EntryState.WAITING]
-        refs, entries, records = self.store.verified(refs, self.store.entries(refs))
+        refs, entries, records = self.store.read_intact(refs, self.store.entries(refs))
         if not len(refs):
             return
         self.store.mark_inflight(refs, EntryState.HANDING_OVER)

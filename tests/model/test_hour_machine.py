@@ -85,7 +85,7 @@ class HourMachine(RuleBasedStateMachine):
             pass
         taken = self.wheel.take(self.now, limit).ref
         refs = taken[self.store.states(taken) == EntryState.WAITING]
-        refs, entries, _ = self.store.verified(refs, self.store.entries(refs))
+        refs, entries, _ = self.store.read_intact(refs, self.store.entries(refs))
         if not len(refs):
             return
         self.store.settle(refs, EntryState.HANDED_OVER)
@@ -194,7 +194,7 @@ def test_two_flipped_bits_in_index_or_log_are_reported_never_delivered(world) ->
                 pass
             got = []
             refs = wheel.take(BASE + 10, 100).ref
-            _, entries, records = store.verified(refs, store.entries(refs))
+            _, entries, records = store.read_intact(refs, store.entries(refs))
             got += [bytes(r)[-8:] for r in records]
             assert len(entries) == len(records)
             whole = {np.uint64(100).tobytes(), np.uint64(102).tobytes()}

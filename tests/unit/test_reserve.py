@@ -423,7 +423,7 @@ def test_a_run_is_opened_in_the_place_of_others(tmp_path: Path, make_world) -> N
     assert others
     for name in others:
         far.open_run(name)
-    far.forget_file(first)
+    far.unmap_file(first)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
     with all_taken():

@@ -86,7 +86,7 @@ def _read(shard: Shard, taken: Taken, budget: int) -> tuple[_Part, int, Taken]:
     ends = np.cumsum(entries["size"].astype(np.int64))
     fits = max(1, int(np.searchsorted(ends, budget, side="right")))
     used = int(ends[min(fits, len(ends)) - 1]) if len(ends) else 0
-    good, entries, records = shard.delay.verified(refs[:fits], entries[:fits])
+    good, entries, records = shard.delay.read_intact(refs[:fits], entries[:fits])
     hour = int(second[0]) // SECONDS if len(second) else 0
     rest = Taken(*(column[fits:] for column in taken))
     return _Part(hour, good, entries, records), used, rest

@@ -15,7 +15,7 @@ from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.store import FarStore
 from horolog.delay.near.filing import file_in_hours
 from horolog.delay.near.hour import Hour
-from horolog.delay.near.hours import by_hour
+from horolog.delay.near.hours import group_by_hour
 from horolog.delay.near.store import NearStore
 from horolog.delay.source import Rows, refs_of
 from horolog.errors import NO_ROOM, HorologError
@@ -121,7 +121,9 @@ def file_by_due_time(
         record_crcs(slices, origins),
         whole,
     )
-    order, hours, cuts = by_hour(heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS)
+    order, hours, cuts = group_by_hour(
+        heads["due_ms"] // HOUR_MS, append_ms // HOUR_MS + NEAR_HOURS
+    )
     if order is not None:
         filing = filing.chosen(order, b"".join([slices[i] for i in order.tolist()]))
     refs = [np.empty(0, np.int64)]

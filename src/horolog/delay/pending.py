@@ -138,7 +138,7 @@ def page(store: DelayStore, after: ListingPlace, to_ms: int, topic: int | None, 
         following = ListingPlace(int(last["due_ms"]), int(last["origin"]), int(last["row"]))
     elif load.stop * 1000 >= to_ms:
         following = None
-    _, entries, records = store.verified(refs[chosen], entries[chosen])
+    _, entries, records = store.read_intact(refs[chosen], entries[chosen])
     return Page(entries, records, following)
 
 
@@ -166,6 +166,6 @@ def between(
             rows = (entries["due_ms"] >= from_ms) & (entries["due_ms"] < to_ms)
             if topic is not None:
                 rows &= entries["topic"] == topic
-            _, intact, records = store.verified(part[rows], entries[rows])
+            _, intact, records = store.read_intact(part[rows], entries[rows])
             yield from zip(intact, records, strict=True)
         after = load.stop

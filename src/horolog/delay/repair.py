@@ -153,6 +153,6 @@ def _write_back(
 def reread(store: DelayStore, source: Any) -> None:
     """Drop the views of a source's files, which may be copies; the next use maps them again."""
     if isinstance(source, FarRun):
-        store.far.forget_file(source.info.name)
+        store.far.unmap_file(source.info.name)
     else:
         source.reread()

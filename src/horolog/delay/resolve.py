@@ -37,7 +37,7 @@ def resolve(
     refs = _found(store, due_ms, origins, origin_rows)
     missing = refs < 0
     for gone in store.far.missing if bool(missing.any()) else ():
-        missing &= ~gone.take(origins, origin_rows)
+        missing &= ~gone.settle(origins, origin_rows)
     for first_hour, last_hour in store.quarantined if bool(missing.any()) else ():
         missing &= (hours < first_hour) | (hours > last_hour)
     for first, stop in store.given_up if bool(missing.any()) else ():

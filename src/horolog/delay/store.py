@@ -208,21 +208,21 @@ class DelayStore:
 
     # --- hand-over and recall -------------------------------------------------------------------
 
-    def verified(
+    def read_intact(
         self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], list[memoryview]]:
         """Return the messages whose records verify: (references, ENTRY rows, records).
 
         Others are repaired from the log, or quarantined: reported, counted, never handed over.
         """
-        records, good = self.intact(refs, entries)
+        records, good = self.read_repaired(refs, entries)
         if not bool(good.all()):
             self.quarantine(refs[~good], entries[~good])
             records = [r for r, ok in zip(records, good.tolist(), strict=True) if ok]
             refs, entries = refs[good], entries.compress(good)
         return refs, entries, records
 
-    def intact(
+    def read_repaired(
         self, refs: npt.NDArray[np.int64], entries: npt.NDArray[Any]
     ) -> tuple[list[memoryview], npt.NDArray[np.bool_]]:
         """Return the records, repaired from the log where possible, and which of them verify.

@@ -139,7 +139,7 @@ def _runs_to_remove(shard: Shard, needed: set[str]) -> list[str]:
     kept = needed | files_of_job(shard.delay.far.compaction.job)
     place = f"{shard.directory}/runs"
     on_disk = shard.storage.list(place)
-    shard.delay.far.forget_files(set(on_disk))
+    shard.delay.far.forget_finished(set(on_disk))
     return [
         f"{place}/{name}"
         for name in on_disk

@@ -70,7 +70,7 @@ def move(
 ) -> Moved:
     """Move pending messages, the earliest first; quarantine unreadable ones, uncounted."""
     order = np.lexsort((entries["row"], entries["origin"], entries["due_ms"]))
-    refs, entries, records = shard.delay.verified(refs[order], entries.take(order))
+    refs, entries, records = shard.delay.read_intact(refs[order], entries.take(order))
     lanes = lanes_of(records)
     limit = shard.log.frame_bytes_max
     frame = _Frame(shard, wall_ms)

@@ -257,7 +257,7 @@ class BulkRecalls:
         if not (tag or operation) or not len(rows):
             return _Match(refs, entries), 0
         # A damaged record would not show that it matches; it is repaired when it is due.
-        records, good = self._shard.delay.intact(refs, entries)
+        records, good = self._shard.delay.read_repaired(refs, entries)
         if tag:
             good &= source.tags_of(entries) == tags_code(tag)  # near ones: in the record
         for i in np.flatnonzero(good).tolist():
@@ -302,7 +302,7 @@ class BulkRecalls:
         lanes = np.zeros(len(refs), np.uint16)
         if self._shard.lanes.waits:
             entries = np.concatenate([match.entries for match in found])
-            records, good = self._shard.delay.intact(refs, entries)
+            records, good = self._shard.delay.read_repaired(refs, entries)
             lanes[good] = lanes_of(records)[good]
         self._shard.delay.mark_inflight(refs, EntryState.RECALLING)
         piece.records.append(encode_recall_many(task.topic, rows, lanes))

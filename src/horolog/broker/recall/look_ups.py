@@ -205,7 +205,7 @@ def _waiting_only(
     """
     refs = shard.delay.find_key(key_hash(topic.name, message_id), topic.id, due_ms)
     entries = shard.delay.entries(refs)
-    records, good = shard.delay.intact(refs, entries)
+    records, good = shard.delay.read_repaired(refs, entries)
     rotten = ~good & (shard.delay.states(refs) == EntryState.WAITING)
     if bool(rotten.any()):
         shard.delay.quarantine(refs[rotten], entries[rotten])

@@ -61,7 +61,7 @@ def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> 
     refs = shard.delay.find_key(key, topic.id, due_ms)
     entries = shard.delay.entries(refs)
     # A record that does not verify is ignored here, and quarantined when it is due.
-    records, same = shard.delay.intact(refs, entries)
+    records, same = shard.delay.read_repaired(refs, entries)
     for i in np.flatnonzero(same).tolist():
         stored = layout.properties_of(records[i][HEAD_BYTES:])
         same[i] = properties.holds(stored, properties.UNIQ_KEY, message_id)

@@ -57,7 +57,7 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
         why = "was handed over " + ("already" if command.now else "before the reschedule")
         return _refused(copies, status, why)
     waiting = copies.waiting
-    refs, entries, records = shard.delay.verified(copies.refs[waiting], copies.entries[waiting])
+    refs, entries, records = shard.delay.read_intact(copies.refs[waiting], copies.entries[waiting])
     if not len(refs) and not len(there):
         why = "is quarantined" if bool(waiting.any()) else why_not_found(shard, copies)
         return _refused(copies, RescheduleStatus.NOT_FOUND, why)

@@ -245,7 +245,7 @@ class Missing:
         names = (f"{file.name}.run",)
         return Damaged("runs", file.name, names, self.why, self.left, *hours, are_files=True)
 
-    def take(
+    def settle(
         self, origin: npt.NDArray[np.uint64], origin_rows: npt.NDArray[Any]
     ) -> npt.NDArray[np.bool_]:
         """Return which origins are rows of the file; these rows are settled and not missed."""

@@ -20,9 +20,9 @@ from horolog.delay.far.jobs import (
     MergeInput,
     MergeJob,
     bounds_of,
-    carry_over,
     first_merged_ms,
     partition_of,
+    replay_journal,
 )
 from horolog.delay.far.run import FarRun
 from horolog.delay.state import EntryState
@@ -88,7 +88,7 @@ class Compaction:
         if isinstance(job, MergeJob):
             for each in job.inputs:
                 # Opening the file again notices what has rotted since, and makes it whole.
-                self._far.forget_file(each.run.info.name)
+                self._far.unmap_file(each.run.info.name)
 
     def finish(self) -> bool:
         """Exchange the sources of a finished job; return False if the exchange has to wait.
@@ -199,7 +199,7 @@ class Compaction:
             )
             self._far.problems.append(Problem(text, until_ms=buffer.last_ms + HOUR_KEEP_MS))
         made = [self._far.add_run(info, 0, buffer.frozen) for info in job.made]
-        carry_over(buffer.journal or (), buffer, made)
+        replay_journal(buffer.journal or (), buffer, made)
         self._far.buffers.remove(buffer)
         buffer.close()
         self.note_moved(lowest)
@@ -235,7 +235,7 @@ class Compaction:
         self._far.problems += [Problem(text, until_ms=until_ms) for text in job.problems]
         made = [self._far.add_run(info, 1, frozen) for info in job.made]
         for each in job.inputs:
-            carry_over(each.run.journal or (), each.run, made)
+            replay_journal(each.run.journal or (), each.run, made)
             each.run.journal = None
             each.run.cut(each.first, first_ms)
             if not each.first:

@@ -172,7 +172,7 @@ class MergeJob:
 FarJob = FlushJob | MergeJob
 
 
-def carry_over(
+def replay_journal(
     journal: Sequence[tuple[npt.NDArray[np.int64], EntryState]],
     source: FarBuffer | FarRun,
     runs: Sequence[FarRun],

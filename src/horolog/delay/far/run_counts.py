@@ -103,7 +103,7 @@ class RunCounts:
             chosen &= rows["topic"] == topic
         return rows["hour"][chosen].astype(np.int64), counts[chosen]
 
-    def by_both(self, from_hour: int) -> npt.NDArray[Any]:
+    def by_hour_and_topic(self, from_hour: int) -> npt.NDArray[Any]:
         """Return directory rows {hour, topic, count, …} from an hour on, counting what waits."""
         rows, counts = self._rows()
         chosen = (rows["hour"] >= from_hour) & (counts > 0)

@@ -94,7 +94,7 @@ class FarStore:
         """
         run = self._opened.get(name)
         if run is not None and is_cut(run.view):
-            self.forget_file(name)
+            self.unmap_file(name)
             run = None
         if run is None:
             run = self._opened.open(name, self._open)
@@ -123,7 +123,7 @@ class FarStore:
         """Make a run in use whole from its index; return False if that is impossible."""
         run = self.runs[name]
         adopted = isinstance(run, AdoptedRun)
-        self.forget_file(name)
+        self.unmap_file(name)
         done = rebuild_from_index(
             self.storage, self.directory, run.info, self.log_id, adopted=adopted
         )
@@ -148,12 +148,12 @@ class FarStore:
         assert all(buffer.file_id < self.next_file for buffer in self.buffers)
         self.compaction.check_invariants()
 
-    def forget_files(self, on_disk: Container[str]) -> None:
+    def forget_finished(self, on_disk: Container[str]) -> None:
         """Drop adopted runs from `finished` whose files are gone."""
         for name in [name for name in self.finished if f"{name}.run" not in on_disk]:
             del self.finished[name]
 
-    def forget_file(self, name: str) -> None:
+    def unmap_file(self, name: str) -> None:
         """Unmap the file of a run after a repair; readers of the old mapping keep it."""
         self._opened.forget(name)
 
@@ -238,7 +238,7 @@ class FarStore:
             except HorologError as error:
                 if error.code in NO_ROOM:
                     raise  # no room says nothing about the file
-                self.forget_file(file.name)
+                self.unmap_file(file.name)
                 self.missing.append(Missing(adoption, file, error.message))
 
     def drop_finished(self, now_ms: int, position: int) -> list[int]:

@@ -16,7 +16,7 @@ def damaged_hour(row: dict[str, int], why: str) -> Damaged:
     return Damaged("hours", name, (name,), why, waiting, hour_id, hour_id)
 
 
-def by_hour(
+def group_by_hour(
     hours: npt.NDArray[np.int64], last_near: int
 ) -> tuple[npt.NDArray[np.int64] | None, list[int | None], list[int]]:
     """Return how to sort messages by hour, each hour in log order: far messages first.

@@ -63,7 +63,7 @@ def waiting_counts(far: FarStore, offload: Offload) -> npt.NDArray[Any]:
     """Count the frozen messages that wait, by hour and topic, as COUNT rows."""
     counts: dict[tuple[int, int], int] = {}
     for run in frozen_runs(far):
-        for row in run.counts.by_both(offload.from_ms // HOUR_MS):
+        for row in run.counts.by_hour_and_topic(offload.from_ms // HOUR_MS):
             key = int(row["hour"]), int(row["topic"])
             counts[key] = counts.get(key, 0) + int(row["count"])
     rows = [(offload.offload_id, hour, topic, n) for (hour, topic), n in sorted(counts.items())]
