@@ -95,11 +95,11 @@ def test_what_must_be_opened_can_be_when_connections_have_taken_all() -> None:
     with all_taken():
         with pytest.raises(OSError, match="Too many open files"):
             os.open(os.devnull, os.O_RDONLY)
-        first = reserve.opened(lambda: os.open(os.devnull, os.O_RDONLY))
+        first = reserve.use(lambda: os.open(os.devnull, os.O_RDONLY))
         assert first >= soft
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == soft
         with pytest.raises(FileNotFoundError):
-            reserve.opened(lambda: os.open("/nowhere/at/all", os.O_RDONLY))
+            reserve.use(lambda: os.open("/nowhere/at/all", os.O_RDONLY))
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == soft
         os.close(first)
     reserve.give_up()
@@ -112,7 +112,7 @@ def test_files_of_the_broker_leave_connections_their_room() -> None:
     reserve = Reserve()
     reserve.keep(16)
     own = [
-        reserve.opened(lambda: os.open(os.devnull, os.O_RDONLY))
+        reserve.use(lambda: os.open(os.devnull, os.O_RDONLY))
         for _ in range(reserve_of(hard_limit()) * 3 // 4)
     ]
     try:
@@ -144,7 +144,7 @@ def test_a_hard_limit_that_was_lowered_later_ends_nothing(monkeypatch: pytest.Mo
             raise OSError(errno.EMFILE, "Too many open files")
         return 7
 
-    assert reserve.opened(opening) == 7
+    assert reserve.use(opening) == 7
     assert limits[0] == (40, 40)
     reserve.give_up()
 

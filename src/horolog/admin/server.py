@@ -26,7 +26,7 @@ from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADMIN_CONNECTIONS_MAX, ADMIN_UNREAD_BYTES_MAX
 from horolog.server.ports import bind
 from horolog.server.unread_answers import UnreadAnswers
-from horolog.storage.descriptors import hard_limit, opened, reserve_of
+from horolog.storage.descriptors import hard_limit, reserve_of, with_reserve
 
 ADMIN_HOST = "127.0.0.1"  # not offered to other machines: authentication is optional
 SHUTDOWN_TIMEOUT_S = 1
@@ -158,7 +158,7 @@ class AdminServer:
             if sock is None or (self._making and len(self._open) >= self._most):
                 return  # connections still being made can be closed for room only once they are open
             try:
-                connection, _ = opened(sock.accept)
+                connection, _ = with_reserve(sock.accept)
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:

@@ -111,8 +111,8 @@ class Reserve:
             self._soft = 0
             self._set_limit(hard_limit())
 
-    def opened(self, opening: Callable[[], _Result]) -> _Result:
-        """Open something, if need be out of the reserve; OSError if that is used up as well."""
+    def use(self, opening: Callable[[], _Result]) -> _Result:
+        """Call `opening`, if need be with the reserve; OSError if that is used up as well."""
         try:
             return opening()
         except OSError as error:
@@ -142,4 +142,4 @@ class Reserve:
 
 
 RESERVE = Reserve()
-opened = RESERVE.opened
+with_reserve = RESERVE.use

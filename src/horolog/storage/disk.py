@@ -13,7 +13,7 @@ from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import Unreadable
-from horolog.storage.descriptors import opened
+from horolog.storage.descriptors import with_reserve
 
 CODES = {  # any other error is DISK_FAILED
     errno.ENOSPC: ErrorCode.DISK_FULL,
@@ -24,7 +24,7 @@ CODES = {  # any other error is DISK_FAILED
     errno.EMFILE: ErrorCode.TOO_MANY_FILES,
     errno.ENFILE: ErrorCode.TOO_MANY_FILES,
 }
-# Linux's errors of a read whose bytes the medium has lost, or returns with a wrong check sum.
+# Linux's errors of a read owner_hint bytes the medium has lost, or returns with a wrong check sum.
 _OF_THE_MEDIUM = frozenset(
     getattr(errno, name, errno.EIO)
     for name in ("EIO", "EILSEQ", "ENODATA", "EBADMSG", "EUCLEAN", "EREMOTEIO")
@@ -86,13 +86,13 @@ def failure(operation: str, path: Path, error: OSError) -> HorologError:
         code = ErrorCode.DISK_FAILED
     if operation == "map" and error.errno == errno.ENOMEM:
         code = ErrorCode.TOO_MANY_FILES  # or too many mappings
-    why = f"{error.strerror}{whose(path) if isinstance(error, PermissionError) else ''}"
+    why = f"{error.strerror}{owner_hint(path) if isinstance(error, PermissionError) else ''}"
     if isinstance(error, FileNotFoundError):
         why += f"; it is a link to {os.readlink(path)}"
     return HorologError(code, f"{operation} {path}: {why}", field=str(path))
 
 
-def whose(path: Path) -> str:
+def owner_hint(path: Path) -> str:
     """Explain that another user owns a file that we may not use; "" if that is not the reason."""
     try:
         owner = path.stat().st_uid
@@ -114,7 +114,7 @@ class DiskFile:
         with _translated("open", path):
             flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
             flags |= os.O_CREAT if create else 0
-            self._fd = opened(lambda: os.open(path, flags, 0o644))
+            self._fd = with_reserve(lambda: os.open(path, flags, 0o644))
 
     def size(self) -> int:
         """Return the current length."""
@@ -138,7 +138,7 @@ class DiskFile:
         if size != len(self._view):
             with _translated("map", self._path):
                 self._view = (
-                    memoryview(opened(lambda: mmap.mmap(self._fd, size, prot=mmap.PROT_READ)))
+                    memoryview(with_reserve(lambda: mmap.mmap(self._fd, size, prot=mmap.PROT_READ)))
                     if size
                     else memoryview(b"")
                 )
@@ -225,14 +225,14 @@ class Disk:
     def _at(self, path: str) -> Path:
         return self._root / path
 
-    def _own(self, path: str) -> Path:
+    def _checked(self, path: str) -> Path:
         """Return the full path of what is opened or changed, after `check`."""
         self._check()
         return self._at(path)
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
         """Open for reading and writing."""
-        return DiskFile(self._own(path), create=create, read_only=self._read_only)
+        return DiskFile(self._checked(path), create=create, read_only=self._read_only)
 
     def exists(self, path: str) -> bool:
         """Return whether a file or directory of that name exists."""
@@ -246,33 +246,33 @@ class Disk:
         """Return the sorted names in a directory; empty if it is missing or a file."""
         with _translated("list", self._at(path)):
             try:
-                return sorted(opened(lambda: os.listdir(self._at(path))))
+                return sorted(with_reserve(lambda: os.listdir(self._at(path))))
             except (FileNotFoundError, NotADirectoryError):
                 return []
 
     def make_dir(self, path: str) -> None:
         """Make a directory and its parents."""
         with _translated("make directory", self._at(path)):
-            self._own(path).mkdir(parents=True, exist_ok=True)
+            self._checked(path).mkdir(parents=True, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         """Rename `source` to `target` atomically."""
         with _translated("rename", self._at(source)):
-            os.replace(self._own(source), self._at(target))
+            os.replace(self._checked(source), self._at(target))
 
     def remove(self, path: str) -> None:
         """Remove a file, or a directory in its place; missing is fine."""
         with _translated("remove", self._at(path)):
             try:
-                self._own(path).unlink(missing_ok=True)
+                self._checked(path).unlink(missing_ok=True)
             except IsADirectoryError:
                 self.remove_dir(path)
 
     def remove_dir(self, path: str) -> None:
         """Remove a directory with all its content, or a file in its place; missing is fine."""
         with _translated("remove", self._at(path)):
-            if self._own(path).is_dir():
-                opened(lambda: shutil.rmtree(self._at(path)))
+            if self._checked(path).is_dir():
+                with_reserve(lambda: shutil.rmtree(self._at(path)))
             else:
                 self._at(path).unlink(missing_ok=True)
 
@@ -280,7 +280,7 @@ class Disk:
         """Return when the names in that directory are durable; at once if it cannot be synced."""
         with _translated("sync directory", self._at(path)):
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            fd = opened(lambda: os.open(self._own(path), flags))
+            fd = with_reserve(lambda: os.open(self._checked(path), flags))
             try:
                 if not sync_names(fd):
                     self.syncs_directories = False

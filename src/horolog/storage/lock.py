@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.storage.disk import CODES, failure, sync_directory, whose
+from horolog.storage.disk import CODES, failure, owner_hint, sync_directory
 
 
 def gone(path: str) -> HorologError:
@@ -29,7 +29,7 @@ def gone(path: str) -> HorologError:
 def _unusable(directory: Path, error: OSError) -> HorologError:
     code = CODES.get(error.errno or 0, ErrorCode.DISK_FAILED)
     path = Path(error.filename or directory)  # the directory, one above it, or its lock
-    why = f"{error.strerror}{whose(path) if isinstance(error, PermissionError) else ''}"
+    why = f"{error.strerror}{owner_hint(path) if isinstance(error, PermissionError) else ''}"
     return refused("--data-dir", f"{path}: {why}", code=code)
 
 

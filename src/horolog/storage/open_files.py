@@ -37,20 +37,20 @@ class OpenFiles(Generic[K, F]):
             self._files.move_to_end(key)
         return file
 
-    def open(self, key: K, opened: Callable[[K], F]) -> F:
+    def open(self, key: K, open_file: Callable[[K], F]) -> F:
         """Open the file of a key.
 
         TOO_MANY_FILES if there is no descriptor for it, though all others were closed.
         """
-        file = self._files[key] = self._opened_in_place_of_others(key, opened)
+        file = self._files[key] = self._open_closing_others(key, open_file)
         if len(self._files) > self.most:
             self._close_oldest()
         return file
 
-    def _opened_in_place_of_others(self, key: K, opened: Callable[[K], F]) -> F:
+    def _open_closing_others(self, key: K, open_file: Callable[[K], F]) -> F:
         while True:
             try:
-                return opened(key)
+                return open_file(key)
             except HorologError as error:
                 if error.code is not ErrorCode.TOO_MANY_FILES or not self._files:
                     raise
