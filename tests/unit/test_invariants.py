@@ -84,7 +84,7 @@ def checkpoint_ahead(broker: Broker) -> None:
 
 
 def forget_a_second(broker: Broker) -> None:
-    heapq.heappop(broker.shard.wheel._order)
+    heapq.heappop(broker.shard.wheel._seconds_heap)
 
 
 def load_beyond(broker: Broker) -> None:
@@ -172,7 +172,7 @@ def mark_and_forget(broker: Broker) -> None:
 
 def pass_over(broker: Broker) -> None:
     broker.shard.wheel._slots.clear()
-    broker.shard.wheel._order.clear()
+    broker.shard.wheel._seconds_heap.clear()
 
 
 def load_twice(broker: Broker) -> None:

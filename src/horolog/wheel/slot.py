@@ -60,7 +60,7 @@ class Slot:
             order, ref = self._runs[0]
             whole = len(order) <= limit and order[-1] < bound  # usual where few messages wait
             n = len(order) if whole else min(limit, int(order.searchsorted(bound)))
-            self._cut([n])
+            self._drop_front([n])
             return order[:n], ref[:n]
         lengths = [min(limit, int(np.searchsorted(order, bound))) for order, _ in self._runs]
         heads = [(o[:n], r[:n]) for (o, r), n in zip(self._runs, lengths, strict=True)]
@@ -69,15 +69,15 @@ class Slot:
         if len(order):
             # Rows of one adopted run may share an order: count the rows taken by reference.
             taken = np.sort(ref)
-            self._cut([_common(head, taken) for _, head in heads])
+            self._drop_front([_count_taken(head, taken) for _, head in heads])
         return order, ref
 
-    def _cut(self, lengths: list[int]) -> None:
+    def _drop_front(self, lengths: list[int]) -> None:
         pairs = zip(self._runs, lengths, strict=True)
         self._runs = [(o[n:], r[n:]) for (o, r), n in pairs if n < len(o)]
 
 
-def _common(head: Column, taken: Column) -> int:
+def _count_taken(head: Column, taken: Column) -> int:
     at = np.minimum(np.searchsorted(taken, head), len(taken) - 1)
     return int((taken[at] == head).sum())
 

@@ -103,7 +103,7 @@ class Wheel:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._slots: dict[int, Slot] = {}
-        self._order: list[int] = []  # heap of the seconds in _slots
+        self._seconds_heap: list[int] = []  # heap of the seconds in _slots
         self._loading: Load | None = None
         self.loaded_until = 0
         self.problems: list[Problem] = []
@@ -128,11 +128,11 @@ class Wheel:
 
         At most the first second that is being loaded is marked as loading.
         """
-        assert sorted(self._order) == sorted(self._slots), "the heap does not name the slots"
-        assert all(
-            up <= at
-            for up, at in ((self._order[(i - 1) // 2], at) for i, at in enumerate(self._order) if i)
-        ), "the heap of seconds is out of order"
+        heap = self._seconds_heap
+        assert sorted(heap) == sorted(self._slots), "the heap does not name the slots"
+        assert all(heap[(i - 1) // 2] <= heap[i] for i in range(1, len(heap))), (
+            "the heap of seconds is out of order"
+        )
         loading = [second for second, slot in self._slots.items() if slot.loading]
         assert loading == ([] if self._loading is None else [self._loading.second]), loading
         for second, slot in self._slots.items():
@@ -143,7 +143,7 @@ class Wheel:
         """Load ahead, taking at most `limit` steps; return False if there is more to do at once."""
         target = wall_ms // 1000 + WINDOW_SECONDS
         if self.loaded_until > target + 2:
-            self._return_to(target + 1)
+            self._step_back_to(target + 1)
         while limit > 0:
             if self._loading is None:
                 second = self._next_waiting()
@@ -157,7 +157,7 @@ class Wheel:
             steps, done = self._loading.walk(limit)
             limit -= steps + 1
             if done:
-                self._finish(self._loading)
+                self._finish_load(self._loading)
         return False
 
     def _next_waiting(self) -> int | None:
@@ -169,11 +169,11 @@ class Wheel:
         second = self._store.next_waiting(self.loaded_until)
         return None if second is None else max(second, self.loaded_until)
 
-    def _finish(self, load: Load) -> None:
+    def _finish_load(self, load: Load) -> None:
         second, order, ref = load.loaded()
         # The clock may have stepped back meanwhile: later seconds are loaded again in their time.
         n = int(second.searchsorted(self.loaded_until))
-        self._put(second[:n], order[:n], ref[:n])
+        self._insert_sorted(second[:n], order[:n], ref[:n])
         self._slot(load.second).loading = False
         self._loading = None
         self.problems += load.problems()
@@ -181,14 +181,14 @@ class Wheel:
     def reset(self) -> None:
         """Forget the window and load it again, because an exchange of files changed references."""
         self._slots.clear()
-        self._order.clear()
+        self._seconds_heap.clear()
         self._loading = None
         self.loaded_until = 0
 
-    def _return_to(self, second: int) -> None:
+    def _step_back_to(self, second: int) -> None:
         for late in [s for s in self._slots if s >= second]:
             del self._slots[late]
-        self._order = sorted(self._slots)
+        self._seconds_heap = sorted(self._slots)
         if self._loading is not None and self._loading.second >= second:
             self._loading = None
         self.loaded_until = second
@@ -197,7 +197,7 @@ class Wheel:
         slot = self._slots.get(second)
         if slot is None:
             slot = self._slots[second] = Slot(loading=False)
-            heapq.heappush(self._order, second)
+            heapq.heappush(self._seconds_heap, second)
         return slot
 
     def insert(
@@ -214,9 +214,9 @@ class Wheel:
         seconds, ref = seconds[near], ref[near]
         order = (due_ms[near] % 1000 << ORDER_BITS) | origin[near].astype(np.int64)
         by = np.lexsort((order, seconds))
-        self._put(seconds[by], order[by], ref[by])
+        self._insert_sorted(seconds[by], order[by], ref[by])
 
-    def _put(self, seconds: Column, order: Column, ref: Column) -> None:
+    def _insert_sorted(self, seconds: Column, order: Column, ref: Column) -> None:
         """Put rows, sorted by second and order, into the window."""
         for first, stop in stretches(seconds):
             self._slot(int(seconds[first])).add(order[first:stop], ref[first:stop])
@@ -225,8 +225,8 @@ class Wheel:
         """Remove and return the due rows, in order, at most `limit`."""
         now_s = wall_ms // 1000
         seconds, taken = [], []
-        while limit > 0 and self._order and self._order[0] <= now_s:
-            second = self._order[0]
+        while limit > 0 and self._seconds_heap and self._seconds_heap[0] <= now_s:
+            second = self._seconds_heap[0]
             slot = self._slots[second]
             if slot.loading:
                 break
@@ -238,7 +238,7 @@ class Wheel:
                 limit -= len(rows[0])
             if len(slot):
                 break
-            heapq.heappop(self._order)
+            heapq.heappop(self._seconds_heap)
             del self._slots[second]
         if not taken:
             return _NOTHING
@@ -249,7 +249,7 @@ class Wheel:
     def give_back(self, taken: Taken) -> None:
         """Put back rows that `take` returned and that could not be handed over in this turn."""
         assert not len(taken.second) or int(taken.second[-1]) < self.loaded_until, "given back late"
-        self._put(*taken)
+        self._insert_sorted(*taken)
 
     def overdue_ms(self, wall_ms: int) -> int:
         """Return how long the first message of the window has been due, in ms; 0: it is not due."""
@@ -261,13 +261,17 @@ class Wheel:
     def next_due_in(self, wall_ms: int) -> int | None:
         """Return the ms until a message is due or must be loaded; 0: now; None: nothing waits."""
         waits = []
-        while self._order and not len(slot := self._slots[self._order[0]]) and not slot.loading:
-            del self._slots[heapq.heappop(self._order)]  # every message in it was recalled
-        if self._order:
-            slot = self._slots[self._order[0]]
+        while (
+            self._seconds_heap
+            and not len(slot := self._slots[self._seconds_heap[0]])
+            and not slot.loading
+        ):
+            del self._slots[heapq.heappop(self._seconds_heap)]  # every message in it was recalled
+        if self._seconds_heap:
+            slot = self._slots[self._seconds_heap[0]]
             if slot.loading:
                 return 0
-            waits.append(self._order[0] * 1000 + slot.first_ms() - wall_ms)
+            waits.append(self._seconds_heap[0] * 1000 + slot.first_ms() - wall_ms)
         ahead = self._next_waiting()
         if ahead is not None:
             waits.append((ahead - WINDOW_SECONDS) * 1000 - wall_ms)

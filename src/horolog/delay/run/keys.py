@@ -40,7 +40,7 @@ class KeyGroups:
                 self._report(f"key group {group} is damaged; its rows are scanned instead")
         return bool(self._state[group] == _GOOD)
 
-    def find_one(self, group: int, key: int) -> list[int]:
+    def rows_in_group(self, group: int, key: int) -> list[int]:
         """Return the rows within one intact group that have this key."""
         offset, count, _ = self._key_directory[group].item()
         wanted = np.uint64(key)

@@ -227,7 +227,7 @@ class Run:
         for group in range(first // GROUP_ROWS, -(-stop // GROUP_ROWS)):
             base = group * GROUP_ROWS
             if self._keys.is_intact(group):
-                found += [base + row for row in self._keys.find_one(group, key)]
+                found += [base + row for row in self._keys.rows_in_group(group, key)]
             else:
                 entries, rows, _ = self.readable(base, min(self.rows, base + GROUP_ROWS))
                 found += rows[entries["key"] == key].tolist()
