@@ -170,7 +170,7 @@ def test_listing_again_and_again_does_not_repeat_a_problem(make_world) -> None:
     entries["due_ms"][1] ^= 3
     world.disk.open(f"{hour.directory}/delay.idx").write(0, entries.tobytes())
     world.disk.flip(f"{hour.directory}/delay.log", int(entries["position"][1]) + 4, 1, 4)
-    hour.reread()
+    hour.drop_views()
     log = min(name for name in world.disk.names() if "/log/" in name)
     world.disk.flip(log, int(entries["origin"][1]) + 40, 1, 4)
     for _ in range(4):

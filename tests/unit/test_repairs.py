@@ -83,7 +83,7 @@ def forget_views(world) -> None:
     """Views of the simulated disk are copies."""
     delay = world.broker.shard.delay
     for source in (*delay.hours.values(), *delay.far.buffers):
-        source.reread()
+        source.drop_views()
     delay.far._opened.close()
 
 

@@ -140,18 +140,18 @@ class EntryFiles:
 
     def cut(self) -> None:
         """Cut the files, at start, to the restored lengths; messages after them are filed again."""
-        self.reread()
+        self.drop_views()
         self._index.truncate(self.count * ENTRY_BYTES)
         self._log.truncate(self.log_bytes)
 
-    def reread(self) -> None:
+    def drop_views(self) -> None:
         """Drop the views of repaired files, which may be copies; the next use maps the files."""
         self._log_view.drop()
         self._index_view.drop()
 
     def close(self) -> None:
         """Close views and files."""
-        self.reread()
+        self.drop_views()
         self.keys.close()
         self._log.close()
         self._index.close()

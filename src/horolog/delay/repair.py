@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
 
 
-def from_log(log: ReadableLog | None, entry: Any) -> bytes | None:
+def record_from_log(log: ReadableLog | None, entry: Any) -> bytes | None:
     """Read the record of a readable ENTRY row from the log; None if the log no longer has it."""
     if log is None or entry["row"]:
         return None
@@ -98,7 +98,7 @@ def repair_records(
         for row, seed in zip(rows.tolist(), seeds, strict=True):
             entry = entries[row]
             log = None if isinstance(source, AdoptedRun) else store.log
-            if (found := from_log(log, entry)) is not None:
+            if (found := record_from_log(log, entry)) is not None:
                 from_the_log[row] = found
             elif (found := _flipped_back(entry, bytes(records[row]), seed)) is not None:
                 flipped[row] = found
@@ -142,7 +142,7 @@ def _write_back(
         return
     pieces = [(int(entries[row]["position"]), record) for row, record in found.items()]
     rewrite(store.storage, source.records_path, pieces)
-    reread(store, source)
+    drop_views(store, source)
     text = (
         f"{source.label}: {how}: {counted(len(found), 'damaged record')} "
         f"(first: log position {entries[next(iter(found))]['origin']})"
@@ -150,9 +150,9 @@ def _write_back(
     store.repairs.append(Repair(text, len(found)))
 
 
-def reread(store: DelayStore, source: Any) -> None:
+def drop_views(store: DelayStore, source: Any) -> None:
     """Drop the views of a source's files, which may be copies; the next use maps them again."""
     if isinstance(source, FarRun):
         store.far.unmap_file(source.info.name)
     else:
-        source.reread()
+        source.drop_views()

@@ -24,7 +24,7 @@ from horolog.delay.entry import ENTRY, ENTRY_BYTES, entry_sums, is_readable, ori
 from horolog.delay.far.adopted import AdoptedRun
 from horolog.delay.far.run import FarRun
 from horolog.delay.near.hour import Hour
-from horolog.delay.repair import from_log, reread, rewrite
+from horolog.delay.repair import drop_views, record_from_log, rewrite
 from horolog.delay.repair_from_log import Found, Gap, ReadableLog, find_rows
 from horolog.delay.source import Rows
 from horolog.errors import Repair
@@ -137,7 +137,7 @@ def _write(store: DelayStore, source: Hour | FarBuffer | FarRun, made: dict[int,
     at = source.index_at
     pieces = [(at + ENTRY_BYTES * row, entry.tobytes()) for row, entry in made.items()]
     rewrite(store.storage, source.index_path, pieces)
-    reread(store, source)
+    drop_views(store, source)
 
 
 def _repair_from_log(
@@ -220,13 +220,13 @@ def _rebuilt_entry(
 ) -> npt.NDArray[Any] | None:
     position = source.records_at
     if row:
-        before = _readable(source, row - 1, made)
+        before = _readable_entry(source, row - 1, made)
         if before is None:
             return None
         position = int(before["position"]) + int(before["size"])
     head = np.frombuffer(_bytes_at(source, position, HEAD_BYTES).ljust(HEAD_BYTES), HEAD)[0]
     size = int(head["size"])
-    after = _readable(source, row + 1, made) if row + 1 < source.count else None
+    after = _readable_entry(source, row + 1, made) if row + 1 < source.count else None
     if size < _LEAST_BYTES or head["kind"] != Kind.SCHEDULED:
         return None
     if after is not None and position + size != int(after["position"]):
@@ -249,12 +249,12 @@ def _rebuilt_entry(
         entry["local"] = np.uint32(int(head["tags"]) & 0xFFFFFFFF)
     entry["sum"] = entry_sums(entry)
     was = source.entries(np.array([row]))[0]
-    if was["crc"] != entry["crc"][0] and from_log(store.log, entry[0]) != record:
+    if was["crc"] != entry["crc"][0] and record_from_log(store.log, entry[0]) != record:
         return None
     return entry
 
 
-def _readable(source: Any, row: int, made: dict[int, Any]) -> Any:
+def _readable_entry(source: Any, row: int, made: dict[int, Any]) -> Any:
     """Return an ENTRY row, if it can be read or was rebuilt; else None."""
     if row in made:
         return made[row][0]
