@@ -5,8 +5,8 @@ of its level, decided once and logged.  A level never counts from an earlier tim
 (`Shard.level_from_ms`), so messages of one level and delay are due in log order: a lane is a FIFO
 without a queue of its own, until the wall clock is stepped back by more than LEVEL_STEP_MAX_MS.
 What a lane adds is this count.  The record of a message names its lane (`log.record`), when the
-message is scheduled and when it is handed over; a recall or a move logs the lanes of the messages
-that it takes away.  So a replay counts the same (docs/decisions/0015-lanes.md).
+message is scheduled and when it is handed over; a recall, a move or an expiry logs the lanes of the
+messages that it takes away.  So a replay counts the same (docs/decisions/0015-lanes.md).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Lanes:
         _add(self._scheduled, lanes)
 
     def settle(self, lanes: npt.NDArray[Any]) -> None:
-        """Count messages with these lanes as handed over, recalled or moved."""
+        """Count messages with these lanes as handed over, recalled, moved or expired."""
         _add(self._done, lanes)
         for lane, done in self._done.items():
             # Unknown after a rebuild without the earlier log: at least as many as are done.

@@ -179,7 +179,7 @@ class Tier(Protocol):
         ...
 
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
-        """Note recalled or moved messages of the shard: the tier may be about to take them."""
+        """Note recalled, moved or expired messages: the tier may be about to take them."""
         ...
 
     # --- what it gives back -----------------------------------------------------------------------------
