@@ -76,12 +76,12 @@ class DirectoryLock:
         self._directory_fd = self._fd = -1
         self._is_locked_itself = False  # whether the directory is locked, not only its file
         try:
-            self._take(directory)
+            self._acquire(directory)
         except BaseException:
             self.release()
             raise
 
-    def _take(self, directory: Path) -> None:
+    def _acquire(self, directory: Path) -> None:
         try:
             # The directory holds messages: a new one is closed to other users of the machine.
             _make_durably(directory, mode=0o700)
