@@ -39,6 +39,16 @@ _HOUR_NUMBER = re.compile(r"[0-9]{1,8}\Z")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def parse_unsigned(text: str, *, digits_max: int = 19) -> int | None:
+    """The integer written as ASCII digits; None for any other text, and for more than `digits_max`.
+
+    `str.isdigit` accepts "²", which `int` refuses; `isdecimal` and `int` accept the digits of every
+    alphabet, which none of our writers uses.  The limit keeps `int` from its own, of 4300 digits.
+    """
+    is_one = text.isascii() and text.isdigit() and len(text) <= digits_max
+    return int(text) if is_one else None
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Format a count with its noun: "1 file", "1,234 files"; `plural` if adding an s is wrong."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

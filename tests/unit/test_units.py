@@ -17,6 +17,7 @@ from horolog.units import (
     parse_duration_ms,
     parse_hour,
     parse_time_ms,
+    parse_unsigned,
 )
 
 
@@ -126,3 +127,29 @@ def test_any_text_is_a_duration_or_refused(text: str) -> None:
     for parse in (parse_duration_ms, parse_time_ms, parse_hour):
         with suppress(HorologError):
             assert parse(text) >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("9" * 19, 10**19 - 1),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        (" 1", None),
+        ("1_0", None),
+        ("²", None),
+        ("٣", None),
+        ("0" * 20, None),
+        ("9" * 5_000, None),
+    ],
+)
+def test_integers_are_written_in_ascii_digits(text: str, number: int | None) -> None:
+    assert parse_unsigned(text) == number
+
+
+def test_integers_may_have_a_shorter_limit() -> None:
+    assert parse_unsigned("12", digits_max=2) == 12
+    assert parse_unsigned("012", digits_max=2) is None

@@ -30,7 +30,7 @@ from horolog.protocol.dead_letter_commands import (
 from horolog.protocol.rocketmq import layout, retry
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.dead_letters import RedriveReport, count_letters, redrive, redrive_ids
-from horolog.units import TIME_MAX_MS
+from horolog.units import TIME_MAX_MS, parse_unsigned
 
 _DIGITS = 18  # most digits of a queue offset
 
@@ -114,10 +114,12 @@ def _due_ms(wanted: RedriveBody, wall_ms: int) -> int:
 
 
 def _place(text: str) -> LetterPlace:
-    queue, _, offset = text.partition("-")
-    if not all(part.isascii() and part.isdigit() for part in (queue, offset)):
+    queue_text, _, offset_text = text.partition("-")
+    queue = parse_unsigned(queue_text, digits_max=_DIGITS)
+    offset = parse_unsigned(offset_text, digits_max=_DIGITS)
+    if queue is None or offset is None:
         raise refused("from", f"{text[:40]!r} is no place of a dead letter, such as 0-120")
-    return LetterPlace(int(queue[:_DIGITS]), int(offset[:_DIGITS]))
+    return LetterPlace(queue, offset)
 
 
 def _place_text(place: LetterPlace | None) -> str | None:

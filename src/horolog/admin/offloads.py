@@ -18,7 +18,7 @@ from horolog.admin.request_shapes import BeginOffloadBody, CommitOffloadBody, Of
 from horolog.admin.requests import query, query_int, read_body
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.server.running import OffloadMaker
-from horolog.units import TIME_MAX_MS
+from horolog.units import TIME_MAX_MS, parse_unsigned
 
 _NUMBER_MAX = (1 << 63) - 1
 
@@ -77,12 +77,13 @@ async def list_recalled(request: Request) -> Response:
     A reader of the offload must leave these messages out.
     """
     text = request.path_params["number"]
-    if not text.isdigit():
-        raise refused("number", f"{text!r} is not a number")
+    number = parse_unsigned(text)
+    if number is None:
+        raise refused("number", f"{text[:40]!r} is not the number of an offload")
     parameters = query(request, "hour")
     hour = query_int(parameters, "hour", 0, 0, 1 << 32) if "hour" in parameters else None
-    found = await _offloads(request).recalled_origins(min(int(text[:20]), _NUMBER_MAX), hour)
-    return answer({"number": int(text), "recalled": found})
+    found = await _offloads(request).recalled_origins(min(number, _NUMBER_MAX), hour)
+    return answer({"number": number, "recalled": found})
 
 
 def _offloads(request: Request) -> OffloadMaker:

@@ -15,7 +15,7 @@ from horolog.admin.bodies import Bodies
 from horolog.admin.endpoints import declared_by
 from horolog.admin.request_shapes import Body
 from horolog.errors import HorologError, refused
-from horolog.units import DURATION_MAX_MS, format_duration_ms
+from horolog.units import DURATION_MAX_MS, format_duration_ms, parse_unsigned
 
 BodyT = TypeVar("BodyT", bound=Body)
 
@@ -107,9 +107,12 @@ def query_int(parameters: dict[str, str], name: str, default: int, low: int, hig
     text = parameters.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not low <= int(text[:20]) <= high:
-        raise refused(name, f"{text!r} is not a number from {low} to {high}", f"{low} to {high}")
-    return int(text)
+    number = parse_unsigned(text)
+    if number is None or not low <= number <= high:
+        raise refused(
+            name, f"{text[:40]!r} is not a number from {low} to {high}", f"{low} to {high}"
+        )
+    return number
 
 
 def query_flag(parameters: dict[str, str], name: str) -> bool:

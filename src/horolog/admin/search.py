@@ -34,7 +34,7 @@ from horolog.protocol.queue_commands import SearchOffset
 from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 from horolog.protocol.rocketmq.names import check_topic
-from horolog.units import TIME_MAX_MS, parse_time_ms
+from horolog.units import TIME_MAX_MS, parse_time_ms, parse_unsigned
 
 
 class _Wanted(NamedTuple):
@@ -135,21 +135,22 @@ class _Place(NamedTuple):
 
     @staticmethod
     def of(text: str | None, wanted: _Wanted) -> _Place:
-        """Parse a place; None: where a search begins."""
+        """Parse a place; None: where a search begins.  BAD_REQUEST unless the search can get there."""
         if text is None:
             waits = MessageState.PENDING in wanted.states
             return _Place(PendingPlace(wanted.from_ms) if waits else None)
-        kind, *numbers = text.split("_")
-        if all(each.lstrip("-").isdigit() and len(each) < 20 for each in numbers):
-            if kind == "p" and len(numbers) == 3:
-                due_ms, position, row = (int(each) for each in numbers)
-                if 0 <= due_ms <= TIME_MAX_MS and position >= -1 and row >= 0:
+        kind, *words = text.split("_")
+        numbers = [-1 if word == "-1" else parse_unsigned(word) for word in words]
+        match kind, numbers:
+            case "p", [int(due_ms), int(position), int(row)] if (
+                0 <= due_ms <= TIME_MAX_MS and row >= 0
+            ):
+                if MessageState.PENDING in wanted.states:
                     return _Place(PendingPlace(max(due_ms, wanted.from_ms), position, row))
-            if kind == "q" and len(numbers) == 2:
-                queue, offset = (int(each) for each in numbers)
-                if queue >= 0 and offset >= -1:
+            case "q", [int(queue), int(offset)] if queue >= 0:
+                if MessageState.DELIVERED in wanted.states:
                     return _Place(None, queue, offset)
-        raise refused("after", f"{text!r} is not the `next` of an answer")
+        raise refused("after", f"{text[:80]!r} is not the `next` of an answer to this search")
 
     @property
     def text(self) -> str:

@@ -48,7 +48,7 @@ from horolog.protocol.rocketmq.late_policy import policy_of
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.messages import recall_many
 from horolog.server.running import RunningEngine
-from horolog.units import TIME_MAX_MS
+from horolog.units import TIME_MAX_MS, parse_unsigned
 
 _NO_TOPIC = (ErrorCode.TOPIC_NOT_FOUND,)
 _PENDING = ("refuse", "recall")
@@ -219,12 +219,13 @@ async def read_queue(request: Request) -> Response:
     Reading consumes nothing, and needs no group.
     """
     parameters = query(request, "from", "limit")
-    queue = str(request.path_params["queue"])
-    if not queue.isascii() or not queue.isdigit() or int(queue[:20]) >= QUEUES_MAX:
-        raise refused("queue", f"{queue!r} is not a queue number", f"0 to {QUEUES_MAX - 1}")
+    text = str(request.path_params["queue"])
+    queue = parse_unsigned(text)
+    if queue is None or queue >= QUEUES_MAX:
+        raise refused("queue", f"{text[:40]!r} is not a queue number", f"0 to {QUEUES_MAX - 1}")
     wanted = _Wanted(
         check_topic(request.path_params["name"]),
-        int(queue),
+        queue,
         query_int(parameters, "from", 0, 0, 1 << 62),
         query_int(parameters, "limit", ADMIN_READ_MAX, 1, ADMIN_READ_MAX),
     )

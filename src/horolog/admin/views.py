@@ -35,7 +35,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq import properties as names
 from horolog.protocol.rocketmq.layout import COMPRESSED, decode
-from horolog.units import TIME_MAX_MS, format_time_ms
+from horolog.units import TIME_MAX_MS, format_time_ms, parse_unsigned
 
 
 def iso(epoch_ms: int) -> str | None:
@@ -60,8 +60,7 @@ def message_view(layout: bytes) -> StoredMessage:
     """
     stored = decode(layout)
     found = names.decode(stored.properties)
-    due_text = found.get(names.TIMER_DELIVER_MS, "0")
-    due_ms = int(due_text) if due_text.isdigit() else 0
+    due_ms = parse_unsigned(found.get(names.TIMER_DELIVER_MS, "")) or 0
     return {
         "message_id": found.get(names.UNIQ_KEY, ""),
         "topic": stored.topic,
