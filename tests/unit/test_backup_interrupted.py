@@ -94,3 +94,15 @@ def test_a_restore_that_is_interrupted_is_no_data_directory(power_cut: bool) -> 
         if not life.killed:
             assert target.exists("meta")
             break
+
+
+def test_a_directory_that_no_backup_made_stays() -> None:
+    """Only those with names of six digits are swept; `2026` and `²` are somebody else's."""
+    target = FaultyDisk(1)
+    for place in ("2026", "²", "000009"):
+        target.make_dir(place)
+        replace_file(target, place, "notes", b"mine")
+    copy_generation(target, 1)
+    assert target.is_file("2026/notes")
+    assert target.is_file("²/notes")
+    assert not target.exists("000009")

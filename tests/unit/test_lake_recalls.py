@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from horolog.broker.recall import bulk_recalls
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core import recalls as lake_recalls
 from horolog.lake.core.recalled_set import LAKE_ROW, RecalledSet
+from horolog.lake.table import given_up
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
@@ -372,3 +374,12 @@ def test_recalled_rows_are_a_set() -> None:
         assert {key[1:] for key in model} == {
             (position, row) for position in range(9) for row in range(3) if found.has(position, row)
         }
+
+
+def test_a_note_of_no_offload_is_passed_over(tmp_path: Path) -> None:
+    """Files that somebody else left beside the notes: `²` ended every job with a traceback."""
+    uri = str(tmp_path)
+    given_up.note(uri, "feed", 8)
+    for name in ("feed-²", "feed-٣", "feed-8.bak"):
+        (tmp_path / "_given_up" / name).touch()
+    assert given_up.noted(uri, "feed") == [8]

@@ -38,6 +38,7 @@ def test_the_variables_are_taken_out() -> None:
     assert Supervisor.of(environment).is_there
     assert environment == {}
     assert not Supervisor.of({}).is_there
+    assert not Supervisor.of({"WATCHDOG_USEC": "²"}).is_there
     assert not Supervisor.of({"NOTIFY_SOCKET": "vsock:2:1"}).is_there
 
 

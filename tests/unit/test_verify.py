@@ -75,7 +75,8 @@ def test_what_somebody_has_left_in_a_directory_of_hours_or_queues_is_no_hindranc
     shutil.copytree(made, data_dir)
     for part in ("hours", "queues"):
         (data_dir / "shard-00" / part / "NOTES").write_text("mine")
-    (data_dir / "shard-00/hours/²").mkdir()
+    for digit in "²٣":
+        (data_dir / f"shard-00/hours/{digit}").mkdir()
     assert verify(data_dir).clean
 
     async def start_and_stop() -> None:

@@ -29,6 +29,7 @@ from horolog.backup.manifest import (
     Damaged,
     Manifest,
     StoredFile,
+    is_number_name,
     number_name,
     write_manifest,
 )
@@ -276,7 +277,7 @@ class Copy:
         kept |= {f"{number_name(each.before)}/{each.path}" for each in made.damaged if each.before}
         above = {directory for place in kept for directory in directories_above(place)}
         for name in self._target.list(""):
-            if name.isdigit():
+            if is_number_name(name):
                 self._sweep_at(name, kept, above)
 
     def _sweep_at(self, path: str, kept: set[str], above: set[str]) -> None:

@@ -42,6 +42,7 @@ from zlib_ng.zlib_ng import crc32
 
 from horolog.errors import ErrorCode, refused
 from horolog.storage.api import Storage, read_file, replace_file
+from horolog.units import parse_unsigned
 
 MANIFEST_NAME = "manifest.json"
 MISSING, SHORT, UNREADABLE = "missing", "short", "unreadable"
@@ -116,6 +117,12 @@ class Manifest(NamedTuple):
 def number_name(number: int) -> str:
     """Return the directory name for the files that one backup copied."""
     return f"{number:06d}"
+
+
+def is_number_name(name: str) -> bool:
+    """Whether a directory of a backup has a name that `number_name` gives."""
+    number = parse_unsigned(name)
+    return number is not None and number_name(number) == name
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

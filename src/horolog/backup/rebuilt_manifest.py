@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from horolog.backup.manifest import UNCHECKED, Manifest, StoredFile, number_name
+from horolog.backup.manifest import UNCHECKED, Manifest, StoredFile, is_number_name, number_name
 
 _META = "meta"
 _CHECKPOINT = ".ckpt"
@@ -46,8 +46,7 @@ def rebuild_manifest(directory: Path) -> Manifest | None:
 
 
 def _is_numbered(path: Path) -> bool:
-    name = path.name
-    return name.isascii() and name.isdecimal() and number_name(int(name)) == name and path.is_dir()
+    return is_number_name(path.name) and path.is_dir()
 
 
 def _files_of(directory: Path, number: int) -> list[StoredFile]:

@@ -24,6 +24,7 @@ from horolog.errors import HorologError
 from horolog.protocol.commands import Recall, RecallMany, Reschedule
 from horolog.protocol.tier_commands import TierQuestion, TierStep
 from horolog.storage.api import Storage
+from horolog.units import parse_unsigned
 
 if TYPE_CHECKING:
     from horolog.delay.store import DelayStore
@@ -53,10 +54,12 @@ class Promotion(NamedTuple):
     @staticmethod
     def of(app: str, version: int) -> Promotion | None:
         """Parse a promotion from the name of an adoption; None if the adoption is not one."""
-        parts = app.split(":")
-        if len(parts) != 3 or parts[0] != _APP or not (parts[1] + parts[2]).isdigit():
-            return None
-        return Promotion(int(parts[1]), version, int(parts[2]))
+        kind, *words = app.split(":")
+        numbers = [parse_unsigned(word) for word in words]
+        match numbers:
+            case [int(offload_id), int(topic)] if kind == _APP:
+                return Promotion(offload_id, version, topic)
+        return None
 
 
 class TierHost(Protocol):

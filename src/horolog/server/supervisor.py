@@ -22,7 +22,7 @@ from contextlib import suppress
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
 from horolog.server.running import RunningEngine
-from horolog.units import counted
+from horolog.units import counted, parse_unsigned
 
 _log = logging.getLogger("horolog.supervisor")
 _BEATS = 3  # in the time after which the watchdog fires: one may be late, and one more lost
@@ -53,7 +53,7 @@ class Supervisor:
         microseconds = environment.pop("WATCHDOG_USEC", "")
         whose = environment.pop("WATCHDOG_PID", "")
         is_ours = not whose or whose == str(os.getpid())
-        watchdog_s = int(microseconds) / 1e6 if microseconds.isdigit() and is_ours else 0.0
+        watchdog_s = (parse_unsigned(microseconds) or 0) / 1e6 if is_ours else 0.0
         if not address.startswith(("/", "@")):
             address = ""
         return cls(address, watchdog_s)

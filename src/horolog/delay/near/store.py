@@ -19,6 +19,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_KEEP_MS, HOUR_MS
 from horolog.storage.api import Storage
 from horolog.storage.sectors import read_if_any
+from horolog.units import parse_unsigned
 
 HANDED_BYTES = 32  # bytes of a hand-over beside the record: its origin, and a unit of a queue
 Rows = list[dict[str, int]]  # rows of a checkpoint's registry
@@ -41,7 +42,8 @@ class NearStore:
 
     def on_disk(self) -> list[int]:
         """Return the hours that have a directory."""
-        return [int(name) for name in self._storage.list(self._directory) if name.isdecimal()]
+        hours = map(parse_unsigned, self._storage.list(self._directory))
+        return [hour for hour in hours if hour is not None]
 
     def open(self, hour: int) -> Hour:
         """Return an hour, creating its files if there are none."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from horolog.storage.disk import sync_directory
+from horolog.units import parse_unsigned
 
 _FOLDER = "_given_up"
 
@@ -33,7 +34,8 @@ def note(uri: str, log_id: str, offload_id: int) -> None:
 def noted(uri: str, log_id: str) -> list[int]:
     """Return the offloads of a log that have a note, ascending."""
     names = [path.name.rpartition("-") for path in Path(uri, _FOLDER).glob(f"{log_id}-*")]
-    return sorted(int(offload_id) for _, _, offload_id in names if offload_id.isdigit())
+    numbers = [parse_unsigned(offload_id) for _, _, offload_id in names]
+    return sorted(offload_id for offload_id in numbers if offload_id is not None)
 
 
 def drop(uri: str, log_id: str, offload_id: int) -> None:
