@@ -14,7 +14,7 @@ from horolog.admin.client import AdminClient
 from horolog.errors import ErrorCode, HorologError
 from horolog.places import local_place
 from horolog.protocol.rocketmq.names import check_topic
-from horolog.units import parse_duration_ms, parse_time_ms
+from horolog.units import parse_duration_ms, parse_time_ms, parse_unsigned
 
 EARLIEST, LATEST = "earliest", "latest"
 TOPIC, DUE = "topic", "due"
@@ -177,9 +177,10 @@ class Given:
         text = self.text(name)
         if not text:
             return default
-        if not text.isascii() or not text.isdigit() or not 0 < int(text[:20]) < 1 << 62:
+        count = parse_unsigned(text)
+        if count is None or not 0 < count < 1 << 62:
             raise refused(name, f"{text!r} is not a number above 0")
-        return int(text)
+        return count
 
     def flag(self, name: str, default: bool) -> bool:
         """Return an option that is true or false, or the default."""

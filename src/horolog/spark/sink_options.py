@@ -16,6 +16,7 @@ from horolog.limits import DAY_MS
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.spark.reading_options import READING_OPTIONS, Given, refused
 from horolog.spark.sink_columns import REQUIRED, SINK_TYPES, Unit
+from horolog.units import parse_unsigned
 
 RUN_ROWS = 400_000  # most rows of one file: about 100 MiB of usual messages
 TIMEOUT, OVERDUE_MAX = "60s", "1d"
@@ -71,9 +72,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     staging = given.text("staging", Staging.AUTO).lower()
     if staging not in set(Staging):
         raise refused("staging", f"{staging!r} is none of {', '.join(Staging)}")
-    rows = given.text("rowsPerFile", str(RUN_ROWS))
-    if not rows.isascii() or not rows.isdigit() or not 1 <= int(rows[:20]) <= 10_000_000:
-        raise refused("rowsPerFile", f"{rows!r} is not a number from 1 to 10000000")
+    rows_text = given.text("rowsPerFile", str(RUN_ROWS))
+    rows = parse_unsigned(rows_text)
+    if rows is None or not 1 <= rows <= 10_000_000:
+        raise refused("rowsPerFile", f"{rows_text!r} is not a number from 1 to 10000000")
     unit = given.text("deliverAtUnit").lower()
     if unit and unit not in set(Unit):
         raise refused("deliverAtUnit", f"{unit!r} is none of {', '.join(Unit)}")
@@ -84,7 +86,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         given.text("jobId"),
         given.text("txnAppId"),
         given.duration_ms("timeout", TIMEOUT),
-        int(rows),
+        rows,
         Unit(unit) if unit else None,
         given.duration_ms("overdueMax", OVERDUE_MAX),
     )
