@@ -15,6 +15,7 @@ from starlette.responses import Response
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, broker_name, engine_of
 from horolog.admin.endpoints import Access, endpoint, text
+from horolog.admin.history import handle_of
 from horolog.admin.look_ups import find_named
 from horolog.admin.message_shapes import AckedHandles, KnownMessages, LeasedMessages, SentMessage
 from horolog.admin.request_shapes import AckBody, MessageBody, ReceiveBody
@@ -27,8 +28,6 @@ from horolog.protocol.commands import (
     Ack,
     Acked,
     CancelReceive,
-    FoundMessage,
-    MessageState,
     MessageType,
     NewMessage,
     Receive,
@@ -138,15 +137,7 @@ async def find(request: Request) -> Response:
             field=name,
         )
     broker = broker_name(request)
-    return answer({"messages": [found_view(each, _handle(each, broker)) for each in found]})
-
-
-def _handle(found: FoundMessage, broker: str) -> str:
-    if found.state not in (MessageState.PENDING, MessageState.IN_TIER):
-        return ""
-    return encode_recall_handle(
-        RecallHandle(found.topic, broker, found.due_ms, found.message_id, found.origin)
-    )
+    return answer({"messages": [found_view(each, handle_of(each, broker)) for each in found]})
 
 
 @endpoint(
