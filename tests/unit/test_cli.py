@@ -13,11 +13,12 @@ import typer.main
 from typer.testing import CliRunner
 
 from horolog import __version__
-from horolog.admin.client import AdminClient
+from horolog.admin.client import DEFAULT_URL, AdminClient
 from horolog.admin.status import Silence, UnreachableError
+from horolog.cli.completion import ADMIN_URL
 from horolog.cli.exits import Exit, exit_of
 from horolog.cli.main import app, run
-from horolog.cli.options import unreachable
+from horolog.cli.options import ADMIN_DEFAULT, unreachable
 from horolog.cli.pipeline_load import in_flags
 from horolog.errors import ErrorCode, HorologError
 
@@ -408,6 +409,11 @@ def test_every_error_has_an_exit_code() -> None:
     """And none of them is success or "unreachable"."""
     for code in ErrorCode:
         assert exit_of(HorologError(code, "why")) not in (Exit.OK, Exit.UNREACHABLE)
+
+
+def test_the_command_line_and_the_client_have_the_same_default_url() -> None:
+    """It stands in both, since a command that only prints its help must not load the client."""
+    assert ADMIN_DEFAULT == ADMIN_URL == DEFAULT_URL
 
 
 def test_help_imports_nothing_large() -> None:

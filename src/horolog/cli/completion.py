@@ -15,6 +15,7 @@ import typer
 from typer import _completion_shared
 from typer.models import ParameterInfo
 
+# As `admin.client.DEFAULT_URL`, which is not imported here, or by any help page: it loads http.client.
 ADMIN_URL = "http://127.0.0.1:8090"
 TIMEOUT_S = 0.5
 _NAMES_MAX = 1_000

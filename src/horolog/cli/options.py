@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from horolog.cli.completion import complete_names
+from horolog.cli.completion import ADMIN_URL, complete_names
 from horolog.cli.exits import EXIT_HELP
 from horolog.errors import HorologError, refused
 
@@ -30,7 +30,7 @@ Admin = Annotated[
         help="URL of the broker's admin port.",
     ),
 ]
-ADMIN_DEFAULT = "http://127.0.0.1:8090"
+ADMIN_DEFAULT = ADMIN_URL
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
