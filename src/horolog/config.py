@@ -59,147 +59,163 @@ class Settings(BaseSettings):
         env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="forbid", validate_default=False
     )
 
-    data_dir: Path = Field(Path("horolog-data"), description="directory that keeps everything")
-    host: str = Field("127.0.0.1", description="address that clients connect to")
+    data_dir: Path = Field(Path("horolog-data"), description="Directory for all data.")
+    host: str = Field("127.0.0.1", description="Address that clients connect to.")
     grpc_port: int = Field(
-        8081, ge=0, le=65_535, description="RocketMQ 5.x clients; 0: a free port"
+        8081, ge=0, le=65_535, description="Port for RocketMQ 5.x clients, gRPC; 0: a free one."
     )
     remoting: bool = Field(
         default=True,
-        description="whether RocketMQ 4.x clients can connect, on `namesrv_port` and `broker_port`",
+        description="Whether RocketMQ 4.x clients can connect, on `namesrv_port` and "
+        "`broker_port`.",
     )
     namesrv_port: int = Field(
-        9876, ge=0, le=65_535, description="name server of RocketMQ 4.x clients; 0: a free port"
+        9876,
+        ge=0,
+        le=65_535,
+        description="Port of the name server for RocketMQ 4.x clients; 0: a free one.",
     )
     broker_port: int = Field(
         BROKER_PORT,
         ge=0,
         le=65_535,
-        description="broker of RocketMQ 4.x clients, which routes name; 0: a free port",
+        description="Port of the broker for RocketMQ 4.x clients, named in routes; 0: a free one.",
     )
     advertised_host: str = Field(
         "",
-        description="name or address of this machine in routes of 4.x clients; empty: the address that "
-        "the client has dialled",
+        description="Name or address of this machine in routes of 4.x clients; without one, the "
+        "address that the client connected to.",
     )
     admin_port: int = Field(
-        8090, ge=0, le=65_535, description="admin API, on 127.0.0.1; 0: a free port"
+        8090,
+        ge=0,
+        le=65_535,
+        description="Port of the admin API, HTTP on 127.0.0.1; 0: a free one.",
     )
     admin_hosts: str = Field(
         "",
-        description="names or NAME:PORT, separated by commas, under which browsers and clients may reach "
-        "the admin API besides its address and `localhost`",
+        description="Names under which clients may reach the admin API besides localhost, such as "
+        "broker.internal or localhost:9000, separated by commas.",
     )
     connections: int = Field(
         CONNECTIONS_MAX,
         ge=16,
         le=1_000_000,
-        description="about how many clients may be connected; fewer where the limit on open files is low",
+        description="About how many clients may be connected; fewer where the limit on open files "
+        "is low.",
     )
     address_share: int = Field(
         ADDRESS_SHARE,
         ge=1,
         le=100,
-        description="percent of connections, waiting polls and bytes of requests that the clients of one address "
-        "may take; behind a proxy, which all come from: 100",
+        description="Percentage of connections, waiting polls and request bytes that the clients "
+        "of one address may take; behind a proxy: 100.",
     )
     tls_cert: Path | None = Field(
         None,
-        description="PEM file with the certificate for clients that ask for TLS; without one, each start "
-        "makes a self-signed one",
+        description="Certificate (PEM) for clients that ask for TLS, read again on SIGHUP; without "
+        "one, each start makes a self-signed one.",
     )
     tls_key: Path | None = Field(
-        None, description="PEM file with its private key; without one, the key is in the same file"
+        None, description="Private key of `tls_cert` (PEM); by default in the same file."
     )
     access: Path | None = Field(
         None,
-        description="TOML file with identities, their secrets and rights; without one, everybody may do everything",
+        description="Identities, their secrets and rights (TOML), read again on SIGHUP; without "
+        "one, everybody may do everything.",
     )
     broker_name: str = Field(
-        "broker-a", min_length=1, max_length=127, description="name in routes and handles"
+        "broker-a", min_length=1, max_length=127, description="Name in routes and recall handles."
     )
     cluster_name: str = Field(
         "DefaultCluster",
         min_length=1,
         max_length=127,
-        description="name of the cluster, for 4.x clients",
+        description="Name of the cluster, for 4.x clients.",
     )
     auto_create_topics: bool = Field(
         default=False,
-        description="whether a 5.x client creates a topic by asking for its route, or by a send: a normal one",
+        description="Let 5.x clients create normal topics by asking for their routes or by "
+        "sending.",
     )
     remoting_auto_create: bool = Field(
         default=True,
-        description="whether a 4.x client creates a topic by a send: a mixed one",
+        description="Let 4.x clients create mixed topics by sending.",
     )
     max_delay: str = Field(
-        "3653d", description="how far ahead a message may be due: 24h, 90d; at most ten years"
+        "3653d", description="How far ahead a message may be due, such as 24h; at most ten years."
     )
     message_delay_level: str = Field(
         DEFAULT_LEVELS,
-        description="delays of the levels that 4.x clients name by number, from 1 on, in RocketMQ's form; "
-        "what is logged already keeps its time",
+        description="Delays of level 1, 2 … of 4.x clients, such as '1s 10s 5m 2h 1d'; stored "
+        "messages keep their due times.",
     )
     dedup_window: str = Field(
         "120s",
-        description="how long a message id that is sent again is answered with the first result; "
-        "0s: never",
+        description="How long a repeated message id is answered with the first result, without "
+        "storing the message twice; 0s: never.",
     )
     transaction_timeout: str = Field(
         "6s",
-        description="how long after a half message its producer is asked what became of the transaction, "
-        "unless it asks for another time",
+        description="Time after a half message until its producer is asked for the outcome of the "
+        "transaction, unless the message names another.",
     )
     transaction_check_interval: str = Field(
-        "30s", description="how long until it is asked again; from the sixth time on twice as long"
+        "30s",
+        description="Time until the producer is asked again; twice as long from the sixth time on.",
     )
     transaction_check_max: int = Field(
         TRANSACTION_CHECK_MAX,
         ge=1,
         le=10_000,
-        description="how many times it is asked before a transaction is given up",
+        description="How often the producer is asked before a transaction is given up.",
     )
     flush: Literal["sync", "interval", "os"] = Field(
         "sync",
-        description="when the log is synced: before every reply, twice a second, or by the kernel",
+        description="When the log is synced: before every reply (sync), twice a second (interval), "
+        "or by the kernel (os).",
     )
     clock: Literal["system", "simulated"] = Field(
         "system",
-        description="the machine's clock, or one that moves only by `horolog clock advance`",
+        description="The machine's clock, or one that moves only by `horolog clock advance`; fixed "
+        "for the life of a data directory.",
     )
     retention: str = Field(
         "72h",
-        description="how long the log keeps what was delivered: 24h, 7d; what waits is never dropped",
+        description="How long the log keeps delivered messages, such as 24h or 7d; pending "
+        "messages are never dropped.",
     )
     retention_bytes: int = Field(
         0,
         ge=0,
         le=RETENTION_BYTES_MAX,
-        description="bytes of log above which the oldest part goes sooner; 0: no bound",
+        description="Bytes of log above which the oldest part is dropped sooner; 0: no limit.",
     )
     far_buffer_bytes: int = Field(
         FAR_BUFFER_BYTES,
         ge=FAR_BUFFER_BYTES_MIN,
         le=FAR_BUFFER_BYTES_MAX,
-        description="bytes of messages due after the near window that gather before they become a run",
+        description="Bytes of messages due after the near window to gather before they become a "
+        "run.",
     )
     metrics_topics: int = Field(
         COUNTED_TOPICS,
         ge=0,
         le=COUNTED_MAX,
-        description="topics that have metrics of their own; those that come after them count together",
+        description="How many topics have their own metrics; later ones are counted together.",
     )
     metrics_groups: int = Field(
         COUNTED_GROUPS,
         ge=0,
         le=COUNTED_MAX,
-        description="pairs of a consumer group and a topic that have metrics; the others have none",
+        description="How many pairs of a consumer group and a topic have metrics; the others have "
+        "none.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="what is logged to stderr"
+        "info", description="Level of the log on stderr: debug, info, warning or error."
     )
     log_format: Literal["plain", "json"] = Field(
-        "plain", description="lines of text, or one JSON object a line"
+        "plain", description="Lines of text, or one JSON object a line."
     )
 
     @property

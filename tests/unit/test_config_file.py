@@ -6,12 +6,14 @@ import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 from horolog.cli.config_example import example
 from horolog.cli.exits import Exit
-from horolog.cli.main import run
+from horolog.cli.main import app, run
 from horolog.config import Settings
 from horolog.config_sources import load
 
@@ -57,6 +59,16 @@ def test_it_says_units(name: str, kind: str) -> None:
     before = re.search(rf"((?:^# .*\n)+)#{name} = ", example(), re.MULTILINE)
     assert before is not None
     assert f"({kind}" in before[1].replace("\n# ", " ")
+
+
+def test_a_setting_and_its_flag_are_described_alike() -> None:
+    """The help cannot be made from the settings, since help pages load no pydantic."""
+    commands: Any = typer.main.get_command(app)
+    for option in commands.commands["serve"].params:
+        if option.name in Settings.model_fields:
+            text = re.sub(r"\s*\[default: .*\]$", "", option.help).removesuffix(".")
+            text = re.sub(r"--([a-z-]+)", lambda flag: f"`{flag[1].replace('-', '_')}`", text)
+            assert Settings.model_fields[option.name].description == f"{text}."
 
 
 def test_check_tells_what_is_not_the_default(

@@ -29,7 +29,7 @@ def example() -> str:
     """Return the whole file."""
     parts = [_HEAD]
     for name, setting in Settings.model_fields.items():
-        what = f"{setting.description} ({kind_of(name, setting)})"
+        what = f"{(setting.description or '').removesuffix('.')} ({kind_of(name, setting)})"
         lines = textwrap.wrap(what, _WIDTH, break_long_words=False, break_on_hyphens=False)
         comment = "\n".join(f"# {line}" for line in lines)
         parts.append(f"{comment}\n#{name} = {toml_value(name, setting.default)}\n")

@@ -66,13 +66,14 @@ NamesrvPort = Annotated[
 ]
 BrokerPort = Annotated[
     int | None,
-    _port(10911, "Port for RocketMQ 4.x clients, named in routes; 0: a free one."),
+    _port(10911, "Port of the broker for RocketMQ 4.x clients, named in routes; 0: a free one."),
 ]
 AdvertisedHost = Annotated[
     str | None,
     typer.Option(
         metavar="HOST",
-        help="Name or address of this machine in routes of 4.x clients.  [default: what the client has dialled]",
+        help="Name or address of this machine in routes of 4.x clients; without one, the address that the"
+        " client connected to.  [default: none]",
     ),
 ]
 AdminPort = Annotated[
@@ -99,7 +100,7 @@ AddressShare = Annotated[
     int | None,
     typer.Option(
         metavar="PERCENT",
-        help="Share of connections, waiting polls and request bytes that the clients of one address may take;"
+        help="Percentage of connections, waiting polls and request bytes that the clients of one address may take;"
         " behind a proxy: 100.  [default: 75]",
         show_default=False,
     ),
@@ -155,15 +156,15 @@ MaxDelay = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="How far ahead a message may be due, such as 24h.  [default: 3653d]",
+        help="How far ahead a message may be due, such as 24h; at most ten years.  [default: 3653d]",
     ),
 ]
 MessageDelayLevel = Annotated[
     str | None,
     typer.Option(
         metavar="LEVELS",
-        help="Delays of level 1, 2 … of 4.x clients, such as '1s 10s 5m 2h 1d'.  [default: 1s 5s 10s 30s"
-        " 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h]",
+        help="Delays of level 1, 2 … of 4.x clients, such as '1s 10s 5m 2h 1d'; stored messages keep their"
+        " due times.  [default: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h]",
         show_default=False,
     ),
 ]
@@ -179,8 +180,8 @@ TransactionTimeout = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="Time after a half message until its producer is asked for the outcome of the transaction."
-        "  [default: 6s]",
+        help="Time after a half message until its producer is asked for the outcome of the transaction,"
+        " unless the message names another.  [default: 6s]",
     ),
 ]
 TransactionCheckInterval = Annotated[
@@ -240,7 +241,8 @@ FarBufferBytes = Annotated[
 LogLevel = Annotated[
     str | None,
     typer.Option(
-        metavar="LEVEL", help="debug, info, warning or error; logs go to stderr.  [default: info]"
+        metavar="LEVEL",
+        help="Level of the log on stderr: debug, info, warning or error.  [default: info]",
     ),
 ]
 LogFormat = Annotated[
