@@ -103,9 +103,9 @@ LAGGING = {
 @pytest.mark.parametrize(
     ("changes", "name", "state", "seen", "do"),
     [
-        (broker(version="0.0.9"), "version", "warning", "the broker is horolog 0.0.9", "own"),
+        (broker(version="0.0.9"), "version", "warning", "the broker is horolog 0.0.9", "version"),
         (clock(wall_ms=NOW_MS + 9_000), "clock", "warning", "9.0 s ahead of", "NTP"),
-        (clock(wall_ms=NOW_MS - 9_000), "clock", "warning", "9.0 s after", "NTP"),
+        (clock(wall_ms=NOW_MS - 9_000), "clock", "warning", "9.0 s behind", "NTP"),
         (clock(kind="simulated"), "clock", "note", "simulated, at 2026", ""),
         (
             broker(problems=["x: 1 of 2 messages are quarantined"]),
@@ -115,7 +115,7 @@ LAGGING = {
             broker(problems=["disk: 5 bytes are free"]),
             "problem", "wrong", "disk: 5 bytes", "make room",
         ),
-        (broker(repairs=3), "repairs", "note", "3 damaged things made whole", "look at the disk"),
+        (broker(repairs=3), "repairs", "note", "3 damaged parts repaired", "check the disk"),
         (broker(problems=["what nobody knows"]), "problem", "wrong", "what", "#health"),
         (
             overview(overdue_ms=200_000),
@@ -147,21 +147,21 @@ LAGGING = {
             {"process": LocalProcess(1, 9, 1_000_000, [("0.0.0.0", 8081)])},
             "access", "warning", "can connect to 0.0.0.0:8081", "--access",
         ),
-        ({"process": None}, "access", "note", "off: whoever", "--access"),
+        ({"process": None}, "access", "note", "off: everybody", "--access"),
         (
             overview(certificate_ends_ms=NOW_MS + 3 * 86_400_000),
-            "certificate", "warning", "ends in 3 days", "systemctl reload",
+            "certificate", "warning", "expires in 3 days", "systemctl reload",
         ),
         (
             overview(certificate_ends_ms=NOW_MS - 3_600_000),
-            "certificate", "wrong", "has ended 60 minutes ago", "--tls-cert",
+            "certificate", "wrong", "expired 60 minutes ago", "--tls-cert",
         ),
-        (overview(certificate_ends_ms=NOW_MS + 90 * 86_400_000), "certificate", "ok", "ends in", ""),
-        ({"process": None, "guarded": True}, "access", "ok", "only known clients", ""),
+        (overview(certificate_ends_ms=NOW_MS + 90 * 86_400_000), "certificate", "ok", "expires in", ""),
+        ({"process": None, "guarded": True}, "access", "ok", "only clients with a key", ""),
         (one_group(), "groups", "warning", "1 group (shop 5) with messages and no", "start"),
         (
             one_group(members=1) | {"lagging": [LAGGING]},
-            "groups", "warning", "shop has not consumed what is visible in orders since 2 hours",
+            "groups", "warning", "group shop lags 2 hours behind in orders",
             "describe shop",
         ),
         (

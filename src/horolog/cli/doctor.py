@@ -48,7 +48,7 @@ def doctor(
         print_json({"well": well, "checks": [check.as_json() for check in checks]})
     else:
         _show(checks)
-        typer.echo("all is well" if well else "something is to be done")
+        typer.echo("all is well" if well else "there is something to do")
     return Exit.OK if well else Exit.FAILURE
 
 

@@ -27,8 +27,8 @@ _NAMED = 5  # most groups to name in a sentence
 # Advice for a problem, by a pattern of its text.
 _ADVICE = (
     (r"quarantined", "see docs/guides/operate.md#damage; `horolog inspect` shows what can be read"),
-    (r"\bdisk:|bytes are free", "make room, or lower --retention; sends are taken again by themselves"),
-    (r"lake|offload|tier", "make the lake readable again, then look here once more: docs/guides/lake.md"),
+    (r"\bdisk:|bytes are free", "make room, or lower --retention; sends are accepted again without a restart"),
+    (r"lake|offload|tier", "make the lake readable again, then run this again: docs/guides/lake.md"),
     (r"cannot be read|hole|CRC|damaged|missing",
      "stop the broker and run `horolog verify DIR`: docs/guides/operate.md#rotten-messages"),
 )  # fmt: skip
@@ -77,21 +77,23 @@ def _version(answers: Answers) -> Check:
     if theirs == __version__:
         return Check("version", State.OK, theirs)
     seen = f"the broker is horolog {theirs}, this command {__version__}"
-    return Check("version", State.WARNING, seen, "use the command of the broker's own version")
+    return Check("version", State.WARNING, seen, "use the `horolog` of the broker's version")
 
 
 def _clock(answers: Answers) -> Check:
     clock = answers.clock
     if clock["kind"] == "simulated":
         return Check(
-            "clock", State.NOTE, f"simulated, at {clock['wall']}: moves only when it is told to"
+            "clock",
+            State.NOTE,
+            f"simulated, at {clock['wall']}: moves only by `horolog clock advance`",
         )
     off_ms = int(clock["wall_ms"]) - answers.now_ms
     if abs(off_ms) <= CLOCK_OFF_MS + answers.slack_ms:
         return Check(
             "clock", State.OK, f"within {CLOCK_OFF_MS + answers.slack_ms} ms of this machine's"
         )
-    side = "ahead of" if off_ms > 0 else "after"
+    side = "ahead of" if off_ms > 0 else "behind"
     seen = f"{abs(off_ms) / SECOND_MS:.1f} s {side} this machine's: {clock['wall']}"
     return Check(
         "clock", State.WARNING, seen, "let NTP set both clocks: due times are by the broker's"
@@ -117,8 +119,8 @@ def _repairs(answers: Answers) -> list[Check]:
     repairs = int(answers.broker.get("repairs", 0))
     if not repairs:
         return []
-    seen = f"{counted(repairs, 'damaged thing')} made whole again since the directory was made"
-    do = "look at the disk (smartctl, dmesg); lines `repaired` of the broker's log say where"
+    seen = f"{counted(repairs, 'damaged part')} repaired since the directory was created"
+    do = "check the disk (smartctl, dmesg); lines `repaired` of the broker's log say where"
     return [Check("repairs", State.NOTE, seen, do)]
 
 
@@ -135,7 +137,7 @@ def _lateness(answers: Answers) -> list[Check]:
         return []
     overdue_ms = int(overview["overdue_ms"])
     if overdue_ms > LATE_MS:
-        seen = f"a message has been due for {_ago(overdue_ms)}, and is not handed over"
+        seen = f"a message has been due for {_ago(overdue_ms)} and is not handed over"
         do = "look at CPU and disk; hand-over goes on in order as fast as they allow"
         return [Check("lateness", State.WRONG, seen, do)]
     lateness = overview["lateness"]
@@ -159,7 +161,7 @@ def _disk(answers: Answers) -> list[Check]:
     return [disk_check(int(disk["headroom"]))]
 
 
-_ROOM = "make room, or lower --retention; nothing that waits is dropped, and sends are taken again by themselves"
+_ROOM = "make room, or lower --retention; pending messages are kept, and sends are accepted again without a restart"
 
 
 def disk_check(room: int) -> Check:
@@ -176,7 +178,7 @@ def _files(answers: Answers) -> list[Check]:
         return []
     seen = f"{process.files:,} of {process.files_max:,} open (process {process.pid})"
     if process.files * 100 > process.files_max * FILES_SHARE:
-        do = "raise the limit (LimitNOFILE= of the unit, ulimit -n) and start again: more connections are refused"
+        do = "raise the limit (LimitNOFILE= of the unit, ulimit -n) and start the broker again; until then it refuses more connections"
         return [Check("files", State.WARNING, seen, do)]
     most = process.files_hard or process.files_max
     if most - reserve_of(most) < CONNECTIONS_MAX:
@@ -188,10 +190,15 @@ def _files(answers: Answers) -> list[Check]:
 def _exposed(answers: Answers) -> list[Check]:
     process = answers.process
     if answers.guarded:
-        return [Check("access", State.OK, "only known clients are let in")]
+        return [Check("access", State.OK, "only clients with a key can connect")]
     if process is None:
         return [
-            Check("access", State.NOTE, "off: whoever reaches the ports may do everything", _CLOSE)
+            Check(
+                "access",
+                State.NOTE,
+                "off: everybody who reaches the ports may do everything",
+                _CLOSE,
+            )
         ]
     if not process.open_ports:
         return [Check("access", State.OK, "off, and only this machine can connect")]
@@ -209,13 +216,13 @@ def _certificate(answers: Answers) -> list[Check]:
     if ends_ms is None:
         return []
     left_ms = int(ends_ms) - answers.now_ms
-    do = "put a new one into the file of --tls-cert, then `systemctl reload horolog` (SIGHUP)"
+    do = "replace the file of --tls-cert, then `systemctl reload horolog` (SIGHUP)"
     if left_ms <= 0:
-        seen = f"has ended {_ago(-left_ms)} ago: clients that check it cannot connect"
+        seen = f"expired {_ago(-left_ms)} ago: clients that check it cannot connect"
         return [Check("certificate", State.WRONG, seen, do)]
     if left_ms < CERTIFICATE_LEFT_MS:
-        return [Check("certificate", State.WARNING, f"ends in {_ago(left_ms)}", do)]
-    return [Check("certificate", State.OK, f"ends in {_ago(left_ms)}")]
+        return [Check("certificate", State.WARNING, f"expires in {_ago(left_ms)}", do)]
+    return [Check("certificate", State.OK, f"expires in {_ago(left_ms)}")]
 
 
 def _groups(answers: Answers) -> list[Check]:
@@ -224,12 +231,12 @@ def _groups(answers: Answers) -> list[Check]:
     alone = [row for row in rows if row["waiting"] and not row["members"]]
     if alone:
         seen = f"{_names(alone)} with messages and no consumer connected"
-        do = "start their consumers, or `horolog group delete` those that are not needed any more"
+        do = "start their consumers, or `horolog group delete` those that are no longer needed"
         found.append(Check("groups", State.WARNING, seen, do))
     for group in answers.lagging:
         since_ms, topic = _oldest(group)
         if since_ms and (lag_ms := int(answers.clock["wall_ms"]) - since_ms) > LAG_MS:
-            seen = f"group {group['group']} has not consumed what is visible in {topic} since {_ago(lag_ms)}"
+            seen = f"group {group['group']} lags {_ago(lag_ms)} behind in {topic}"
             do = f"look at its consumers: horolog group describe {group['group']}"
             found.append(Check("groups", State.WARNING, seen, do))
     if not found:
@@ -252,7 +259,7 @@ def _dead_letters(answers: Answers) -> Check:
         return Check("dead letters", State.OK, "none")
     total = sum(int(row["waiting"]) for row in rows)
     seen = f"{counted(total, 'message')} of {_names(rows)}"
-    do = f"horolog dlq list {rows[0]['group']} says why; horolog dlq redrive sends them once more"
+    do = f"horolog dlq list {rows[0]['group']} says why; horolog dlq redrive sends them again"
     return Check("dead letters", State.WARNING, seen, do)
 
 

@@ -29,7 +29,7 @@ def check_stopped(directory: Path, report: Report) -> list[Check]:
     try:
         found = [Check("directory", State.OK, str(directory)), *_owner(directory)]
         if lock is None:
-            seen = "is read-only for whoever runs this: its broker does not start like that"
+            seen = "is read-only for this user: a broker of this user cannot start"
             found.append(Check("writable", State.WARNING, seen, _ADVICE["writable"]))
         found += [_clock(directory), disk_check(shutil.disk_usage(directory).free), _files()]
         return found + _verified(directory, report)
@@ -41,12 +41,12 @@ def check_stopped(directory: Path, report: Report) -> list[Check]:
             lock.release()
 
 
-_LOOK = "horolog verify DIR tells all of it; docs/guides/operate.md#damage says what to do"
+_LOOK = "`horolog verify DIR` shows everything; docs/guides/operate.md#damage says what to do"
 _ADVICE = {
     "owner": "chown -R USER DIR, as root; then start the broker, and run this, as that user",
     "writable": "look at the owner, the permissions and the mount of DIR; or run this as the broker's user",
-    ErrorCode.NOT_FOUND: "name the directory of --data-dir, the one with the file `meta`",
-    ErrorCode.DIRECTORY_IN_USE: "its broker runs: leave out --data-dir, and look at that one",
+    ErrorCode.NOT_FOUND: "give the data directory, which has the file `meta`",
+    ErrorCode.DIRECTORY_IN_USE: "its broker is running: leave out --data-dir to check it",
 }
 
 
@@ -55,13 +55,13 @@ def _owner(directory: Path) -> list[Check]:
     if owner == os.geteuid() or os.geteuid() == 0:
         return []
     seen = f"belongs to user {owner}, and this is user {os.geteuid()}"
-    return [Check("owner", State.WARNING, seen, "start the broker as the user that it belongs to")]
+    return [Check("owner", State.WARNING, seen, "start the broker as the user who owns it")]
 
 
 def _clock(directory: Path) -> Check:
     meta = parse_meta((directory / "meta").read_bytes())
     if meta.clock == "simulated":
-        return Check("clock", State.NOTE, "simulated: starts with --clock simulated only")
+        return Check("clock", State.NOTE, "simulated: start it with --clock simulated")
     return Check("clock", State.OK, meta.clock)
 
 
