@@ -412,7 +412,7 @@ def test_the_command_lists_first_and_gives_up_when_told(data_dir, capsys) -> Non
     (lost,) = json.loads(capsys.readouterr().out)["lost"]
     assert (lost["first"], lost["bytes"]) == (damage.first, damage.bytes)
     assert run(["salvage", str(data_dir)]) == 0
-    assert "nothing of it is to be salvaged" in capsys.readouterr().out
+    assert "there is nothing to salvage" in capsys.readouterr().out
     assert any("given up by a salvage" in text for text in asyncio.run(start()))
     found = verify_directory(Disk(data_dir, read_only=True))
     assert (found.holes, found.hole_bytes) == (1, damage.bytes)

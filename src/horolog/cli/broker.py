@@ -19,7 +19,7 @@ _SHOWN = {
     "log_start": "log position (bytes) at which the log begins",
     "log_end": "log position at which it ends",
     "checkpoint_position": "log position of the newest checkpoint",
-    "repairs": "damaged things made whole again",
+    "repairs": "damaged parts repaired",
     "holes": "messages that could not be read since the start",
 }
 

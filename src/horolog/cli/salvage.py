@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 _HELD_ROWS = 20
 _HELD_BYTES = 1 << 20  # most bytes to read of each lost place
 _MEANS = """
-What was appended in these places is lost, and a broker that starts after this goes on without it:
-  messages sent then, unless they were due and handed over later, and topics and groups made then
-  hand-overs: what they handed over waits still, and is handed over again
-  recalls and reschedules: what they took away waits still
+The records in these places are lost, and a broker that starts after this continues without them:
+  messages, unless they were handed over later, and topics and groups that were created there
+  hand-overs: their messages are pending still, and are handed over again
+  recalls and reschedules: their messages are pending still, with the old due times
   acknowledgements and offsets: messages are delivered again
   commits of bulk loads: load the same rows again
 Restore a backup instead if one is recent enough."""
@@ -133,9 +133,7 @@ def _show(directory: Path, found: Plan, held: list[tuple[object, ...]], *, salva
     from horolog.cli.progress import size_text
 
     if not found.lost:
-        typer.echo(
-            f"{directory}: the log is whole up to {found.end}; nothing of it is to be salvaged"
-        )
+        typer.echo(f"{directory}: the log is intact up to {found.end}; there is nothing to salvage")
         return
     rows = [
         (
@@ -150,10 +148,10 @@ def _show(directory: Path, found: Plan, held: list[tuple[object, ...]], *, salva
     ]
     print_table(("FROM", "TO", "SIZE", "RECORDS", "WRITTEN AFTER", "WRITTEN BEFORE"), rows)
     if held:
-        typer.echo("\nThese bytes seem to say, but something in them is wrong:")
+        typer.echo("\nRecords that these bytes seem to hold; some of the bytes are wrong:")
         print_table(RECORD_HEAD, held)
     if len(held) == _HELD_ROWS:
-        typer.echo("… and more; `horolog inspect` reads what is kept in shard-00/salvaged/")
+        typer.echo("… and more; `horolog inspect` reads the files in shard-00/salvaged/")
     if salvaged:
         places = counted(len(rows), "place")
         typer.echo(f"{directory}: {places} given up; their bytes are in shard-00/salvaged/")

@@ -67,7 +67,8 @@ def act_on_window(
         return Exit.OK
     typer.echo(f"{deed.status}: {counted(result[deed.done], 'message')} {deed.did}")
     if result.get("left"):
-        typer.echo(f"{counted(result['left'], 'message')} had no room for a new due time", err=True)
+        left = counted(result["left"], "message")
+        typer.echo(f"{left} not moved: no room in the properties for a new due time", err=True)
     return Exit.OK
 
 
@@ -84,7 +85,7 @@ def _going_on(window: dict[str, Any]) -> Iterator[None]:
         error.add_note(f"Some of it may be done: {again}")
         raise
     except KeyboardInterrupt:
-        typer.echo(f"the broker goes on by itself; if it does not, {again}", err=True)
+        typer.echo(f"the broker continues on its own; if it does not, {again}", err=True)
         raise
 
 

@@ -50,5 +50,5 @@ def read_given_up(path: Path, content: memoryview, *, limit: int) -> Report:
     report.head = RECORD_HEAD
     report.take(rows_in(bytes(content), first), limit)
     report.fields |= {"log position": first, "bytes": len(content)}
-    report.notes.append("nothing here is verified, and something is wrong")
+    report.notes.append("nothing here is verified, and some of the bytes are wrong")
     return report
