@@ -17,7 +17,7 @@ from horolog.admin.adoption_shapes import (
     StagedBytes,
 )
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.endpoints import endpoint, text, whole
+from horolog.admin.endpoints import endpoint, integer_parameter, text_parameter
 from horolog.admin.request_shapes import AbortBody, AdoptionBody, CommitBody
 from horolog.admin.requests import query, query_int, read_body, read_bytes
 from horolog.errors import ErrorCode, HorologError, refused
@@ -33,7 +33,9 @@ from horolog.server.running import AdoptionMaker
 _REFUSED = (ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_IMPLEMENTED)
 
 
-@endpoint("GET", "/v1/adoptions", query=(text("app", required=True),), answer=AdoptedVersion)
+@endpoint(
+    "GET", "/v1/adoptions", query=(text_parameter("app", required=True),), answer=AdoptedVersion
+)
 async def describe_adoption(request: Request) -> Response:
     """GET /v1/adoptions?app=A: show the highest committed version of an app; −1 if there is none."""
     app = query(request, "app").get("app", "")
@@ -60,7 +62,7 @@ async def begin_adoption(request: Request) -> Response:
 @endpoint(
     "PUT",
     "/v1/adoptions/{token}/files/{name}",
-    query=(whole("offset", 0, (1 << 63) - 1, 0),),
+    query=(integer_parameter("offset", 0, (1 << 63) - 1, 0),),
     content="application/octet-stream",
     answer=StagedBytes,
     codes=_REFUSED,

@@ -18,7 +18,7 @@ from horolog.admin.answers import (
     let_in,
     may,
 )
-from horolog.admin.endpoints import Access, endpoint, text
+from horolog.admin.endpoints import Access, endpoint, text_parameter
 from horolog.admin.request_shapes import AdvanceBody
 from horolog.admin.requests import query, read_body
 from horolog.admin.shapes import BrokerName, Check, Clock, Health, Identity, Status
@@ -109,7 +109,9 @@ async def describe_broker(request: Request) -> Response:
     return answer(broker_view(view, __version__, broker_name(request)))
 
 
-@endpoint("GET", "/v1/identity", query=(text("topic"),), answer=Identity, access=Access.USERS)
+@endpoint(
+    "GET", "/v1/identity", query=(text_parameter("topic"),), answer=Identity, access=Access.USERS
+)
 async def show_identity(request: Request) -> Response:
     """GET /v1/identity?topic=: show who the caller is, and its rights to a topic."""
     topic = query(request, "topic").get("topic", "")

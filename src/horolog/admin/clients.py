@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, check_allowed
-from horolog.admin.endpoints import endpoint, text, whole
+from horolog.admin.endpoints import endpoint, integer_parameter, text_parameter
 from horolog.admin.requests import query, query_int
 from horolog.admin.shapes import Client, Clients
 from horolog.admin.views import iso
@@ -23,7 +23,11 @@ _AT_ONCE = 1_024  # clients to look at before other tasks of the loop run: about
 @endpoint(
     "GET",
     "/v1/clients",
-    query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("after"), text("group")),
+    query=(
+        integer_parameter("limit", 1, ADMIN_LIST_MAX, 100),
+        text_parameter("after"),
+        text_parameter("group"),
+    ),
     answer=Clients,
 )
 async def list_clients(request: Request) -> Response:

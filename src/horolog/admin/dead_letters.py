@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.endpoints import endpoint, flag, text, whole
+from horolog.admin.endpoints import endpoint, flag_parameter, integer_parameter, text_parameter
 from horolog.admin.message_shapes import Letter, LetterCount, LetterCounts, Letters, Redriven
 from horolog.admin.request_shapes import RedriveBody
 from horolog.admin.requests import query, query_flag, query_int, read_body
@@ -46,7 +46,11 @@ async def count_dead_letters(request: Request) -> Response:
 @endpoint(
     "GET",
     "/v1/groups/{group}/dead-letters",
-    query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("from"), flag("all")),
+    query=(
+        integer_parameter("limit", 1, ADMIN_LIST_MAX, 100),
+        text_parameter("from"),
+        flag_parameter("all"),
+    ),
     answer=Letters,
     codes=(ErrorCode.GROUP_NOT_FOUND,),
 )

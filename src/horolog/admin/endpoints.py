@@ -46,7 +46,7 @@ class Parameter(NamedTuple):
     required: bool = False
 
 
-def text(
+def text_parameter(
     name: str, meaning: str = "", *, required: bool = False, words: Iterable[str] = ()
 ) -> Parameter:
     """Declare a query parameter that is a text, or one of `words`."""
@@ -56,7 +56,7 @@ def text(
     return Parameter(name, schema, meaning, required)
 
 
-def whole(name: str, low: int, high: int, default: int | None = None) -> Parameter:
+def integer_parameter(name: str, low: int, high: int, default: int | None = None) -> Parameter:
     """Declare a query parameter that is a whole number from `low` to `high`."""
     schema: dict[str, Any] = {"type": "integer", "minimum": low, "maximum": high}
     if default is not None:
@@ -64,7 +64,7 @@ def whole(name: str, low: int, high: int, default: int | None = None) -> Paramet
     return Parameter(name, schema, "")
 
 
-def flag(name: str, meaning: str = "") -> Parameter:
+def flag_parameter(name: str, meaning: str = "") -> Parameter:
     """Declare a query parameter that is true or false, false by default."""
     return Parameter(name, {"type": "boolean", "default": False}, meaning)
 

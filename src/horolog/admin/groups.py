@@ -11,7 +11,13 @@ from starlette.responses import Response
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, engine_of, is_admin, let_in, may
 from horolog.admin.clients import client_view, doors_of, members_of
-from horolog.admin.endpoints import Access, endpoint, flag, text, whole
+from horolog.admin.endpoints import (
+    Access,
+    endpoint,
+    flag_parameter,
+    integer_parameter,
+    text_parameter,
+)
 from horolog.admin.request_shapes import GroupBody, ResetBody
 from horolog.admin.requests import query, query_flag, query_int, read_body
 from horolog.admin.shapes import DeletedGroup, Group, GroupReset, GroupRow, Groups, GroupTopic
@@ -43,7 +49,7 @@ _KINDS_OF = 100  # members to look at for the way a group consumes, in a list
 @endpoint(
     "GET",
     "/v1/groups",
-    query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("after")),
+    query=(integer_parameter("limit", 1, ADMIN_LIST_MAX, 100), text_parameter("after")),
     answer=Groups,
     access=Access.USERS,
 )
@@ -100,7 +106,7 @@ async def _page(request: Request, after: str, limit: int) -> tuple[list[GroupVie
 @endpoint(
     "GET",
     "/v1/groups/{group}",
-    query=(whole("limit", 1, ADMIN_LIST_MAX, 100), text("after")),
+    query=(integer_parameter("limit", 1, ADMIN_LIST_MAX, 100), text_parameter("after")),
     answer=Group,
     codes=(ErrorCode.GROUP_NOT_FOUND,),
     access=Access.USERS,
@@ -231,7 +237,7 @@ def _reset_place(wanted: ResetBody) -> End | QueueOffset | int:
 @endpoint(
     "DELETE",
     "/v1/groups/{group}",
-    query=(flag("force", "delete also while members are connected"),),
+    query=(flag_parameter("force", "delete also while members are connected"),),
     answer=DeletedGroup,
     codes=(ErrorCode.GROUP_NOT_FOUND,),
 )

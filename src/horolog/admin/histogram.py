@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from horolog.access import rules
 from horolog.admin.answers import JSON, allow, engine_of
-from horolog.admin.endpoints import Access, endpoint, text
+from horolog.admin.endpoints import Access, endpoint, text_parameter
 from horolog.admin.page_shapes import Histogram
 from horolog.admin.requests import query
 from horolog.admin.shared import Shared
@@ -91,11 +91,11 @@ def _year_ms(year: int) -> int:
     "GET",
     "/v1/pending/histogram",
     query=(
-        text("topic"),
-        text("step", words=Step),
-        text("zone", "IANA name; UTC by default"),
-        text("from"),
-        text("to"),
+        text_parameter("topic"),
+        text_parameter("step", words=Step),
+        text_parameter("zone", "IANA name; UTC by default"),
+        text_parameter("from"),
+        text_parameter("to"),
     ),
     answer=Histogram,
     codes=(ErrorCode.TOPIC_NOT_FOUND,),

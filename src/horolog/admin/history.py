@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, broker_name, engine_of
-from horolog.admin.endpoints import Access, endpoint, text
+from horolog.admin.endpoints import Access, endpoint, text_parameter
 from horolog.admin.look_ups import topic_of
 from horolog.admin.message_shapes import Copy, Event, GroupState, MessageStory
 from horolog.admin.requests import query
@@ -38,7 +38,7 @@ _WAITS = (MessageState.PENDING, MessageState.IN_TIER)
 @endpoint(
     "GET",
     "/v1/messages/{id}",
-    query=(text("topic", "if messages of several topics have that id"),),
+    query=(text_parameter("topic", "if messages of several topics have that id"),),
     answer=MessageStory,
     codes=(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
     access=Access.USERS,

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, broker_name, engine_of
-from horolog.admin.endpoints import Access, endpoint, text
+from horolog.admin.endpoints import Access, endpoint, text_parameter
 from horolog.admin.history import handle_of
 from horolog.admin.look_ups import find_named
 from horolog.admin.message_shapes import AckedHandles, KnownMessages, LeasedMessages, SentMessage
@@ -116,7 +116,7 @@ def _type_of(wanted: MessageBody, due_ms: int) -> MessageType:
 @endpoint(
     "GET",
     "/v1/messages/find",
-    query=(text("topic", "with key"), text("id"), text("key")),
+    query=(text_parameter("topic", "with key"), text_parameter("id"), text_parameter("key")),
     answer=KnownMessages,
     codes=(ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
     access=Access.USERS,

@@ -13,7 +13,7 @@ from horolog.admin.adoption_shapes import (
     RecalledRows,
 )
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.endpoints import endpoint, whole
+from horolog.admin.endpoints import endpoint, integer_parameter
 from horolog.admin.request_shapes import BeginOffloadBody, CommitOffloadBody, OffloadBody
 from horolog.admin.requests import query, query_int, read_body
 from horolog.errors import ErrorCode, HorologError, refused
@@ -29,7 +29,7 @@ _REFUSED = (ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_IMPLEM
 @endpoint(
     "GET",
     "/v1/offloads",
-    query=(whole("to_ms", 0, TIME_MAX_MS, 0),),
+    query=(integer_parameter("to_ms", 0, TIME_MAX_MS, 0),),
     answer=Offloads,
     codes=_REFUSED,
 )
@@ -67,7 +67,7 @@ async def abort_offload(request: Request) -> Response:
 @endpoint(
     "GET",
     "/v1/offloads/{number}/recalled",
-    query=(whole("hour", 0, 1 << 32),),
+    query=(integer_parameter("hour", 0, 1 << 32),),
     answer=RecalledRows,
     codes=_REFUSED,
 )

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from horolog import limits
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, broker_name, engine_of, is_admin, let_in, may
-from horolog.admin.endpoints import Access, endpoint, text, whole
+from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
 from horolog.admin.message_shapes import Counts, PendingPage
 from horolog.admin.requests import query, query_int
 from horolog.admin.views import counts_view, pending_message_view
@@ -33,7 +33,7 @@ def _topic(parameters: dict[str, str]) -> str:
 @endpoint(
     "GET",
     "/v1/pending",
-    query=(text("by", words=CountBy), text("hour"), text("topic")),
+    query=(text_parameter("by", words=CountBy), text_parameter("hour"), text_parameter("topic")),
     answer=Counts,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
     access=Access.USERS,
@@ -73,7 +73,12 @@ def _count_by(text: str | None, hour: int | None) -> CountBy:
 @endpoint(
     "GET",
     "/v1/pending/messages",
-    query=(text("from"), text("to"), text("topic"), whole("limit", 1, limits.ADMIN_LIST_MAX, 100)),
+    query=(
+        text_parameter("from"),
+        text_parameter("to"),
+        text_parameter("topic"),
+        integer_parameter("limit", 1, limits.ADMIN_LIST_MAX, 100),
+    ),
     answer=PendingPage,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
     access=Access.USERS,

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.admin.answers import answer, engine_of
-from horolog.admin.endpoints import endpoint, text, whole
+from horolog.admin.endpoints import endpoint, integer_parameter, text_parameter
 from horolog.admin.request_shapes import Body, payload_of
 from horolog.admin.requests import given_as, query, query_int, read_body
 from horolog.admin.shapes import ComingSchedule, Firings, RemovedSchedule, Schedule, Schedules
@@ -111,7 +111,10 @@ class NewScheduleBody(ScheduleBody):
 @endpoint(
     "GET",
     "/v1/schedules",
-    query=(text("after"), whole("limit", 1, limits.SCHEDULES_MAX, limits.SCHEDULES_MAX)),
+    query=(
+        text_parameter("after"),
+        integer_parameter("limit", 1, limits.SCHEDULES_MAX, limits.SCHEDULES_MAX),
+    ),
     answer=Schedules,
 )
 async def list_schedules(request: Request) -> Response:
@@ -186,7 +189,7 @@ async def show_schedule(request: Request) -> Response:
 @endpoint(
     "GET",
     "/v1/schedules/{name}/next",
-    query=(whole("limit", 1, limits.PREVIEW_MAX, _SHOWN),),
+    query=(integer_parameter("limit", 1, limits.PREVIEW_MAX, _SHOWN),),
     answer=Firings,
     codes=_NO_SCHEDULE,
 )

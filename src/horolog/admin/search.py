@@ -10,7 +10,7 @@ from starlette.responses import Response
 from horolog import limits
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, broker_name, engine_of
-from horolog.admin.endpoints import Access, endpoint, text, whole
+from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
 from horolog.admin.history import handle_of
 from horolog.admin.look_ups import find_named
 from horolog.admin.message_shapes import FoundPage, FoundRow
@@ -55,10 +55,10 @@ _LISTED = (MessageState.PENDING, MessageState.DELIVERED)
     "GET",
     "/v1/messages/search",
     query=(
-        *map(text, ("topic", "id", "key", "tag", "from", "to")),
-        text("state", words=MessageState),
-        whole("limit", 1, limits.ADMIN_LIST_MAX, 100),
-        text("after"),
+        *map(text_parameter, ("topic", "id", "key", "tag", "from", "to")),
+        text_parameter("state", words=MessageState),
+        integer_parameter("limit", 1, limits.ADMIN_LIST_MAX, 100),
+        text_parameter("after"),
     ),
     answer=FoundPage,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER, ErrorCode.DAMAGED),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from horolog.access import rules
 from horolog.admin.answers import allow, answer, engine_of, let_in, may
-from horolog.admin.endpoints import Access, endpoint, text, whole
+from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
 from horolog.admin.request_shapes import ChangeTopicBody, TopicBody
 from horolog.admin.requests import given_as, query, query_int, query_word, read_body
 from horolog.admin.shapes import DeletedTopic, GroupProgress, Topic, Topics
@@ -60,7 +60,7 @@ _RECALLS_MAX = 8  # recalls of messages that are sent while a topic is being del
 @endpoint(
     "GET",
     "/v1/topics",
-    query=(text("after"), whole("limit", 1, TOPICS_MAX, TOPICS_MAX)),
+    query=(text_parameter("after"), integer_parameter("limit", 1, TOPICS_MAX, TOPICS_MAX)),
     answer=Topics,
     access=Access.USERS,
 )
@@ -144,7 +144,7 @@ def _settings(wanted: TopicBody | ChangeTopicBody, known: TopicSettings) -> Topi
     "DELETE",
     "/v1/topics/{name}",
     query=(
-        text(
+        text_parameter(
             "pending",
             "what to do with messages that wait: refuse the deletion, or recall them first",
             words=_PENDING,
@@ -209,7 +209,10 @@ class _Wanted(NamedTuple):
 @endpoint(
     "GET",
     "/v1/topics/{name}/queues/{queue}/messages",
-    query=(whole("from", 0, 1 << 62, 0), whole("limit", 1, ADMIN_READ_MAX, ADMIN_READ_MAX)),
+    query=(
+        integer_parameter("from", 0, 1 << 62, 0),
+        integer_parameter("limit", 1, ADMIN_READ_MAX, ADMIN_READ_MAX),
+    ),
     media="application/octet-stream",
     codes=(*_NO_TOPIC, ErrorCode.DAMAGED),
 )
