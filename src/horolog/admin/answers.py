@@ -22,7 +22,7 @@ def answer(result: Mapping[str, Any], status: int = 200) -> Response:
     return Response(orjson.dumps({"result": result}), status, media_type=JSON)
 
 
-def allow(request: Request, *needs: Need) -> None:
+def require(request: Request, *needs: Need) -> None:
     """Raise FORBIDDEN unless the caller has all `needs`.
 
     Without needs, or if one of them has an empty name, only administrators pass.  Call it before
@@ -34,8 +34,8 @@ def allow(request: Request, *needs: Need) -> None:
         request.state.allowed = True
 
 
-def let_in(request: Request) -> None:
-    """Let in any known caller; the endpoint then checks each item of its answer with `may`."""
+def admit_known_caller(request: Request) -> None:
+    """Admit any known caller; the endpoint then checks each item of its answer with `may`."""
     if identity_of(request) is not None:
         request.state.allowed = True
 
@@ -58,7 +58,7 @@ def identity_of(request: Request) -> Identity | None:
 
 
 def check_allowed(request: Request) -> None:
-    """Raise FORBIDDEN for a caller that is no administrator and was not let in before."""
+    """Raise FORBIDDEN for a caller that is no administrator and was not admitted before."""
     identity = identity_of(request)
     if identity is not None and not getattr(request.state, "allowed", False):
         identity.check(ADMIN)

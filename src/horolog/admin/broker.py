@@ -10,12 +10,12 @@ from starlette.responses import Response
 from horolog import __version__
 from horolog.access import rules
 from horolog.admin.answers import (
+    admit_known_caller,
     answer,
     broker_name,
     engine_of,
     identity_of,
     is_admin,
-    let_in,
     may,
 )
 from horolog.admin.endpoints import Access, endpoint, text_parameter
@@ -135,7 +135,7 @@ async def show_identity(request: Request) -> Response:
 async def show_clock(request: Request) -> Response:
     """GET /v1/clock: show the broker's clock."""
     query(request)
-    let_in(request)
+    admit_known_caller(request)
     return answer(clock_view(engine_of(request).clock))
 
 

@@ -33,7 +33,7 @@ class Access(StrEnum):
     """Who may call an endpoint where there is an access file."""
 
     OPEN = "open"  # everyone, also without a key
-    USERS = "users"  # identities with the rights that the function asks for by `answers.allow`
+    USERS = "users"  # identities with the rights that the function asks for by `answers.require`
     ADMIN = "admin"  # administrators
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import allow, answer, engine_of, is_admin, let_in, may
+from horolog.admin.answers import admit_known_caller, answer, engine_of, is_admin, may, require
 from horolog.admin.clients import client_view, doors_of, members_of
 from horolog.admin.endpoints import (
     Access,
@@ -60,7 +60,7 @@ async def list_groups(request: Request) -> Response:
     """
     parameters = query(request, "limit", "after")
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
-    let_in(request)
+    admit_known_caller(request)
     engine, doors = engine_of(request), doors_of(request)
     groups, following = await _page(request, parameters.get("after", ""), limit)
     lags: dict[str, list[Lag]] = {group.name: [] for group in groups}
@@ -116,7 +116,7 @@ async def show_group(request: Request) -> Response:
     parameters = query(request, "limit", "after")
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
     name = check_group(request.path_params["group"])
-    allow(request, rules.group(name))
+    require(request, rules.group(name))
     engine = engine_of(request)
     group: GroupView = await engine.submit(FindGroup(name))
     members = members_of(request, name)

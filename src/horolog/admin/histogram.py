@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import JSON, allow, engine_of
+from horolog.admin.answers import JSON, engine_of, require
 from horolog.admin.endpoints import Access, endpoint, text_parameter
 from horolog.admin.page_shapes import Histogram
 from horolog.admin.requests import query
@@ -104,7 +104,7 @@ def _year_ms(year: int) -> int:
 async def show_histogram(request: Request) -> Response:
     """GET /v1/pending/histogram?step=&from=&to=&zone=&topic=: count pending messages in even steps."""
     wanted = _wanted(request)
-    allow(request, rules.topic(wanted.topic, rules.EITHER))
+    require(request, rules.topic(wanted.topic, rules.EITHER))
     engine = engine_of(request)
     shared: Shared = request.app.state.histograms
     content = await shared.answer(wanted, lambda: _count(engine, wanted))

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import allow, answer, broker_name, engine_of
+from horolog.admin.answers import answer, broker_name, engine_of, require
 from horolog.admin.endpoints import Access, endpoint, text_parameter
 from horolog.admin.look_ups import topic_of
 from horolog.admin.message_shapes import Copy, Event, GroupState, MessageStory
@@ -48,7 +48,7 @@ async def show(request: Request) -> Response:
     parameters, message_id = query(request, "topic"), request.path_params["id"]
     if "topic" in parameters:
         topic = check_topic(parameters["topic"])
-        allow(request, rules.topic(topic, rules.Right.SUB))
+        require(request, rules.topic(topic, rules.Right.SUB))
     else:
         topic = await topic_of(request, message_id)
     known = await messages.show(engine_of(request), ShowMessage(topic, message_id))

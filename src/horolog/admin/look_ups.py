@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from horolog.access import rules
-from horolog.admin.answers import allow, engine_of, let_in, may
+from horolog.admin.answers import admit_known_caller, engine_of, may, require
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.commands import FindMessages, FoundMessage
 from horolog.protocol.rocketmq.names import check_topic
@@ -23,10 +23,10 @@ async def find_named(request: Request, parameters: Mapping[str, str]) -> list[Fo
     """Return messages with the query's `id` or `key`, of its `topic` if it names one; may be empty."""
     topic, message_id, key = (parameters.get(name, "") for name in ("topic", "id", "key"))
     if bool(message_id) == bool(key) or (key and not topic):
-        allow(request)
+        require(request)
         raise refused("topic", "give id, or topic and key")
     if topic:
-        allow(request, rules.topic(check_topic(topic), rules.Right.SUB))
+        require(request, rules.topic(check_topic(topic), rules.Right.SUB))
         return await messages.find(engine_of(request), FindMessages(topic, message_id, key))
     found: list[FoundMessage] = []
     for each in await _topics_with(request, message_id):
@@ -51,6 +51,6 @@ async def topic_of(request: Request, message_id: str) -> str:
 
 async def _topics_with(request: Request, message_id: str) -> list[str]:
     """Return the topics with messages of an id, if the caller may read them."""
-    let_in(request)
+    admit_known_caller(request)
     known = await messages.topics_with(engine_of(request), message_id)
     return [topic for topic in known if may(request, rules.topic(topic, rules.Right.SUB))]

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import allow, answer, broker_name, engine_of
+from horolog.admin.answers import answer, broker_name, engine_of, require
 from horolog.admin.endpoints import Access, endpoint, text_parameter
 from horolog.admin.history import handle_of
 from horolog.admin.look_ups import find_named
@@ -61,7 +61,7 @@ _IDS = MessageIds()
 async def send(request: Request) -> Response:
     """POST /v1/messages: send a message; 201 once it is as durable as `--flush` promises."""
     wanted = await read_body(request, MessageBody)
-    allow(request, rules.topic(wanted.topic, rules.Right.PUB))
+    require(request, rules.topic(wanted.topic, rules.Right.PUB))
     engine = engine_of(request)
     message = _new_message(wanted, engine.clock.wall_ms())
     sent: Sent = await engine.submit(SendMessages(wanted.topic, [message]))
@@ -154,7 +154,7 @@ async def receive(request: Request) -> Response:
     A message comes again unless it is acked within `invisible_ms`, as often as its group allows.
     """
     wanted = await read_body(request, ReceiveBody)
-    allow(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
+    require(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
     parse_tags(wanted.filter)
     engine = engine_of(request)
     command = Receive(
@@ -217,7 +217,7 @@ async def _wait_for_messages(
 async def ack(request: Request) -> Response:
     """POST /v1/ack: acknowledge leased messages; return how many, and errors of the other handles."""
     wanted = await read_body(request, AckBody)
-    allow(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
+    require(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
     handles = wanted.receipt_handles
     acked: Acked = await engine_of(request).submit(
         Ack(check_group(wanted.group), check_topic(wanted.topic), handles)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from horolog import __version__
 from horolog.access import rules
 from horolog.access.rules import Identity
-from horolog.admin.answers import JSON, identity_of, let_in
+from horolog.admin.answers import JSON, admit_known_caller, identity_of
 from horolog.admin.endpoints import Access, endpoint
 from horolog.admin.page_shapes import Overview as OverviewShape
 from horolog.admin.requests import query
@@ -274,7 +274,7 @@ def _largest(rows: list[_Row]) -> list[_Row]:
 async def show_overview(request: Request) -> Response:
     """GET /v1/overview: show one look at the broker; users see the part that concerns their topics."""
     query(request)
-    let_in(request)
+    admit_known_caller(request)
     overview: Overview = request.app.state.overview
     identity = identity_of(request)
     if identity is None or identity.is_admin:

@@ -7,7 +7,15 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.access import rules
-from horolog.admin.answers import allow, answer, broker_name, engine_of, is_admin, let_in, may
+from horolog.admin.answers import (
+    admit_known_caller,
+    answer,
+    broker_name,
+    engine_of,
+    is_admin,
+    may,
+    require,
+)
 from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
 from horolog.admin.message_shapes import Counts, PendingPage
 from horolog.admin.requests import query, query_int
@@ -48,9 +56,9 @@ async def count_pending(request: Request) -> Response:
     hour = parse_hour(parameters["hour"]) if "hour" in parameters else None
     by = _count_by(parameters.get("by"), hour)
     if by is CountBy.TOPIC and not topic:
-        let_in(request)
+        admit_known_caller(request)
     else:
-        allow(request, rules.topic(topic, rules.EITHER))
+        require(request, rules.topic(topic, rules.EITHER))
     counts: PendingCounts = await engine_of(request).submit(CountPending(topic, hour, by))
     if by is CountBy.TOPIC and not is_admin(request):
         counts.topics = [
@@ -87,7 +95,7 @@ async def list_pending(request: Request) -> Response:
     """GET /v1/pending/messages?from=&to=&topic=&limit=: list scheduled messages due in [from, to)."""
     parameters = query(request, "from", "to", "topic", "limit")
     topic = _topic(parameters)
-    allow(request, rules.topic(topic, rules.EITHER))
+    require(request, rules.topic(topic, rules.EITHER))
     from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
     to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
     limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)

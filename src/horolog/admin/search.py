@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.access import rules
-from horolog.admin.answers import allow, answer, broker_name, engine_of
+from horolog.admin.answers import answer, broker_name, engine_of, require
 from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
 from horolog.admin.history import handle_of
 from horolog.admin.look_ups import find_named
@@ -80,7 +80,7 @@ async def search(request: Request) -> Response:
     if "id" in parameters or "key" in parameters:
         return await _search_named(request, parameters, limit)
     topic = check_topic(parameters["topic"]) if "topic" in parameters else ""
-    allow(request, rules.topic(topic, rules.Right.SUB))
+    require(request, rules.topic(topic, rules.Right.SUB))
     states = _states(parameters.get("state"), topic)
     from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
     to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import allow, answer, engine_of, let_in, may
+from horolog.admin.answers import admit_known_caller, answer, engine_of, may, require
 from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
 from horolog.admin.request_shapes import ChangeTopicBody, TopicBody
 from horolog.admin.requests import given_as, query, query_int, query_word, read_body
@@ -72,7 +72,7 @@ async def list_topics(request: Request) -> Response:
     parameters = query(request, "after", "limit")
     left = query_int(parameters, "limit", TOPICS_MAX, 1, TOPICS_MAX)
     after = parameters.get("after", "")
-    let_in(request)
+    admit_known_caller(request)
     engine = engine_of(request)
     counts: PendingCounts = await engine.submit(CountPending(by=CountBy.TOPIC))
     pending = dict(counts.topics)
@@ -180,7 +180,7 @@ async def describe_topic(request: Request) -> Response:
     """GET /v1/topics/{name}: show a topic."""
     query(request)
     name = check_topic(request.path_params["name"])
-    allow(request, rules.topic(name, rules.EITHER))
+    require(request, rules.topic(name, rules.EITHER))
     return answer(topic_view(await engine_of(request).submit(DescribeTopic(name))))
 
 
