@@ -20,11 +20,11 @@ from horolog.cli.options import (
     typed_as,
 )
 from horolog.cli.output import print_json, print_stored
-from horolog.cli.recall import MESSAGE_FLAGS, message_fields, only, window_fields
-from horolog.cli.windows import Deed, act_on_window
+from horolog.cli.recall import MESSAGE_FLAGS, check_flags_fit, message_fields, window_fields
+from horolog.cli.windows import WindowAction, act_on_window
 
 _FLAGS = {**MESSAGE_FLAGS, "from_ms": "--from", "to_ms": "--to", "to": "--to", "tag": "--tag"}
-_DEED = Deed(
+_ACTION = WindowAction(
     "/v1/hand-over/window",
     "Hand over",
     "would be handed over",
@@ -63,13 +63,15 @@ def hand_over(
     with typed_as(_FLAGS):
         if from_ or to:
             given = {"--id": id_, "--due": due}
-            only({flag for flag, text in given.items() if text}, {"--from", "--to"}, handle)
+            check_flags_fit(
+                {flag for flag, text in given.items() if text}, {"--from", "--to"}, handle
+            )
             window = window_fields(topic, from_, to, tag)
             return act_on_window(
-                client, _DEED, window, dry_run=dry_run, ask=not yes, as_json=as_json
+                client, _ACTION, window, dry_run=dry_run, ask=not yes, as_json=as_json
             )
         rest = {"--tag": tag, "--dry-run": dry_run, "--yes": yes}
-        only({flag for flag, is_given in rest.items() if is_given}, set(), handle)
+        check_flags_fit({flag for flag, is_given in rest.items() if is_given}, set(), handle)
         done = client.post("/v1/hand-over", message_fields(handle, topic, id_, due))
     if as_json:
         print_json(done)

@@ -24,7 +24,7 @@ from horolog.cli.options import (
     typed_as,
 )
 from horolog.cli.output import print_json, print_table
-from horolog.cli.windows import Deed, act_on_window
+from horolog.cli.windows import WindowAction, act_on_window
 
 MESSAGE_FLAGS = {
     "handle": "HANDLE",
@@ -40,7 +40,7 @@ _FLAGS = {
     "to": "--to",
     "tag": "--tag",
 }
-_DEED = Deed(
+_ACTION = WindowAction(
     "/v1/recall/window",
     "Cancel",
     "would be cancelled",
@@ -85,16 +85,16 @@ def recall(
     client = connect(admin)
     with typed_as(_FLAGS):
         if from_ or to:
-            only(flags, {"--from", "--to", "--tag", "--dry-run", "--yes"}, handle)
+            check_flags_fit(flags, {"--from", "--to", "--tag", "--dry-run", "--yes"}, handle)
             window = window_fields(topic, from_, to, tag)
             return act_on_window(
-                client, _DEED, window, dry_run=dry_run, ask=not yes, as_json=as_json
+                client, _ACTION, window, dry_run=dry_run, ask=not yes, as_json=as_json
             )
         if key:
-            only(flags, {"--key"}, handle)
-            wanted = {"topic": needed(topic, "--topic"), "key": key}
+            check_flags_fit(flags, {"--key"}, handle)
+            wanted = {"topic": required_text(topic, "--topic"), "key": key}
             return _by_key(client.post("/v1/recall/key", wanted), as_json=as_json)
-        only(flags, {"--id", "--due"}, "")
+        check_flags_fit(flags, {"--id", "--due"}, "")
         result = client.post(
             "/v1/recall",
             message_fields(handle, topic, id_, due, ways="--id, --key or --from"),
@@ -117,12 +117,12 @@ def message_fields(
 
     if handle:
         flags = {"--topic": topic, "--id": message_id, "--due": due}
-        only({flag for flag, text in flags.items() if text}, set(), handle)
+        check_flags_fit({flag for flag, text in flags.items() if text}, set(), handle)
         return {"handle": handle}
     return {
-        "topic": needed(topic, "HANDLE, or --topic"),
-        "message_id": needed(message_id, ways),
-        "deliver_at_ms": parse_time_ms(needed(due, "--due"), field="--due"),
+        "topic": required_text(topic, "HANDLE, or --topic"),
+        "message_id": required_text(message_id, ways),
+        "deliver_at_ms": parse_time_ms(required_text(due, "--due"), field="--due"),
     }
 
 
@@ -133,14 +133,14 @@ def window_fields(
     from horolog.units import parse_time_ms
 
     return {
-        "topic": needed(topic, "--topic"),
-        "from_ms": parse_time_ms(needed(from_, "--from"), field="--from"),
-        "to_ms": parse_time_ms(needed(to, to_flag), field=to_flag),
+        "topic": required_text(topic, "--topic"),
+        "from_ms": parse_time_ms(required_text(from_, "--from"), field="--from"),
+        "to_ms": parse_time_ms(required_text(to, to_flag), field=to_flag),
         **({"tag": tag} if tag else {}),
     }
 
 
-def only(given: set[str], allowed: set[str], handle: str) -> None:
+def check_flags_fit(given: set[str], allowed: set[str], handle: str) -> None:
     """Raise a usage error if flags are given that do not go with the chosen way."""
     from horolog.errors import ErrorCode, HorologError
 
@@ -153,7 +153,7 @@ def only(given: set[str], allowed: set[str], handle: str) -> None:
         )
 
 
-def needed(text: str, flag: str) -> str:
+def required_text(text: str, flag: str) -> str:
     """Return the text of a flag; a usage error if it is empty."""
     from horolog.errors import ErrorCode, HorologError
 

@@ -24,8 +24,14 @@ from horolog.cli.options import (
     typed_as,
 )
 from horolog.cli.output import print_json, print_stored
-from horolog.cli.recall import MESSAGE_FLAGS, message_fields, needed, only, window_fields
-from horolog.cli.windows import Deed, act_on_window
+from horolog.cli.recall import (
+    MESSAGE_FLAGS,
+    check_flags_fit,
+    message_fields,
+    required_text,
+    window_fields,
+)
+from horolog.cli.windows import WindowAction, act_on_window
 
 if TYPE_CHECKING:
     from horolog.admin.client import AdminClient
@@ -43,7 +49,7 @@ _FLAGS = {
     "tag": "--tag",
     "expected_deliver_at_ms": "--if-due",
 }
-_DEED = Deed(
+_ACTION = WindowAction(
     "/v1/reschedule/window",
     "Move",
     "would be moved",
@@ -110,16 +116,18 @@ def reschedule(
     with typed_as(_FLAGS):
         if from_ or before:
             one = {"--id": id_, "--due": due, "--if-due": if_due}
-            only({flag for flag, text in one.items() if text}, {"--from", "--before"}, handle)
+            check_flags_fit(
+                {flag for flag, text in one.items() if text}, {"--from", "--before"}, handle
+            )
             wanted: dict[str, Any] = {
                 **window_fields(topic, from_, before, tag, to_flag="--before"),
                 **_new_times(client, to, by, operation),
             }
             return act_on_window(
-                client, _DEED, wanted, dry_run=dry_run, ask=not yes, as_json=as_json
+                client, _ACTION, wanted, dry_run=dry_run, ask=not yes, as_json=as_json
             )
-        only(flags, set(), handle)
-        wanted = {**message_fields(handle, topic, id_, due), **_new_time(needed(to, "--to"))}
+        check_flags_fit(flags, set(), handle)
+        wanted = {**message_fields(handle, topic, id_, due), **_new_time(required_text(to, "--to"))}
         if if_due:
             wanted["expected_deliver_at_ms"] = parse_time_ms(if_due, field="--if-due")
         moved = client.post("/v1/reschedule", wanted)
@@ -138,7 +146,7 @@ def _new_times(client: AdminClient, to: str, by: str, operation: str) -> dict[st
     if bool(to) == bool(by):
         raise refused("--to", "give either --to or --by")
     if to:
-        only({"--operation"} if operation else set(), {"--to"}, "")
+        check_flags_fit({"--operation"} if operation else set(), {"--to"}, "")
         fields = _new_time(to)
         at_ms = fields.get("new_deliver_at_ms")
         if at_ms is None:  # from the clock of the broker

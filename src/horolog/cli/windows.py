@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from horolog.admin.client import AdminClient
 
 
-class Deed(NamedTuple):
+class WindowAction(NamedTuple):
     """An action on the messages of a window, with its words.
 
     verb   for the question: "Cancel"
@@ -38,7 +38,7 @@ class Deed(NamedTuple):
 
 def act_on_window(
     client: AdminClient,
-    deed: Deed,
+    action: WindowAction,
     window: dict[str, Any],
     *,
     dry_run: bool,
@@ -47,25 +47,25 @@ def act_on_window(
 ) -> int:
     """Ask for confirmation on a terminal, then act on the window, and print the count of messages."""
     if ask and not dry_run and sys.stdin.isatty():
-        matched = _post(client, deed, window, dry_run=True)["matched"]
+        matched = _post(client, action, window, dry_run=True)["matched"]
         if not typer.confirm(
-            f"{deed.verb} {counted(matched, 'message')} of {window['topic']}?", err=True
+            f"{action.verb} {counted(matched, 'message')} of {window['topic']}?", err=True
         ):
-            typer.echo(deed.none, err=True)
+            typer.echo(action.none, err=True)
             return Exit.REFUSED
     if dry_run:
-        result = _post(client, deed, window, dry_run=True)
+        result = _post(client, action, window, dry_run=True)
     else:
-        with _going_on(window):
-            result = _do(client, deed, window, quiet=as_json)
+        with _explain_interruption(window):
+            result = _act(client, action, window, quiet=as_json)
     if as_json:
         print_json(result)
         return Exit.OK
     if dry_run:
         size = counted(result["size_bytes"], "byte")
-        typer.echo(f"{counted(result['matched'], 'message')} ({size}) {deed.would}")
+        typer.echo(f"{counted(result['matched'], 'message')} ({size}) {action.would}")
         return Exit.OK
-    typer.echo(f"{deed.status}: {counted(result[deed.done], 'message')} {deed.did}")
+    typer.echo(f"{action.status}: {counted(result[action.done], 'message')} {action.did}")
     if result.get("left"):
         left = counted(result["left"], "message")
         typer.echo(f"{left} not moved: no room in the properties for a new due time", err=True)
@@ -73,7 +73,7 @@ def act_on_window(
 
 
 @contextmanager
-def _going_on(window: dict[str, Any]) -> Iterator[None]:
+def _explain_interruption(window: dict[str, Any]) -> Iterator[None]:
     """Tell the user how to finish an action whose answer did not come."""
     from horolog.admin.status import UnreachableError
 
@@ -89,16 +89,18 @@ def _going_on(window: dict[str, Any]) -> Iterator[None]:
         raise
 
 
-def _do(client: AdminClient, deed: Deed, window: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+def _act(
+    client: AdminClient, action: WindowAction, window: dict[str, Any], *, quiet: bool
+) -> dict[str, Any]:
     """Act on a whole window; on a terminal a bar shows the progress of the broker."""
     from horolog.admin.status import UnreachableError
     from horolog.cli.progress import is_shown, progress, watched
     from horolog.errors import HorologError
 
     if quiet or not is_shown():
-        return _post(client, deed, window, dry_run=False)
-    act = deed.path.split("/")[2]
-    matched = int(_post(client, deed, window, dry_run=True)["matched"])
+        return _post(client, action, window, dry_run=False)
+    act = action.path.split("/")[2]
+    matched = int(_post(client, action, window, dry_run=True)["matched"])
     meant = {name: window[name] for name in ("topic", "from_ms", "to_ms")}
     meant |= {"tag": window.get("tag", ""), "act": act.replace("-", "_"), "dry_run": False}
     with progress(act, counts="messages") as report:
@@ -112,10 +114,10 @@ def _do(client: AdminClient, deed: Deed, window: dict[str, Any], *, quiet: bool)
                         report(what, min(row["done"], matched), matched)
                         return
 
-        return watched(lambda: _post(client, deed, window, dry_run=False), look)
+        return watched(lambda: _post(client, action, window, dry_run=False), look)
 
 
 def _post(
-    client: AdminClient, deed: Deed, window: dict[str, Any], *, dry_run: bool
+    client: AdminClient, action: WindowAction, window: dict[str, Any], *, dry_run: bool
 ) -> dict[str, Any]:
-    return client.post(deed.path, {**window, "dry_run": dry_run}, timeout_s=LONG_S)
+    return client.post(action.path, {**window, "dry_run": dry_run}, timeout_s=LONG_S)
