@@ -72,7 +72,7 @@ def names(kind: str, url: str, incomplete: str) -> list[str]:
 
     listed: list[dict[str, Any]] = []
     with suppress(HorologError, UnreachableError):
-        page = {"limit": _NAMES_MAX, "after": before(incomplete)}
+        page = {"limit": _NAMES_MAX, "after": predecessor(incomplete)}
         listed = AdminClient(url, timeout_s=TIMEOUT_S).get(f"/v1/{kind}", page)[kind]
     found = [str(row["name" if kind == "topics" else "group"]) for row in listed]
     return [
@@ -82,12 +82,12 @@ def names(kind: str, url: str, incomplete: str) -> list[str]:
     ]
 
 
-def before(incomplete: str) -> str:
+def predecessor(incomplete: str) -> str:
     """Return the text that sorts directly before all names with this beginning, as start of a page."""
     if not incomplete:
         return ""
     if incomplete[-1] <= "-":
-        return before(incomplete[:-1])  # no letter of a name sorts before this one
+        return predecessor(incomplete[:-1])  # no letter of a name sorts before this one
     return f"{incomplete[:-1]}{chr(ord(incomplete[-1]) - 1)}|"
 
 

@@ -82,7 +82,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-register(app, "serve", serve.serve, blanks=True)
+register(app, "serve", serve.serve, empty_texts=True)
 register(app, "send", send.send)
 register(app, "receive", receive.receive)
 register(app, "pending", pending.pending)
@@ -141,12 +141,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):  # Ctrl-C; at a question also Ctrl-D
         return 130
     except BrokenPipeError:
-        return _seen_enough()
+        return _reader_gone()
     except SystemExit as ended:
         # typer raises SystemExit for a BrokenPipeError within a command.
         if not isinstance(ended.__context__, BrokenPipeError):
             raise
-        return _seen_enough()
+        return _reader_gone()
     except OSError as error:
         give_up_output()
         place = f"{error.filename}: " if error.filename else ""
@@ -158,7 +158,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else Exit.OK
 
 
-def _seen_enough() -> int:
+def _reader_gone() -> int:
     """End well after the reader of the output (head, less) has gone."""
     give_up_output()
     return Exit.OK

@@ -68,7 +68,7 @@ _PLACES = frozenset({"BACKUP", "DATA_DIR", "DIR", "FILE"})  # metavars
 _TEXTS = frozenset({"BODY"})  # metavars; the broker checks empty ones
 
 
-class _NoBlanks(typer.core.TyperCommand):
+class _NoEmptyTexts(typer.core.TyperCommand):
     """A command that refuses empty options and arguments, which unset shell variables produce.
 
     Taken as left out, `--in "$DELAY"` would send at once, and `--tag "$TAG"` would recall messages
@@ -96,7 +96,7 @@ class _NoBlanks(typer.core.TyperCommand):
         return self.texts_may_be_empty or parameter.metavar in _TEXTS
 
 
-class _Blanks(_NoBlanks):
+class _EmptyTextsAllowed(_NoEmptyTexts):
     """A command whose options may be empty, with a meaning of their own; a path may not."""
 
     texts_may_be_empty = True
@@ -129,11 +129,12 @@ def register(
     command: Callable[..., object],
     *,
     hidden: bool = False,
-    blanks: bool = False,
+    empty_texts: bool = False,
 ) -> None:
     """Make `command` a command of `app`; its docstring is the help, its examples stay as typed.
 
-    hidden  a former name, which still works blanks  texts may be empty, with a meaning of their own
+    hidden       a former name, which still works
+    empty_texts  texts may be empty, with a meaning of their own
     """
     text = inspect.cleandoc(command.__doc__ or "")
     # \b on a line of its own keeps the help formatter from re-wrapping the paragraph
@@ -141,7 +142,7 @@ def register(
     # For lists of commands: the first sentence, cut to what a narrow terminal shows.
     short = re.split(r"[:;]|\.\s|\.$| \(|, (?:and|as|by|checking)\b", text)[0] + "."
     complete_names(command, name)
-    cls = _Blanks if blanks else _NoBlanks
+    cls = _EmptyTextsAllowed if empty_texts else _NoEmptyTexts
     app.command(name, cls=cls, help=text, short_help=short, epilog=EPILOG, hidden=hidden)(command)
 
 
