@@ -13,7 +13,7 @@ import pytest
 from typer._completion_shared import get_completion_script
 
 from horolog.cli import main
-from horolog.cli.completion import TIMEOUT_S, before, names
+from horolog.cli.completion import TIMEOUT_S, names, predecessor
 from horolog.testing.broker import BrokerProcess
 
 pytestmark = pytest.mark.process
@@ -79,7 +79,7 @@ def test_the_first_tab_in_a_zsh_is_not_lost() -> None:
 def test_pages_begin_before_the_names() -> None:
     """Of a thousand topics the ones that are wanted come first."""
     for incomplete in ("a", "orders", "%RETRY%g", "x-", "x_", "A", "0", "a|"):
-        start = before(incomplete)
+        start = predecessor(incomplete)
         assert start < incomplete
         for after in ("", "-", "0", "a", "z", "|"):
             assert start < incomplete + after
