@@ -52,7 +52,7 @@ class Step(StrEnum):
 _EVEN_MS = {Step.SECOND: SECOND_MS, Step.MINUTE: MINUTE_MS, Step.HOUR: HOUR_MS}
 
 
-class _Wanted(NamedTuple):
+class _HistogramQuery(NamedTuple):
     topic: str
     step: Step
     zone: ZoneInfo
@@ -60,7 +60,7 @@ class _Wanted(NamedTuple):
     to_ms: int | None
 
 
-def _wanted(request: Request) -> _Wanted:
+def _parse_query(request: Request) -> _HistogramQuery:
     parameters = query(request, "topic", "step", "zone", "from", "to")
     topic = parameters.get("topic", "")
     step = parameters.get("step", Step.HOUR.value)
@@ -75,7 +75,7 @@ def _wanted(request: Request) -> _Wanted:
             raise refused(name, f"years 1970 to {_LAST_YEAR - 1}")
     if None not in times and times[0] >= times[1]:  # type: ignore[operator]
         raise refused("to", "is not after from")
-    return _Wanted(
+    return _HistogramQuery(
         check_topic(topic) if topic else "",
         Step(step),
         requested_zone(parameters.get("zone", "UTC")),
@@ -103,7 +103,7 @@ def _year_ms(year: int) -> int:
 )
 async def show_histogram(request: Request) -> Response:
     """GET /v1/pending/histogram?step=&from=&to=&zone=&topic=: count pending messages in even steps."""
-    wanted = _wanted(request)
+    wanted = _parse_query(request)
     require(request, rules.topic(wanted.topic, rules.EITHER))
     engine = engine_of(request)
     shared: Shared = request.app.state.histograms
@@ -111,7 +111,7 @@ async def show_histogram(request: Request) -> Response:
     return Response(content, media_type=JSON)
 
 
-async def _count(engine: RunningEngine, wanted: _Wanted) -> bytes:
+async def _count(engine: RunningEngine, wanted: _HistogramQuery) -> bytes:
     hours: PendingCounts = await engine.submit(
         CountPending(
             wanted.topic,
@@ -173,7 +173,7 @@ def _binned(rows: list[tuple[int, int]], starts: Starts) -> list[tuple[int, int]
     return list(zip(starts.tolist(), counts.tolist(), strict=False))
 
 
-def _starts(wanted: _Wanted, hours: PendingCounts) -> Starts:
+def _starts(wanted: _HistogramQuery, hours: PendingCounts) -> Starts:
     """Return the starts of all steps, and the end of the last.
 
     Empty if no window was given and no message waits.

@@ -98,7 +98,7 @@ def _operation(each: Endpoint, shapes: _Shapes) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": each.handler.__name__,
         "tags": [each.tag or each.handler.__module__.rpartition(".")[2]],
-        "summary": _said(summary, each),
+        "summary": _summary(summary, each),
         "responses": _responses(each, shapes),
     }
     if rest:
@@ -126,7 +126,7 @@ def _operation(each: Endpoint, shapes: _Shapes) -> dict[str, Any]:
     return operation
 
 
-def _said(summary: str, each: Endpoint) -> str:
+def _summary(summary: str, each: Endpoint) -> str:
     """Return the first paragraph of the handler's docstring without method and path."""
     text = " ".join(summary.split())
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):

@@ -37,7 +37,7 @@ class BoundedAnswers:
         start: Message | None = None
         over = False
 
-        async def say(message: Message) -> None:
+        async def send_bounded(message: Message) -> None:
             nonlocal start, over
             if over:
                 return
@@ -53,7 +53,7 @@ class BoundedAnswers:
                 await send(begun)
             await send(message)
 
-        await self._app(scope, receive, say)
+        await self._app(scope, receive, send_bounded)
 
     def _has_room(self, size: int) -> bool:
         if size <= UNREAD_SMALL or self._answers.admit_answer_to_unknown(size):

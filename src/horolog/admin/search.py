@@ -37,7 +37,7 @@ from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import TIME_MAX_MS, parse_time_ms, parse_unsigned
 
 
-class _Wanted(NamedTuple):
+class _SearchQuery(NamedTuple):
     """The criteria of a search."""
 
     topic: str
@@ -84,7 +84,7 @@ async def search(request: Request) -> Response:
     states = _states(parameters.get("state"), topic)
     from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
     to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
-    wanted = _Wanted(topic, parameters.get("tag", ""), from_ms, to_ms, states, limit)
+    wanted = _SearchQuery(topic, parameters.get("tag", ""), from_ms, to_ms, states, limit)
     if topic:
         await engine_of(request).submit(DescribeTopic(topic, with_pending=False))
     return await _search_listed(request, wanted, _Place.of(parameters.get("after"), wanted))
@@ -134,7 +134,7 @@ class _Place(NamedTuple):
     offset: int = -1  # −1: the start of the window
 
     @staticmethod
-    def of(text: str | None, wanted: _Wanted) -> _Place:
+    def of(text: str | None, wanted: _SearchQuery) -> _Place:
         """Parse a place; None: where a search begins.  BAD_REQUEST unless the search can get there."""
         if text is None:
             waits = MessageState.PENDING in wanted.states
@@ -160,23 +160,23 @@ class _Place(NamedTuple):
         return f"q_{self.queue}_{self.offset}"
 
 
-async def _search_listed(request: Request, wanted: _Wanted, first: _Place) -> Response:
+async def _search_listed(request: Request, wanted: _SearchQuery, first: _Place) -> Response:
     """Return a page; it ends early, with `next`, when SEARCH_TURNS turns found too few messages."""
     rows: list[FoundRow] = []
     at: _Place | None = first
     for _ in range(limits.SEARCH_TURNS):
         assert at is not None
         if at.pending is not None:
-            at = await _take_pending(request, wanted, at.pending, rows)
+            at = await _append_pending(request, wanted, at.pending, rows)
         else:
-            at = await _take_visible(request, wanted, at, rows)
+            at = await _append_visible(request, wanted, at, rows)
         if at is None or len(rows) >= wanted.limit:
             break
     return answer({"messages": rows, "next": at.text if at is not None else None})
 
 
-async def _take_pending(
-    request: Request, wanted: _Wanted, after: PendingPlace, rows: list[FoundRow]
+async def _append_pending(
+    request: Request, wanted: _SearchQuery, after: PendingPlace, rows: list[FoundRow]
 ) -> _Place | None:
     command = PagePending(after, wanted.to_ms, wanted.topic, wanted.tag, wanted.limit - len(rows))
     page: PendingPage = await engine_of(request).submit(command)
@@ -200,8 +200,8 @@ async def _take_pending(
     return _Place(None) if MessageState.DELIVERED in wanted.states else None
 
 
-async def _take_visible(
-    request: Request, wanted: _Wanted, at: _Place, rows: list[FoundRow]
+async def _append_visible(
+    request: Request, wanted: _SearchQuery, at: _Place, rows: list[FoundRow]
 ) -> _Place | None:
     """Append messages of one queue that were stored in the window; return where to continue."""
     engine = engine_of(request)

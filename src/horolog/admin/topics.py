@@ -199,7 +199,7 @@ async def describe_group(request: Request) -> Response:
     return answer(group_view(group, topic, queues))
 
 
-class _Wanted(NamedTuple):
+class _QueueRange(NamedTuple):
     topic: str
     queue_id: int
     first: int
@@ -226,7 +226,7 @@ async def read_queue(request: Request) -> Response:
     queue = parse_unsigned(text)
     if queue is None or queue >= QUEUES_MAX:
         raise refused("queue", f"{text[:40]!r} is not a queue number", f"0 to {QUEUES_MAX - 1}")
-    wanted = _Wanted(
+    wanted = _QueueRange(
         check_topic(request.path_params["name"]),
         queue,
         query_int(parameters, "from", 0, 0, 1 << 62),
@@ -243,7 +243,7 @@ async def read_queue(request: Request) -> Response:
     return Response(content, media_type="application/octet-stream")
 
 
-async def _read(engine: RunningEngine, wanted: _Wanted) -> QueueRead:
+async def _read(engine: RunningEngine, wanted: _QueueRange) -> QueueRead:
     """Read a queue one turn's worth at a time, so that the broker does other work in between."""
     topic, queue_id, at, rest = wanted
     records: list[bytes] = []
