@@ -137,7 +137,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except typer.Exit as ended:
         return ended.exit_code
     except HorologError as error:
-        return _complain(error.message, exit_of(error))
+        return _report_error(error.message, exit_of(error))
     except (KeyboardInterrupt, typer.Abort):  # Ctrl-C; at a question also Ctrl-D
         return 130
     except BrokenPipeError:
@@ -150,9 +150,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         give_up_output()
         place = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{place}{error.strerror or error}", Exit.FAILURE)
+        return _report_error(f"{place}{error.strerror or error}", Exit.FAILURE)
     except UnreachableError as error:
-        return _complain(unreachable(error), Exit.UNREACHABLE)
+        return _report_error(unreachable(error), Exit.UNREACHABLE)
     except UsageError as error:
         return _usage(error)
     return code if isinstance(code, int) else Exit.OK
@@ -171,10 +171,10 @@ def _usage(error: Any) -> int:
         return Exit.USAGE
     hint = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
     sentence = error.format_message().rstrip(".").replace("Value error, ", "")
-    return _complain(sentence + hint, Exit.USAGE)
+    return _report_error(sentence + hint, Exit.USAGE)
 
 
-def _complain(sentence: str, code: int) -> int:
+def _report_error(sentence: str, code: int) -> int:
     print(f"horolog: {sentence}", file=sys.stderr)
     return code
 

@@ -95,7 +95,7 @@ def audit(
         print_json(_audit_json(result, place))
     else:
         show(Console(), result)
-        _tell_place(place)
+        _print_place(place)
     return verdict(result)
 
 
@@ -138,7 +138,7 @@ def forecast(
         print_json(_forecast_json(result, place))
     else:
         show(Console(), result)
-        _tell_place(place)
+        _print_place(place)
     return Exit.OK
 
 
@@ -202,7 +202,7 @@ def _make(out: Path) -> None:
         ) from error
 
 
-def _tell_place(place: Path | None) -> None:
+def _print_place(place: Path | None) -> None:
     if place is not None:
         typer.echo(f"report: {(place / 'report.html').resolve()}")
 

@@ -27,11 +27,11 @@ lists the commands of RocketMQ's own tools that use these codes.
 def remoting_page(made: str) -> str:
     """Return the whole page; `made` is the note that says how the page is made."""
     front = RemotingFront(Node(engine=None))  # type: ignore[arg-type]  # nothing is asked of it here
-    rows = [f"| {int(code)} | `{code.name}` | {_said_of(front, code)} |\n" for code in front.codes]
+    rows = [f"| {int(code)} | `{code.name}` | {_meaning(front, code)} |\n" for code in front.codes]
     return _REMOTING.format(made=made) + "".join(rows)
 
 
-def _said_of(front: RemotingFront, code: Code) -> str:
+def _meaning(front: RemotingFront, code: Code) -> str:
     """Return the first paragraph of the handler's docstring, on one line."""
     if code in _IN_BATCHES:
         return _IN_BATCHES[code]

@@ -80,12 +80,12 @@ def restore(
         f"restored backup {manifest.number} into {data_dir}: {counted(done.files_done, 'file')},"
         f" {size_text(done.bytes_done)}, as of {format_time_ms(manifest.made_ms)}"
     )
-    _name("damaged already when it was backed up", [each.text for each in manifest.damaged])
-    _name("damaged in the backup", restoring.damage)
+    _print_damage("damaged already when it was backed up", [each.text for each in manifest.damaged])
+    _print_damage("damaged in the backup", restoring.damage)
     raise typer.Exit(_exit_of(restoring.damage))
 
 
-def _name(what: str, damage: list[str]) -> None:
+def _print_damage(what: str, damage: list[str]) -> None:
     for each in damage:
         typer.echo(f"{what}: {each}", err=True)
 

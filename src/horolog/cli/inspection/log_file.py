@@ -204,18 +204,18 @@ def message_detail(layout: bytes) -> tuple[str, str]:
 
 def _hand_over(control: Control) -> str:
     hand_over: control_records.HandOver = control.content
-    return f"hour {hand_over.hour}, origins {_some(hand_over.origins['position'].tolist())}"
+    return f"hour {hand_over.hour}, origins {_first_few(hand_over.origins['position'].tolist())}"
 
 
 def _recall(control: Control) -> str:
     recall: control_records.RecallRecord = control.content
     moved = "moved, " if control.flags & control_records.IS_MOVED else ""
-    return f"{moved}topic {recall.topic}, origins {_some(recall.origins['position'].tolist())}"
+    return f"{moved}topic {recall.topic}, origins {_first_few(recall.origins['position'].tolist())}"
 
 
 def _recall_many(control: Control) -> str:
     many: control_records.RecallMany = control.content
-    return f"topic {many.topic}, origins {_some(many.messages['position'].tolist())}"
+    return f"topic {many.topic}, origins {_first_few(many.messages['position'].tolist())}"
 
 
 def _grant(control: Control) -> str:
@@ -224,19 +224,19 @@ def _grant(control: Control) -> str:
     return (
         f"group {grant.group}, topic {grant.topic}, queue {grant.queue}, for"
         f" {grant.duration_ms} ms{f' and longer for client {holder}' if holder else ''},"
-        f" offsets {_some(grant.granted['offset'].tolist())}"
+        f" offsets {_first_few(grant.granted['offset'].tolist())}"
     )
 
 
 def _ack(control: Control) -> str:
     ack: control_records.AckRecord = control.content
-    offsets = _some(ack.offsets.tolist())
+    offsets = _first_few(ack.offsets.tolist())
     return f"group {ack.group}, topic {ack.topic}, queue {ack.queue}, offsets {offsets}"
 
 
 def _offsets(control: Control) -> str:
     record: control_records.OffsetsRecord = control.content
-    rows = _some([f"{queue}:{offset}" for queue, offset in record.committed.tolist()])
+    rows = _first_few([f"{queue}:{offset}" for queue, offset in record.committed.tolist()])
     return f"group {record.group}, topic {record.topic}, queues and offsets {rows}"
 
 
@@ -246,19 +246,19 @@ def _half(control: Control) -> str:
 
 
 def _half_checks(control: Control) -> str:
-    return f"positions {_some(control.content['position'].tolist())}"
+    return f"positions {_first_few(control.content['position'].tolist())}"
 
 
 def _half_ends(control: Control) -> str:
     ends = control.content.tolist()
-    return _some([f"{position} {HalfOutcome(end).name.lower()}" for position, end in ends])
+    return _first_few([f"{position} {HalfOutcome(end).name.lower()}" for position, end in ends])
 
 
-def _as_it_is(control: Control) -> str:
+def _payload_text(control: Control) -> str:
     return control.payload.decode("utf-8", "replace")
 
 
-def _nothing(_: Control) -> str:
+def _no_detail(_: Control) -> str:
     return ""
 
 
@@ -266,22 +266,22 @@ DETAILS: Mapping[Kind, Callable[[Control], str]] = {
     Kind.HAND_OVER: _hand_over,
     Kind.RECALL: _recall,
     Kind.RECALL_MANY: _recall_many,
-    Kind.TOPIC: _as_it_is,
-    Kind.GROUP: _as_it_is,
+    Kind.TOPIC: _payload_text,
+    Kind.GROUP: _payload_text,
     Kind.GRANT: _grant,
     Kind.ACK: _ack,
     Kind.OFFSETS: _offsets,
-    Kind.EPOCH: _nothing,
-    Kind.ADOPT: _as_it_is,
-    Kind.OFFLOAD: _nothing,
+    Kind.EPOCH: _no_detail,
+    Kind.ADOPT: _payload_text,
+    Kind.OFFLOAD: _no_detail,
     Kind.HALF: _half,
     Kind.HALF_CHECK: _half_checks,
     Kind.HALF_END: _half_ends,
-    Kind.SCHEDULE: _as_it_is,
+    Kind.SCHEDULE: _payload_text,
 }
 assert DETAILS.keys() == CONTROL_KINDS
 
 
-def _some(numbers: list[Any]) -> str:
+def _first_few(numbers: list[Any]) -> str:
     shown = " ".join(str(number) for number in numbers[:4])
     return shown if len(numbers) <= 4 else f"{shown} … ({len(numbers)})"
