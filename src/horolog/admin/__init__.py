@@ -1,6 +1,6 @@
 """The admin port: HTTP with JSON, for operators, programs without a client, and the page.
 
-app, server                app and port; `complaints` limits uvicorn's warnings
+app, server                app and port; `warning_limit` limits uvicorn's warnings
 endpoints, openapi         how a route is declared; the OpenAPI description made from it
 documents                  route of that description
 requests, bodies           reading of requests; `request_shapes`: models of their JSON bodies

@@ -19,9 +19,9 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from horolog.admin.complaints import UVICORN, Complaints
 from horolog.admin.outgoing import BoundedAnswers
 from horolog.admin.status import error_body
+from horolog.admin.warning_limit import UVICORN, WarningLimit
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADMIN_CONNECTIONS_MAX, ADMIN_UNREAD_BYTES_MAX
 from horolog.server.ports import bind
@@ -146,8 +146,8 @@ class AdminServer:
         self._server.lifespan = config.lifespan_class(config)
         self._server.servers = []
         self._loop = asyncio.get_running_loop()
-        self._complaints = Complaints(self._loop)
-        UVICORN.addFilter(self._complaints)
+        self._warning_limit = WarningLimit(self._loop)
+        UVICORN.addFilter(self._warning_limit)
         self._loop.add_reader(self._socket.fileno(), self._accept)
         port: int = self._socket.getsockname()[1]
         return port
@@ -230,7 +230,7 @@ class AdminServer:
         self._server = self._socket = None
         if server is not None and sock is not None:
             self._loop.remove_reader(sock.fileno())
-            UVICORN.removeFilter(self._complaints)
+            UVICORN.removeFilter(self._warning_limit)
             self._app.state.closing.set()  # lets parked polls be answered
             if self._making:
                 await asyncio.wait(self._making)

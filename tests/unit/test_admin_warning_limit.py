@@ -9,9 +9,9 @@ import logging
 import pytest
 from starlette.applications import Starlette
 
-from horolog.admin.complaints import UVICORN, Complaints
 from horolog.admin.server import ADMIN_HOST, AdminServer
 from horolog.admin.status import error_from_body
+from horolog.admin.warning_limit import UVICORN, WarningLimit
 from horolog.errors import ErrorCode
 
 
@@ -69,7 +69,7 @@ def test_a_bad_request_is_told_and_the_next_ones_are_counted(
     lines = [each.getMessage() for each in caplog.records if "Invalid HTTP" in each.getMessage()]
     assert lines[0] == "Invalid HTTP request received."
     assert len(lines) < 20
-    assert not any(isinstance(each, Complaints) for each in UVICORN.filters)
+    assert not any(isinstance(each, WarningLimit) for each in UVICORN.filters)
 
 
 class _Later:
@@ -90,10 +90,12 @@ class _Later:
 
 def test_what_was_held_back_is_counted_a_second_later(caplog: pytest.LogCaptureFixture) -> None:
     later = _Later()
-    complaints = Complaints(later)  # type: ignore[arg-type]
+    warning_limit = WarningLimit(later)  # type: ignore[arg-type]
 
     def passes(level: int, text: str) -> bool:
-        return complaints.filter(logging.LogRecord("uvicorn.error", level, "", 0, text, (), None))
+        return warning_limit.filter(
+            logging.LogRecord("uvicorn.error", level, "", 0, text, (), None)
+        )
 
     assert [passes(logging.WARNING, "bad") for _ in range(3)] == [True, False, False]
     assert passes(logging.ERROR, "bad"), "a fault of ours"

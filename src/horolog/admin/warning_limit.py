@@ -15,7 +15,7 @@ _EVERY_S = 1.0
 _TEXTS_MAX = 16  # texts that are counted; uvicorn has fewer, and further ones are always logged
 
 
-class Complaints(logging.Filter):
+class WarningLimit(logging.Filter):
     """A filter of `UVICORN`; errors pass, since they are our own.  Used from the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -34,14 +34,14 @@ class Complaints(logging.Filter):
             self._held[text] += 1
             return False
         if len(self._held) < _TEXTS_MAX:
-            self._hold(text)
+            self._count_repeats(text)
         return True
 
-    def _hold(self, text: str) -> None:
+    def _count_repeats(self, text: str) -> None:
         self._held[text] = 0
-        self._loop.call_later(_EVERY_S, self._tell, text)
+        self._loop.call_later(_EVERY_S, self._log_repeats, text)
 
-    def _tell(self, text: str) -> None:
+    def _log_repeats(self, text: str) -> None:
         if count := self._held.pop(text):
-            self._hold(text)
+            self._count_repeats(text)
             _log.warning("%d times more: %s", count, text)
