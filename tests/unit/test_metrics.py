@@ -26,7 +26,7 @@ from horolog.broker.settings import ShardSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.histogram import Histogram, quantile
 from horolog.metrics.exposition import Exposition, text_of, wants_openmetrics
-from horolog.metrics.figures import Figures, Seldom
+from horolog.metrics.figures import CachedFigure, Figures
 from horolog.metrics.present import OTHER, Present
 from horolog.metrics.table import METRICS, OF_PROCESS, Type
 from horolog.protocol.commands import (
@@ -346,13 +346,13 @@ def test_what_cannot_be_read_stays_as_it_was() -> None:
             raise answer
         return answer
 
-    seldom = Seldom(compute, {})
+    cached = CachedFigure(compute, {})
     found = []
     for _ in range(4):
-        seldom._next_s = 0.0
-        found.append(seldom.result())
+        cached._next_s = 0.0
+        found.append(cached.result())
     assert found == [{1: 5}, {1: 5}, {1: 5}, {1: 6}]
-    assert seldom.result() == {1: 6}
+    assert cached.result() == {1: 6}
     assert not answers  # it is not asked again so soon
 
 

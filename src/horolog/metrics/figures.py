@@ -6,7 +6,7 @@
 The values are read between two turns, from what the parts keep in memory: reading waits for
 nothing, so it works also while the disk hangs.  Most values cost nothing.  Values that grow with
 topics or groups are bounded by the number of topics and groups with metrics of their own, or are
-computed so seldom that they take at most a hundredth of the loop's time (`Seldom`).
+computed so seldom that they take at most a hundredth of the loop's time (`CachedFigure`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from horolog.server.door import Intake
 from horolog.server.loop import Engine
 
 _FINEST_S = 1.0  # reads within this time share one result
-_PART = 100  # a `Seldom` value takes at most one part in this many of the time
+_PART = 100  # a `CachedFigure` takes at most one part in this many of the time
 _Result = TypeVar("_Result")
 
 
@@ -56,7 +56,7 @@ class Connected(Protocol):
         ...
 
 
-class Seldom(Generic[_Result]):
+class CachedFigure(Generic[_Result]):
     """A costly value, cached for at least a hundred times as long as it took to compute.
 
     If it cannot be computed, because a file is damaged or gone, the old value stays: metrics must
@@ -105,9 +105,9 @@ class Figures:
         self._marks = Marks()
         shard = engine.broker.shard
         no_topics: dict[int, int] = {}
-        self._pending = Seldom(lambda: pending.by_topic(shard.delay), no_topics)
+        self._pending = CachedFigure(lambda: pending.by_topic(shard.delay), no_topics)
         no_groups: list[GroupFigures] = []
-        self._groups = Seldom(
+        self._groups = CachedFigure(
             lambda: group_figures(shard, self._marks, groups_max, engine.clock.wall_ms()),
             (no_groups, 0),
         )

@@ -115,7 +115,7 @@ def _by_door(of: Callable[[DoorFigures], int | None]) -> Callable[[Present], lis
     return read
 
 
-def _both_ways(
+def _by_direction(
     of: Callable[[Present], tuple[int, int]], scale: float = 1
 ) -> Callable[[Present], list[Row]]:
     def read(present: Present) -> list[Row]:
@@ -179,8 +179,8 @@ LOOP = (
     Metric("log_written_bytes_total", _C, "Bytes appended to the log.", (), _one(lambda p: p.log_written)),
     Metric("clock_seconds", _G, "The broker's wall clock, seconds of the epoch.", (), _one(lambda p: p.wall_ms / 1_000)),
     Metric("clock_simulated", _G, "1: the clock is simulated, and stands still unless it is moved.", (), _one(lambda p: p.is_simulated)),
-    Metric("clock_steps_total", _C, "Steps of the wall clock that a turn noticed.", ("direction",), _both_ways(lambda p: p.clock_steps)),
-    Metric("clock_stepped_seconds_total", _C, "Total size of the steps of the wall clock that a turn noticed.", ("direction",), _both_ways(lambda p: p.clock_stepped_ms, 1_000)),
+    Metric("clock_steps_total", _C, "Steps of the wall clock that a turn noticed.", ("direction",), _by_direction(lambda p: p.clock_steps)),
+    Metric("clock_stepped_seconds_total", _C, "Total size of the steps of the wall clock that a turn noticed.", ("direction",), _by_direction(lambda p: p.clock_stepped_ms, 1_000)),
 )  # fmt: skip
 STORAGE = (
     Metric("store_files", _G, "Files by kind: segments of the log, near hours, far buffers, runs, adopted runs.", ("kind",), lambda p: [Row((kind,), each.files) for kind, each in p.files.items()]),
