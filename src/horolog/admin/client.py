@@ -149,7 +149,7 @@ class AdminClient:
         except (OSError, http.client.HTTPException) as error:
             if not isinstance(error, (OSError, http.client.IncompleteRead)):
                 # A server that does not speak HTTP answered; its text may be anything.
-                raise self._stranger(str(error) or type(error).__name__) from None
+                raise self._not_a_broker(str(error) or type(error).__name__) from None
             raise no_answer(self.url, error) from None
         finally:
             connection.close()
@@ -165,11 +165,11 @@ class AdminClient:
                 return result
             case {"error": {"code": str(), "message": str(), "field": str(), "limit": str()}}:
                 raise error_from_body(answer)
-        raise self._stranger(f"HTTP {status}, {text[:_SHOWN].decode(errors='replace')}")
+        raise self._not_a_broker(f"HTTP {status}, {text[:_SHOWN].decode(errors='replace')}")
 
-    def _stranger(self, said: str) -> UnreachableError:
+    def _not_a_broker(self, seen: str) -> UnreachableError:
         """Build the error for an answer of something else: a proxy, another server, half a broker."""
-        shown = "".join(c if c.isprintable() else "·" for c in said[:_SHOWN])
+        shown = "".join(c if c.isprintable() else "·" for c in seen[:_SHOWN])
         return UnreachableError(self.url, shown, Silence.STRANGER)
 
 

@@ -125,9 +125,9 @@ class Overview:
             identity.access_key,
             identity.topics,
         )  # the topics change when the access file is read again
-        return await self._shared.answer(asked, lambda: self._part(identity))
+        return await self._shared.answer(asked, lambda: self._visible_to(identity))
 
-    async def _part(self, identity: Identity) -> bytes:
+    async def _visible_to(self, identity: Identity) -> bytes:
         look = orjson.loads(await self.content())["result"]
         counts: PendingCounts = await self._engine.submit(CountPending(by=CountBy.TOPIC))
 
@@ -221,10 +221,10 @@ class Overview:
             "bounds_ms": list(LATENESS_BOUNDS_MS),
             "counts": counts,
             "minute": recent,
-            "p50_ms": _within(counts, 0.5),
-            "p99_ms": _within(counts, 0.99),
-            "minute_p50_ms": _within(recent, 0.5),
-            "minute_p99_ms": _within(recent, 0.99),
+            "p50_ms": _quantile_bound(counts, 0.5),
+            "p99_ms": _quantile_bound(counts, 0.99),
+            "minute_p50_ms": _quantile_bound(recent, 0.5),
+            "minute_p99_ms": _quantile_bound(recent, 0.99),
         }
 
     async def _hot_seconds(self, now_ms: int) -> list[_Row]:
@@ -242,7 +242,7 @@ class Overview:
         return found
 
 
-def _within(counts: Sequence[int], part: float) -> float | None:
+def _quantile_bound(counts: Sequence[int], part: float) -> float | None:
     """Return the bound that a part of the hand-overs did not pass; None: none, or above all bounds."""
     bound = quantile(LATENESS_BOUNDS_MS, counts, part)
     return None if bound is None or bound == float("inf") else bound
