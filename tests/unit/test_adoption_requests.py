@@ -187,6 +187,28 @@ def test_a_transaction_without_files(tmp_path: Path) -> None:
     serve(tmp_path / "data", use)
 
 
+@pytest.mark.parametrize("app", ["promote::1", "promote:²:1"])
+def test_an_app_that_only_looks_like_a_promotion_loads_like_any_other(
+    tmp_path: Path, app: str
+) -> None:
+    """The client chooses the name; a number in it that could not be parsed ended the broker at the commit."""
+
+    async def use(api: Api) -> None:
+        begun = await api.post("begin", app=app, version=1, topic="t")
+        files = [stage(begun, "a", messages(begun, delays=(HOUR_MS, 2 * HOUR_MS)))]
+        done = await api.post(
+            "commit", app=app, version=1, topic="t", token=begun["token"], files=files
+        )
+        assert done["rows"] == 2
+
+    serve(tmp_path / "data", use)
+
+    async def later(api: Api) -> None:
+        assert await api.pending() == 2
+
+    serve(tmp_path / "data", later)
+
+
 _BEGIN = {"app": "load", "version": 1, "topic": "t"}
 
 

@@ -217,6 +217,6 @@ def test_killed_at_every_change(make_world, power_cut, step) -> None:
     "app", ["promote", "promote:1", "promote::1", "promote:²:1", "promote:٣:1", "promote:1:2:3"]
 )
 def test_an_app_that_only_looks_like_a_promotion_is_none(app: str) -> None:
-    """A client chooses the name; `promote::1` and `promote:²:1` made the commit of its files fail."""
+    """A client chooses the name; `promote::1` and `promote:²:1` ended the broker."""
     assert Promotion.of("promote:7:1", 5) == Promotion(7, 5, 1)
     assert Promotion.of(app, 5) is None
