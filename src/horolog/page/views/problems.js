@@ -28,7 +28,7 @@ function checks({ healthy, checks: rows }) {
 }
 
 function problems({ problems: texts, repairs, holes }) {
-  const repaired = h("p", { class: "faint" }, `${plural(repairs, "damaged thing")} made whole again since the directory was made; ${plural(holes, "message")} of queues unreadable since the start.`);
+  const repaired = h("p", { class: "faint" }, `${plural(repairs, "damaged part")} repaired since the directory was created; ${plural(holes, "message")} of queues unreadable since the start.`);
   if (!texts.length) return panel("Problems", empty("No problems", "Damage, a full disk or an unreadable lake would be listed here."), repaired);
   return panel(plural(texts.length, "problem"), h("ul", { class: "notice bad" }, texts.map((text) => h("li", {}, text))), repaired);
 }
