@@ -232,10 +232,10 @@ class Given:
         text = self.text("queues")
         if not text:
             return ()
-        words = [word.strip() for word in text.split(",")]
-        if not all(word.isascii() and word.isdigit() for word in words):
+        queues = {parse_unsigned(word.strip()) for word in text.split(",")}
+        if None in queues:
             raise refused("queues", f"{text!r} is not a list of queue numbers such as 0,1")
-        return tuple(sorted({int(word) for word in words}))
+        return tuple(sorted(queue for queue in queues if queue is not None))
 
     def offsets(self, name: str, default: str) -> Offsets:
         """Return where to begin or end.
