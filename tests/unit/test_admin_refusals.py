@@ -66,6 +66,8 @@ def test_the_system_clock_is_not_moved() -> None:
         ),
         ("POST", "/v1/messages", {"topic": "a", "body": "x", "tag": "a|b"}, "tag"),
         ("POST", "/v1/messages", {"topic": "a", "body": "x", "keys": [1]}, "keys.0"),
+        ("POST", "/v1/groups/g/dead-letters/redrive", {"from": "0-²"}, "from"),
+        ("POST", "/v1/groups/g/dead-letters/redrive", {"from": "0-" + "1" * 19}, "from"),
         ("POST", "/v1/recall", {}, "handle"),
         ("POST", "/v1/recall", {"handle": "x", "topic": "a"}, "handle"),
         ("POST", "/v1/recall/key", {"topic": "a", "key": ""}, "key"),
