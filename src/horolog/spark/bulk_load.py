@@ -22,6 +22,7 @@ from horolog.places import local_place
 from horolog.spark.failures import spark_failures
 from horolog.spark.packages import need_spark
 from horolog.spark.watching import watched
+from horolog.storage.disk import make_directory, sync_new_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +140,7 @@ def _loaded(
         return loaded, ""
     if not rejects:
         raise _refused(loaded)
-    return loaded, _write_rejects(loaded.rejected, Path(rejects), transaction)
+    return loaded, write_rejects(loaded.rejected, Path(rejects), transaction.token)
 
 
 def _committed(
@@ -176,21 +177,24 @@ def rejects_place(rejects: str | Path, what: str = "rejects") -> str:
     there = next(path for path in (whole, *whole.parents) if path.exists())
     if not there.is_dir():
         raise refused(what, f"{place} cannot be made: {there} is no directory")
-    if not os.access(there, os.W_OK | os.X_OK):
+    if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
         raise refused(what, f"{place} cannot be written: {there} belongs to somebody else")
     return str(place)
 
 
-def _write_rejects(table: pa.Table, directory: Path, transaction: Transaction) -> str:
-    """Write the refused rows to a file, before the commit.
+def write_rejects(table: pa.Table, directory: Path, token: str) -> str:
+    """Write the refused rows to a file, which is durable when this returns; return its path.
 
-    The file has a name of its own, so that a second load does not overwrite the first one's.
+    Call this before the commit: a load that is committed is not repeated, so nobody would refuse
+    the rows again.
+    token  of the transaction: a second load does not overwrite the file of the first one
     """
     import pyarrow.parquet as pq
 
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"rejects-{transaction.token}.parquet"
+    make_directory(directory)
+    path = directory / f"rejects-{token}.parquet"
     pq.write_table(table, path)
+    sync_new_file(path)
     return str(path)
 
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from horolog.errors import HorologError, refused
 from horolog.places import local_place
 from horolog.spark.shared_place import SharedPlace, check_written, shared_place
-from horolog.storage.disk import sync_directory
+from horolog.storage.disk import sync_new_file
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Field
@@ -183,14 +183,7 @@ class _Writer:
         if writer is None:
             return
         writer.close()
-        _sync(path)
+        sync_new_file(Path(path))  # the Delta log must name only files that survive a crash
         yield pa.RecordBatch.from_pydict(
             {"path": [name], "size": [os.path.getsize(path)], "rows": [rows]}
         )
-
-
-def _sync(path: str) -> None:
-    """Sync a file and its directory: the Delta log must name only files that survive a crash."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
-    sync_directory(Path(path).parent)

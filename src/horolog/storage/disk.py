@@ -76,6 +76,21 @@ def sync_directory(directory: Path) -> bool:
         os.close(fd)
 
 
+def sync_new_file(path: Path) -> None:
+    """Sync a file that was just written, and the directory that names it."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    sync_directory(path.parent)
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory, and its parents, if they are missing; sync the names of those that it makes."""
+    if not directory.is_dir():
+        make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
+
+
 def failure(operation: str, path: Path, error: OSError) -> HorologError:
     """Convert the system's error of an operation on a file into the HorologError of its kind."""
     if operation == "read" and error.errno in _OF_THE_MEDIUM:

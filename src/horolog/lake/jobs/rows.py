@@ -23,7 +23,7 @@ from horolog.lake.frozen_run import FrozenRun
 from horolog.lake.table.schema import SCHEMA, LakeFile, day_of
 from horolog.limits import HOUR_MS, MIB
 from horolog.spark.message_decode import Records
-from horolog.storage.disk import sync_directory
+from horolog.storage.disk import make_directory, sync_directory
 
 GROUP_ROWS = 50_000  # most rows of a row group, the least that a promotion reads
 GROUP_BYTES = 64 * MIB  # most bytes of records in a row group
@@ -71,7 +71,7 @@ def write_unit(
     if not len(index.run):
         return None
     directory = Path(place, partition)
-    _make_durably(directory)
+    make_directory(directory)
     name = f"part-{unit.first_hour:08d}-{uuid.uuid4().hex}.parquet"
     path = directory / name
     total = 0
@@ -201,11 +201,3 @@ def _sync_and_rename(temporary: Path, path: Path) -> None:
         os.fsync(file.fileno())
     temporary.rename(path)
     sync_directory(path.parent)
-
-
-def _make_durably(directory: Path) -> None:
-    """Make a directory and its parents, and sync their names against a power cut."""
-    if not directory.is_dir():
-        _make_durably(directory.parent)
-        directory.mkdir(exist_ok=True)
-        sync_directory(directory.parent)
