@@ -19,6 +19,7 @@ from horolog.delay.entry_keys import KeyRuns
 from horolog.delay.near import store
 from horolog.delay.state import EntryState, decode_state, encode_state
 from horolog.errors import ErrorCode, HorologError
+from horolog.log.checkpoint import decode_checkpoint, encode_checkpoint
 from horolog.server.open_broker import open_engine
 from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
@@ -117,6 +118,24 @@ def test_progress_ends_at_the_total(made: Path) -> None:
     assert reported == sorted(reported)
     done, total = reported[-1]
     assert 0.8 * total < done <= total
+
+
+def test_queues_and_progress_of_unknown_topics_are_found(made: Path, tmp_path: Path) -> None:
+    """In a checkpoint whose CRCs are right: a fault of the broker, and not of the disk."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(made, data_dir)
+    path = max((data_dir / "shard-00/checkpoint").iterdir())
+    checkpoint = decode_checkpoint(path.read_bytes())
+    assert checkpoint is not None
+    (queue,) = np.array([(77, 3, 5)], checkpoint.columns["queues"].dtype)
+    checkpoint.columns["queues"] = np.append(checkpoint.columns["queues"], queue)
+    (progress,) = np.array([(1, 78, 4, 2, 2)], checkpoint.columns["progress"].dtype)
+    checkpoint.columns["progress"] = np.append(checkpoint.columns["progress"], progress)
+    path.write_bytes(encode_checkpoint(checkpoint))
+    assert {finding.what for finding in verify(data_dir).findings.kept} >= {
+        "names queue 3 of topic 77, but does not list that topic",
+        "group 1 has progress 2 to 2 in queue 4 of topic 78, which has no messages",
+    }
 
 
 def test_a_copy_of_a_running_broker_is_clean(tmp_path: Path) -> None:

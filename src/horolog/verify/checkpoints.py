@@ -46,9 +46,8 @@ def check_progress(reading: Reading, path: str, checkpoint: Checkpoint) -> None:
     groups = {row["number"] for row in checkpoint.registry["groups"]}
     for topic, queue in lengths:
         if topic not in topics:
-            reading.findings.add(
-                path, 0, f"names queue {queue} of topic {topic}, which it does not"
-            )
+            what = f"names queue {queue} of topic {topic}, but does not list that topic"
+            reading.findings.add(path, 0, what)
     for group, topic, queue, floor, next_offset in columns["progress"].tolist():
         if group not in groups or not floor <= next_offset <= lengths.get((topic, queue), -1):
             reading.findings.add(
