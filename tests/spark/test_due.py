@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import WriterProperties, write_deltalake
 from due_rows import START, all_due, numbered, three_runs
@@ -16,13 +17,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
-from horolog.spark.due_pieces import DueMessages
-from horolog.spark.due_runs import RunDirectory, grouped, read_piece, tasks_for
+from horolog.spark.due_lake import read_lake_piece
+from horolog.spark.due_pieces import DueMessages, messages_of
+from horolog.spark.due_runs import Piece, RunDirectory, grouped, read_piece, tasks_for
 from horolog.spark.due_source import DueStream
-from horolog.spark.message_columns import DUE_SCHEMA, PIECE_SCHEMA
+from horolog.spark.message_columns import DUE_SCHEMA, PIECE_SCHEMA, arrow_schema
 from horolog.spark.reading_options import due_options
 from horolog.spark.stream_api import ReadMaxRows
 from horolog.storage.disk import Disk
+from horolog.testing.due_files import numbered as numbered_rows
 from horolog.testing.due_files import write_run
 
 
@@ -287,6 +290,47 @@ def test_a_lake_gives_the_same_as_its_runs(runs, tmp_path, monkeypatch) -> None:
     as_lake(runs, lake)  # more of the same, too late
     with pytest.raises(HorologError, match="3,000 rows due before"):
         reader.latestOffset(offset, None)
+
+
+def damaged_lake(lake: Path) -> Piece:
+    """Four hundred rows in four row groups; 7, 250 and 399 are damaged, and so is the group from 100 on."""
+    _, views = numbered_rows(
+        np.arange(START, START + 400), first=0, topic="t", body_bytes=16, row=0
+    )
+    records = [bytes(view) for view in views]
+    at = records[7].index(b"%016d" % 7)
+    records[7] = records[7][:at] + b"x" + records[7][at + 1 :]
+    records[250] = records[250][:-3]
+    records[399] = b""
+    table = pa.table({"due_ms": np.arange(START, START + 400), "record": pa.array(records)})
+    groups = WriterProperties(max_row_group_size=100, compression="UNCOMPRESSED")
+    write_deltalake(lake, table, writer_properties=groups)
+    (path,) = lake.glob("*.parquet")
+    chunk = pq.read_metadata(path).row_group(1).column(1)
+    with path.open("r+b") as file:
+        file.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
+        file.write(b"\xff" * 16)
+    return Piece(path.name, 400, 0, 400)
+
+
+def test_damaged_rows_of_a_lake_are_told_or_left_out(tmp_path) -> None:
+    lake = tmp_path / "lake"
+    piece = damaged_lake(lake)
+    for part, says in (
+        (piece, "row 7 is damaged"),
+        (piece._replace(first=110, stop=120), "rows 100 to 199 cannot be read"),
+        (piece._replace(first=200, stop=260), "row 250 is damaged"),
+        (piece._replace(first=399), "row 399 is damaged"),
+    ):
+        with pytest.raises(HorologError, match=says + r" \(failOnDataLoss=false") as refused:
+            list(read_lake_piece(str(lake), part, lossy=False))
+        assert refused.value.code is ErrorCode.DAMAGED
+    intact = sorted({*range(400)} - {7, 250, 399, *range(100, 200)})
+    for part, rows in ((piece, intact), (piece._replace(first=399), [])):
+        batches = list(messages_of(str(lake), part, "t", arrow_schema(DUE_SCHEMA), lossy=True))
+        found = pa.Table.from_batches(batches, arrow_schema(DUE_SCHEMA))
+        assert found["row"].to_pylist() == rows
+        assert list(map(numbered, found["body"].to_pylist())) == rows
 
 
 def test_a_table_of_something_else_is_refused(tmp_path) -> None:

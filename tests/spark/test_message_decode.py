@@ -13,7 +13,12 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import BODY_MAX
 from horolog.log.record import HEAD
 from horolog.protocol.queue_read import decode_read, encode_read
-from horolog.protocol.rocketmq.layout import COMPRESSED
+from horolog.protocol.rocketmq.layout import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    STORE_HOST_V6,
+    SYS_FLAG_AT,
+)
 from horolog.protocol.rocketmq.message import encode
 from horolog.spark.message_decode import PACKED_MAX, Records, inflated
 from horolog.spark.property_columns import PropertyColumns, pairs_of, uniform_of
@@ -109,6 +114,21 @@ def test_a_batch_has_few_packed_bodies(count: int) -> None:
     assert list(itertools.chain(*bodies)) == [
         *(b"body %d" % i for i in range(5)), *[b"p"] * count, *(b"body %d" % i for i in range(5))
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [0, 31, 32 + 87])
+def test_a_record_that_is_too_short_is_refused(size: int) -> None:
+    """Also the last one of a buffer, after which nothing can be read."""
+    with pytest.raises(HorologError, match="too short for a message") as refused:
+        records_of([message(0), message(1)[:size]])
+    assert refused.value.code is ErrorCode.DAMAGED
+
+
+def test_a_record_that_is_too_short_for_its_addresses_is_refused() -> None:
+    one = bytearray(encode(topic="t", body=b"b", message_id="I").record[: 32 + 88])
+    one[32 + SYS_FLAG_AT + 3] |= BORN_HOST_V6 | STORE_HOST_V6
+    with pytest.raises(HorologError, match="too short for a message"):
+        records_of([bytes(one)])
 
 
 def test_a_changed_body_is_refused() -> None:

@@ -102,9 +102,9 @@ class LakeTable(SortedFiles):
 def read_lake_piece(path: str, piece: Piece, *, lossy: bool) -> Iterator[DueRows]:
     """Yield the rows of a piece, one row group at a time.
 
-    Bodies are compared with their CRCs when they are read, whatever `lossy` says.
+    lossy  leave out row groups that cannot be read, records that are not messages, and messages
+           whose body does not match its CRC; else DAMAGED names the first of these rows
     """
-    del lossy
     with pq.ParquetFile(Path(path, piece.name)) as file:
         if file.metadata.num_rows != piece.rows_in_file:
             raise HorologError(
@@ -112,26 +112,67 @@ def read_lake_piece(path: str, piece: Piece, *, lossy: bool) -> Iterator[DueRows
                 f"{piece.name}: has {file.metadata.num_rows} rows, had {piece.rows_in_file}",
                 field="path",
             )
-        begin = 0
+        end = 0
         for group in range(file.metadata.num_row_groups):
-            end = begin + file.metadata.row_group(group).num_rows
+            begin, end = end, end + file.metadata.row_group(group).num_rows
             first, stop = max(begin, piece.first), min(end, piece.stop)
-            if first < stop:
+            if first >= stop:
+                continue
+            try:
                 column = file.read_row_group(group, columns=[_RECORD]).column(0).combine_chunks()
-                for at in range(first, stop, _CHUNK_ROWS):
-                    until = min(stop, at + _CHUNK_ROWS)
-                    yield _rows(column.slice(at - begin, until - at), at)
-            begin = end
+            except (pa.ArrowException, OSError) as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise  # not the content is wrong: Arrow's own errors have no number
+                if not lossy:
+                    raise _damaged(piece, f"rows {begin} to {end - 1} cannot be read") from error
+                continue
+            for at in range(first, stop, _CHUNK_ROWS):
+                until = min(stop, at + _CHUNK_ROWS)
+                yield _rows(column.slice(at - begin, until - at), piece, at, lossy=lossy)
 
 
-def _rows(column: Any, first: int) -> DueRows:
+def _rows(column: Any, piece: Piece, first: int, *, lossy: bool) -> DueRows:
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     wide = pa.types.is_large_binary(column.type)
     ends = np.frombuffer(column.buffers()[1], np.int64 if wide else np.int32)
     offsets: npt.NDArray[np.int64] = ends[column.offset : column.offset + len(column) + 1].astype(
         np.int64
     )
-    raw = np.frombuffer(column.buffers()[2], np.uint8)
-    sizes: npt.NDArray[np.int64] = np.diff(offsets)
-    records = Records(raw, offsets[:-1], sizes)
-    return DueRows(records, np.arange(first, first + len(column)))
+    content = column.buffers()[2]
+    raw = np.frombuffer(b"" if content is None else content, np.uint8)
+    at, sizes = offsets[:-1], np.diff(offsets)
+    good = _intact(raw, at, sizes)
+    if not good.all() and not lossy:
+        raise _damaged(piece, f"row {first + int(np.argmin(good))} is damaged")
+    records = Records(raw, at[good], sizes[good], verified=True)
+    return DueRows(records, np.arange(first, first + len(column))[good])
+
+
+def _intact(
+    raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    """Return which records are messages whose bodies match their CRCs.
+
+    All are checked at once; if that fails, halves are checked, until each damaged record is alone.
+    """
+    good = np.ones(len(at), np.bool_)
+    unchecked = [(0, len(at))]
+    while unchecked:
+        first, stop = unchecked.pop()
+        try:
+            Records(raw, at[first:stop], sizes[first:stop]).verify_bodies()
+        except HorologError:
+            if stop - first == 1:
+                good[first] = False
+            else:
+                middle = (first + stop) // 2
+                unchecked += [(first, middle), (middle, stop)]
+    return good
+
+
+def _damaged(piece: Piece, what: str) -> HorologError:
+    return HorologError(
+        ErrorCode.DAMAGED,
+        f"{piece.name}: {what} (failOnDataLoss=false leaves such rows out)",
+        field="path",
+    )

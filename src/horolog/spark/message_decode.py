@@ -56,15 +56,19 @@ class Records:
         self._layout = at + HEAD_BYTES
         if len(at) and int(at[-1] + sizes[-1]) > len(raw):
             raise _damaged("a record is cut short")
+        if bool((sizes < HEAD_BYTES + _HEAD).any()):
+            raise _damaged("a record is too short for a message")
         flags = stored(raw, self._layout, "sys_flag")
         self._flags = flags
         self._born_shift = np.where(flags & layout.BORN_HOST_V6, 12, 0)
         shift = self._born_shift + np.where(flags & layout.STORE_HOST_V6, 12, 0)
         self._shift = shift
         self._body_at = self._layout + _HEAD + shift
+        ends = at + sizes
+        if bool((self._body_at > ends).any()):
+            raise _damaged("a record is too short for a message")
         length = stored(raw, self._layout + shift, "body_length").astype(np.int64)
         self._body_end = self._body_at + length
-        ends = at + sizes
         if bool((self._body_end + 3 > ends).any()):
             raise _damaged("a body is longer than its record")
         topic_bytes = raw[self._body_end].astype(np.int64)
@@ -192,7 +196,7 @@ class Records:
 
     def _bodies(self) -> Any:
         if not self._verified:
-            self._verify_bodies()
+            self.verify_bodies()
         if (self._flags & layout.COMPRESSED).any():
             return pa.array(list(self._plain()), pa.binary())
         content = self._joined(self._body_at, self._body_end)
@@ -202,7 +206,7 @@ class Records:
             pa.binary(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(content)]
         )
 
-    def _verify_bodies(self) -> None:
+    def verify_bodies(self) -> None:
         """Compare each body with the CRC in its layout; raise DAMAGED for a changed body.
 
         A body that a file or a connection has changed is never passed on.
@@ -235,7 +239,7 @@ class Records:
             yield self._bodies()
             return
         if not self._verified:
-            self._verify_bodies()
+            self.verify_bodies()
         piece: list[bytes] = []
         size = 0
         for body in self._plain():
