@@ -22,15 +22,16 @@ overdue          not a fault: due and pending; the broker was stopped or is abou
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import StructType
 
 from horolog.pipeline.data_files import LogPlan, plan_of, plan_text
@@ -63,7 +64,6 @@ FINDING_COLUMNS = (
     " origin long, origin_row long, position long"
 )
 KEYS_MAX = 100_000  # above it Spark joins the keys, instead of the readers filtering by them
-_DAMAGE_MAX = 1_000  # damaged stretches that messages are compared with; further damage is ignored
 # Hand-over goes by due time; a message due less than this before the newest hand-over may not have
 # been durable yet.
 _PASSED_MS = 1_000
@@ -170,9 +170,7 @@ def judged(
     messages = messages.withColumn(
         "first_at", f.when(seen, f.min("handed_at").over(same_id))
     ).withColumn("late_ms", f.col("stored_ms") - f.col("due_ms"))
-    in_damage = f.lit(False)
-    for first, stop in damaged[:_DAMAGE_MAX]:
-        in_damage |= (f.col("origin") >= first) & (f.col("origin") < stop)
+    in_damage = _is_within(damaged)("origin") if damaged else f.lit(False)
     went_on = f.lit(False)
     if promoted:
         twins = Window.partitionBy(f.coalesce("planned_key", "handed_key"), "due_ms")
@@ -213,6 +211,22 @@ def judged(
         f.coalesce("handed_at", f.col("origin")).alias("position"),
         f.when(seen, f.col("handed_size")).otherwise(f.col("planned_size")).alias("size"),
     )
+
+
+def _is_within(stretches: list[tuple[int, int]]) -> Callable[[str], Column]:
+    """Build a function of a column of log positions: is each one in a stretch [from, to)?
+
+    A log may have any number of damaged stretches, so they are searched, not listed in the query.
+    """
+    starts, stops = np.array(sorted(stretches), np.int64).T
+    stops = np.maximum.accumulate(stops)  # stretches may overlap
+
+    def is_within(positions: pa.Array) -> pa.Array:
+        found = positions.to_numpy(zero_copy_only=False)
+        before = starts.searchsorted(found, "right")  # stretches that begin at or before it
+        return pa.array((before > 0) & (found < stops[before - 1]))
+
+    return arrow_udf(is_within, "boolean", ArrowUDFType.SCALAR)
 
 
 def settle_missing(
