@@ -200,9 +200,7 @@ def _shuffled(df: DataFrame, unit: Unit | None, plan: LoadPlan) -> DataFrame:
         .join(sql.broadcast(slices), _MINUTE, "left")
         .select(*df.columns, place.cast("int").alias(_SLICE))
     )
-    if hasattr(joined, "repartitionById"):
-        return joined.repartitionById(plan.slices, sql.col(_SLICE))
-    return joined.repartition(plan.slices, sql.col(_SLICE))
+    return joined.repartitionById(plan.slices, sql.col(_SLICE))
 
 
 def _staging(

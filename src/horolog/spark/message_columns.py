@@ -105,10 +105,7 @@ def _refused(column: str, why: str) -> HorologError:
 
 def arrow_schema(wanted: StructType) -> Any:
     """Return the exact Arrow schema of a reader's batches."""
-    try:
-        return to_arrow_schema(wanted, timezone="UTC")
-    except TypeError:  # Spark 4.0 and 4.1 have no such parameter
-        return to_arrow_schema(wanted)
+    return to_arrow_schema(wanted, timezone="UTC")
 
 
 def fitted(columns: dict[str, Any], schema: Any) -> Any:

@@ -41,9 +41,8 @@ _DRIVER_MEMORY = "2g"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set when spark-submit has started the JVM
 _NO_NAME = "pyspark-shell"  # Spark's name of an application without one
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_MANAGERS = (  # for Spark 4.1 and later, and for 4.0
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-    "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
+_FILE_SYSTEM_MANAGER = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -126,13 +125,11 @@ def _commit_quickly(session: SparkSession) -> None:
 
     jvm = session._jvm
     assert jvm is not None
-    for name in _MANAGERS:
-        try:
-            jvm.java.lang.Class.forName(name)
-        except Py4JError:
-            continue
-        session.conf.set(_MANAGER, name)
-        return
+    try:
+        jvm.java.lang.Class.forName(_FILE_SYSTEM_MANAGER)
+    except Py4JError:
+        return  # a later Spark may have moved the class, and its first choice is only slower
+    session.conf.set(_MANAGER, _FILE_SYSTEM_MANAGER)
 
 
 def _settings(master: str, app_name: str, *, ui: bool, progress: bool) -> dict[str, str]:
