@@ -37,7 +37,7 @@ from horolog.pipeline.log_source import LogPart, Window, need, parts_of, read_pa
 from horolog.pipeline.log_table import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.log_totals import is_early, is_forgotten
 from horolog.spark.message_columns import arrow_schema
-from horolog.verify.balance import mixed
+from horolog.verify.balance import hash_origins
 
 SCREEN_SCHEMA = StructType(
     [
@@ -61,9 +61,9 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 def proofs(rows: LogRows) -> npt.NDArray[np.uint64]:
     """Hash origin, due time and key of each row."""
-    rows_part = mixed(rows.origin_row.astype(np.uint64) * _ODD)
-    return mixed(
-        mixed(rows.origin.astype(np.uint64) ^ rows_part)
+    rows_part = hash_origins(rows.origin_row.astype(np.uint64) * _ODD)
+    return hash_origins(
+        hash_origins(rows.origin.astype(np.uint64) ^ rows_part)
         ^ (rows.due_ms.astype(np.uint64) * _ODD)
         ^ rows.key.view(np.uint64)
     )
@@ -90,7 +90,7 @@ def screened(plan: LogPlan, rows: LogRows, *, horizon_ms: int, late_ms: int) -> 
     proof = proofs(rows)
     proof[forgotten] = 0
     bad = is_early(rows) | (handed & (rows.store_ms - rows.due_ms > late_ms))
-    proof[bad] = mixed(rows.position[bad])
+    proof[bad] = hash_origins(rows.position[bad])
     what = np.where(handed, HANDED, np.where(forgotten, 0, SETTLED)).astype(np.uint8)
     what[is_schedule] = np.where(rows.due_ms[is_schedule] <= horizon_ms, DUE, 0)
     return Screened(rows.key, proof, what)
@@ -126,7 +126,7 @@ class ScreenReader(DataSourceReader):
         gathered: list[Screened] = []
         count = 0
         for rows in read_part(self._plan, partition):
-            chosen = self._window.of(rows)
+            chosen = self._window.select(rows)
             limits = {"horizon_ms": self._horizon_ms, "late_ms": self._late_ms}
             gathered.append(screened(self._plan, chosen, **limits))
             count += len(chosen)

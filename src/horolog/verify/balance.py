@@ -17,7 +17,7 @@ import numpy.typing as npt
 _MASK = (1 << 64) - 1
 
 
-def mixed(origins: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+def hash_origins(origins: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     """Return a hash of each origin (splitmix64)."""
     x = origins.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -45,7 +45,7 @@ class Balance:
             hours, origins = hours[inside], origins[inside]
         if not len(hours):
             return
-        hashes = mixed(origins)
+        hashes = hash_origins(origins)
         if bool((hours == hours[0]).all()):
             self._put(int(hours[0]), len(hours), int(hashes.sum(dtype=np.uint64)), sign)
             return

@@ -94,7 +94,7 @@ class RecordsCheck:
         """Return the byte after the last record; None if its entry cannot be read."""
         return self._next
 
-    def _tell(self, numbers: Rows, what: str) -> None:
+    def _add_finding(self, numbers: Rows, what: str) -> None:
         for number in numbers.tolist():
             self._reading.findings.add(self._index, number, f"entry {number}: {what}")
 
@@ -111,7 +111,9 @@ class RecordsCheck:
         known = good.copy()
         known[1:] &= good[:-1]
         wrong = known & (starts != wanted)
-        self._tell(batch.first + np.flatnonzero(wrong), "its record is not after the one before it")
+        self._add_finding(
+            batch.first + np.flatnonzero(wrong), "its record is not after the one before it"
+        )
         self._next = int(ends[-1]) if bool(good[-1]) else None
 
     def _check_records(self, entries: npt.NDArray[Any], numbers: Rows) -> None:
@@ -139,17 +141,17 @@ class RecordsCheck:
         same = heads["kind"] == Kind.SCHEDULED
         for name in _FIELDS:
             same &= heads[name] == entries[name]
-        self._tell(numbers[~same], "its record has another size, due time, topic or key")
+        self._add_finding(numbers[~same], "its record has another size, due time, topic or key")
 
     def _check_log(self, entries: npt.NDArray[Any], numbers: Rows) -> None:
         """Check that the log has equal bytes at each origin, as far as it goes back."""
         there = (entries["origin"] >= np.uint64(self._start)) & (entries["row"] == 0)
-        mine = np.flatnonzero(there & ~self._log.holes.of(entries["origin"]))
+        mine = np.flatnonzero(there & ~self._log.holes.contains(entries["origin"]))
         mine = mine[np.argsort(entries["origin"][mine], kind="stable")]
         columns = (entries[name][mine].tolist() for name in ("origin", "size", "crc"))
         for row, origin, size, crc in zip(mine.tolist(), *columns, strict=True):
             if crc32(self._log.read(origin, size), origin_seed(origin)) != crc:
-                self._tell(numbers[row : row + 1], f"the log has another record at {origin}")
+                self._add_finding(numbers[row : row + 1], f"the log has another record at {origin}")
 
 
 def check_key_runs(reading: Reading, directory: str, index: str, count: int) -> None:

@@ -56,7 +56,7 @@ class Holes:
         at = bisect_right(self._firsts, position) - 1
         return at >= 0 and position < self._stops[at]
 
-    def of(self, positions: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def contains(self, positions: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Return which log positions lie in a hole."""
         if not self._firsts:
             return np.zeros(len(positions), bool)

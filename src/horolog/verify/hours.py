@@ -89,7 +89,7 @@ class HourCheck:
         if not self._bad:
             check_key_runs(reading, self._directory, self._index, state.count)
 
-    def _tell(self, rows: Rows, what: str) -> None:
+    def _add_finding(self, rows: Rows, what: str) -> None:
         for row in rows.tolist():
             self._reading.findings.add(self._index, row, f"entry {row}: {what}")
 
@@ -101,10 +101,12 @@ class HourCheck:
         entries = batch.entries[rows]
         rows = rows + batch.first
         inside = entries["due_ms"] // HOUR_MS == self._state.hour
-        self._tell(rows[~inside], "is not due in this hour")
+        self._add_finding(rows[~inside], "is not due in this hour")
         origins = entries["origin"].astype(np.int64)
         before = np.append(self._last_origin, origins[:-1])
-        self._tell(rows[origins <= before], "its origin is not after that of the one before it")
+        self._add_finding(
+            rows[origins <= before], "its origin is not after that of the one before it"
+        )
         self._last_origin = int(origins[-1])
         states = self._state.states[rows]
         waits = (states == EntryState.WAITING) | (states == EntryState.QUARANTINED)
@@ -124,11 +126,11 @@ class HourCheck:
         previous = np.append(-1, rows[order][:-1])
         previous[firsts] = self._newest[touched]
         local = np.arange(len(ordered)) - np.repeat(firsts - self._filed[touched], lengths)
-        self._tell(
+        self._add_finding(
             rows[order][entries["previous"][order] != previous],
             "does not name the entry before it in its second",
         )
-        self._tell(
+        self._add_finding(
             rows[order][entries["local"][order] != local], "has another number in its second"
         )
         self._newest[touched] = rows[order][np.append(firsts[1:], len(ordered)) - 1]

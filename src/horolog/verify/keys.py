@@ -89,10 +89,12 @@ class KeyIndexCheck:
             wrong = np.flatnonzero(~same & rows.good[mine])
             if len(wrong):
                 number = rows.first + int(np.flatnonzero(mine)[wrong[0]])
-                self._tell(rows.path, number, "is not what the log says")
+                self._add_finding(rows.path, number, "is not what the log says")
             at += n
         if at < len(keys) and self._complete:
-            self._tell(self._place, 0, f"a key of the message at {int(positions[at])} is missing")
+            self._add_finding(
+                self._place, 0, f"a key of the message at {int(positions[at])} is missing"
+            )
 
     def finish(self) -> None:
         """Report rows that are left when the whole log has been read."""
@@ -100,13 +102,13 @@ class KeyIndexCheck:
             later = np.flatnonzero(rows.good & self._comparable(rows))
             if len(later) and not self._reading.quick:
                 number = rows.first + int(later[0])
-                self._tell(rows.path, number, "the log has no message for it")
+                self._add_finding(rows.path, number, "the log has no message for it")
 
     def _comparable(self, rows: _Rows) -> npt.NDArray[np.bool_]:
         """Return which rows are of messages that the log has."""
-        return (rows.positions >= np.uint64(self._start)) & ~self._holes.of(rows.positions)
+        return (rows.positions >= np.uint64(self._start)) & ~self._holes.contains(rows.positions)
 
-    def _tell(self, path: str, row: int, what: str) -> None:
+    def _add_finding(self, path: str, row: int, what: str) -> None:
         self._reading.findings.add(path, row, f"row {row}: {what}")
 
     def _below(self, end: int) -> Iterator[_Rows]:
@@ -148,7 +150,9 @@ class KeyIndexCheck:
                 if after is None and header.before != NOTHING_BEFORE:
                     self._begin_after(path, header.before)
                 if after is not None and header.first != after:
-                    self._tell(path, after, f"is missing: the chunk begins with {header.first}")
+                    self._add_finding(
+                        path, after, f"is missing: the chunk begins with {header.first}"
+                    )
                 after = header.first + header.capacity
                 yield from self._chunk(file, header)
         if self._rows and (after is None or after < self._rows):
@@ -191,7 +195,7 @@ class KeyIndexCheck:
             places = np.arange(first + 1, first + n + 1, dtype=np.uint32)
             good, rows = intact(words, places)
             for row in np.flatnonzero(~good).tolist():
-                self._tell(file.path, header.first + first + row, "its sum is wrong")
+                self._add_finding(file.path, header.first + first + row, "its sum is wrong")
             whole = whole and bool(good.all())
             if whole:
                 self._follow_chains(file.path, header.first + first, rows, places, heads, shift)
@@ -199,7 +203,9 @@ class KeyIndexCheck:
             if not whole:  # keep positions ascending in spite of a damaged one
                 positions = np.maximum.accumulate(np.where(good, positions, 0))
             elif n and before != NOTHING_BEFORE and int(positions[0]) < before:
-                self._tell(file.path, header.first + first, "points before the row before it")
+                self._add_finding(
+                    file.path, header.first + first, "points before the row before it"
+                )
             before = int(positions[-1])
             yield _Rows(file.path, header.first + first, rows[:, 0], positions, good)
         if sealed:
@@ -227,7 +233,7 @@ class KeyIndexCheck:
         previous[begins] = heads[ordered[begins]]
         wrong = order[rows[:, 2][order] != previous]
         for row in np.sort(wrong).tolist():
-            self._tell(path, first + row, "does not name the row before it in its slot")
+            self._add_finding(path, first + row, "does not name the row before it in its slot")
         heads[slots] = places  # the last row of a slot stays
 
     def _check_heads(

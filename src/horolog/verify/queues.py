@@ -88,9 +88,11 @@ class QueueCheck:
         if first > expected:
             self._check_gap(queue, expected, first)
         elif first < expected:
-            self._tell(queue, first, f"the log has it after offset {expected}")
+            self._add_finding(queue, first, f"the log has it after offset {expected}")
         if not bool((np.diff(offsets) == 1).all()):
-            self._tell(queue, first, "the log has queue offsets that do not follow each other")
+            self._add_finding(
+                queue, first, "the log has queue offsets that do not follow each other"
+            )
         self._next[queue] = int(offsets[-1]) + 1
         at = 0
         while at < len(offsets):
@@ -102,10 +104,10 @@ class QueueCheck:
                 unit, wanted = found[row].tolist(), units[at + row].tolist()
                 rotten = unit[2] == ROTTEN_CODE
                 says = "does not pass its check" if rotten else f"says {unit}"
-                self._tell(queue, int(offsets[at + row]), f"{says}, the log says {wanted}")
+                self._add_finding(queue, int(offsets[at + row]), f"{says}, the log says {wanted}")
             at += len(found)
 
-    def _tell(self, queue: tuple[int, int], offset: int, what: str) -> None:
+    def _add_finding(self, queue: tuple[int, int], offset: int, what: str) -> None:
         self._reading.findings.add(
             self._path(queue, offset), offset, f"unit of queue offset {offset}: {what}"
         )
@@ -137,7 +139,7 @@ class QueueCheck:
             self._reading.tick(path, len(raw))
             units = unseal(raw, UnitsPlace(*queue, offset)).units
             if len(units) < stop - offset:
-                self._tell(
+                self._add_finding(
                     queue,
                     offset + len(units),
                     "is missing: the file is shorter than its checkpoint says",
@@ -152,10 +154,12 @@ class QueueCheck:
             units = self._units(queue, at, stop - at)
             if not len(units):
                 break
-            hidden = (units["size"] != 0) & self._holes.of(units["position"])
+            hidden = (units["size"] != 0) & self._holes.contains(units["position"])
             self.lost += int(hidden.sum())
             for row in np.flatnonzero((units["size"] != 0) & ~hidden).tolist():
-                self._tell(queue, at + row, f"the log has no message for {units[row].tolist()}")
+                self._add_finding(
+                    queue, at + row, f"the log has no message for {units[row].tolist()}"
+                )
             at += len(units)
         if self.lost > lost:
             self._reading.findings.note(
@@ -173,10 +177,10 @@ class QueueCheck:
             if offset < length:
                 self._check_gap(queue, offset, length)
             elif offset > length:
-                self._tell(
+                self._add_finding(
                     queue, length, f"the checkpoint names {length} units, the log has {offset}"
                 )
         for queue in sorted(self._next.keys() - self._lengths.keys()):
-            self._tell(
+            self._add_finding(
                 queue, 0, "the log has messages for a queue that the checkpoint does not name"
             )

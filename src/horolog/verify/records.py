@@ -117,7 +117,7 @@ class RecordCheck:
             self._check_messages(body, raw, base, at, heads)
         return Records(raw, base, at, heads, frame.settled, frame.adoptions, frame.offloaded)
 
-    def _tell(self, base: int, at: npt.NDArray[np.int64], what: str) -> None:
+    def _add_finding(self, base: int, at: npt.NDArray[np.int64], what: str) -> None:
         for offset in at.tolist():
             self._report(base + offset, what)
 
@@ -128,10 +128,10 @@ class RecordCheck:
         at: npt.NDArray[np.int64],
         kinds: npt.NDArray[np.uint8],
     ) -> None:
-        self._tell(base, at[~np.isin(kinds, _KINDS)], "a record of an unknown kind")
+        self._add_finding(base, at[~np.isin(kinds, _KINDS)], "a record of an unknown kind")
         lanes = get(raw, at + LANE_AT, "<u2")
         has_none = (lanes != 0) & ~np.isin(kinds, (Kind.SCHEDULED, Kind.HANDED))
-        self._tell(base, at[has_none], "a record of a kind that has no lane has one")
+        self._add_finding(base, at[has_none], "a record of a kind that has no lane has one")
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -145,11 +145,11 @@ class RecordCheck:
     ) -> None:
         sizes = heads["size"].astype(np.int64)
         stated = stored(raw, at + HEAD_BYTES, "total_size").astype(np.int64)
-        self._tell(
+        self._add_finding(
             base, at[stated != sizes - HEAD_BYTES], "the layout has another size than its record"
         )
         places = stored(raw, at + HEAD_BYTES, "position")
-        self._tell(base, at[places != at + base], "the layout names another log position")
+        self._add_finding(base, at[places != at + base], "the layout names another log position")
         rows = zip(
             at.tolist(),
             sizes.tolist(),

@@ -50,7 +50,7 @@ class RunFile:
         self._counted: dict[int, tuple[int, int]] = {}  # hour << 32 | topic → messages, bytes
         self.damaged = False  # an index row cannot be read
 
-    def _tell(self, position: int, what: str) -> None:
+    def _add_finding(self, position: int, what: str) -> None:
         self._reading.findings.add(self._file.path, position, what)
 
     def batches(self, log: LogBytes, start: int) -> Iterator[Batch]:
@@ -69,7 +69,7 @@ class RunFile:
                 yield batch
             end = check.end()
         if end is not None and end != at.records_end:
-            self._tell(at.records_at, f"records end at {end}, not at {at.records_end}")
+            self._add_finding(at.records_at, f"records end at {end}, not at {at.records_end}")
         self._check_zeros(at.records_end, at.key_groups_at)
         self._check_zeros(at.key_groups_at + KEY_ROW_BYTES * self.rows, at.fences_at)
         self._check_fences()
@@ -86,7 +86,7 @@ class RunFile:
         fine = (b["due_ms"] > a["due_ms"]) | ((b["due_ms"] == a["due_ms"]) & later)
         first = batch.first + (0 if before is not None else 1)
         for row in np.flatnonzero(~fine).tolist():
-            self._tell(first + row, f"entry {first + row}: is not after the one before it")
+            self._add_finding(first + row, f"entry {first + row}: is not after the one before it")
 
     def _count(self, entries: npt.NDArray[Any]) -> None:
         both = (entries["due_ms"] // HOUR_MS << 32) | entries["topic"].astype(np.int64)
@@ -100,12 +100,12 @@ class RunFile:
     def _check_zeros(self, start: int, stop: int) -> None:
         found = self._file.first_set(start, stop)
         if found >= 0:
-            self._tell(found, "bytes between its parts are not zero")
+            self._add_finding(found, "bytes between its parts are not zero")
 
     def _part(self, start: int, stop: int, crc: int, name: str) -> bytes | None:
         content = self._file.read(start, stop - start)
         if crc32(content) != crc:
-            self._tell(start, f"the {name} does not match its CRC")
+            self._add_finding(start, f"the {name} does not match its CRC")
             return None
         return content
 
@@ -121,7 +121,7 @@ class RunFile:
             row = HEADER_BYTES + 64 * number * FENCE_ROWS
             due_ms = int.from_bytes(self._file.read(row + 24, 8), "little", signed=True)
             if due_ms != fence:
-                self._tell(at.fences_at, f"fence {number} says {fence}, its row {due_ms}")
+                self._add_finding(at.fences_at, f"fence {number} says {fence}, its row {due_ms}")
 
     def _check_directory(self) -> None:
         at = self.layout
@@ -131,7 +131,7 @@ class RunFile:
         rows = np.frombuffer(content, TOPIC_HOUR).tolist()
         stated = {hour << 32 | topic: (count, size) for hour, topic, count, size in rows}
         if stated != self._counted:
-            self._tell(at.directory_at, "the directory does not count what the index has")
+            self._add_finding(at.directory_at, "the directory does not count what the index has")
 
     def _check_keys(self) -> None:
         at = self.layout
@@ -143,7 +143,7 @@ class RunFile:
         for number, (offset, count, crc) in enumerate(np.frombuffer(content, KEY_GROUP).tolist()):
             first = number * GROUP_ROWS
             if count != min(GROUP_ROWS, self.rows - first):
-                self._tell(at.key_directory_at, f"key group {number} has {count} rows")
+                self._add_finding(at.key_directory_at, f"key group {number} has {count} rows")
                 continue
             group = self._part(offset, offset + KEY_ROW_BYTES * count, crc, f"key group {number}")
             if group is not None and not self.damaged:
@@ -157,4 +157,4 @@ class RunFile:
         order = np.argsort(keys, kind="stable")
         wanted = keys[order].tobytes() + order.astype("<u2").tobytes()
         if group != wanted:
-            self._tell(offset, f"key group {number} does not have the keys of its rows")
+            self._add_finding(offset, f"key group {number} does not have the keys of its rows")
