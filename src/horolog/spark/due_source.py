@@ -33,7 +33,7 @@ from horolog.spark.stream_api import (
     SupportsTriggerAvailableNow,
     limit_of,
 )
-from horolog.spark.topic_answers import patient
+from horolog.spark.topic_answers import retry_until
 from horolog.spark.topic_range import foreign_offset
 from horolog.units import counted
 
@@ -52,7 +52,7 @@ def now_ms(options: DueOptions) -> int:
     if not options.clock:
         return time.time_ns() // 1_000_000
     admin = AdminClient(options.clock)
-    now = patient(lambda: admin.get(path_of("clock")), options.timeout_ms, "clock")
+    now = retry_until(lambda: admin.get(path_of("clock")), options.timeout_ms, "clock")
     return int(now["wall_ms"])
 
 

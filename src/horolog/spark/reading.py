@@ -40,7 +40,7 @@ from horolog.spark.stream_api import (
     SupportsTriggerAvailableNow,
     limit_of,
 )
-from horolog.spark.topic_answers import Bounds, TopicAnswers, patient
+from horolog.spark.topic_answers import Bounds, TopicAnswers, retry_until
 from horolog.spark.topic_parts import FilePart, read_part
 from horolog.spark.topic_range import (
     Ranges,
@@ -267,7 +267,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Plan one task for every stretch of a queue."""
         begins, ends = from_offset(start), from_offset(end)
-        place = patient(lambda: place_of(self._options), self._options.timeout_ms)
+        place = retry_until(lambda: place_of(self._options), self._options.timeout_ms)
         bounds = place.bounds()
         ranges = {}
         for queue, stop in ends.items():

@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
     stop: int
 
 
-def patient(call: Callable[[], _Result], timeout_ms: int, option: str = "broker") -> _Result:
+def retry_until(call: Callable[[], _Result], timeout_ms: int, option: str = "broker") -> _Result:
     """Return the result of a call to a broker that may be restarting.
 
     option  the option that has the broker's URL
@@ -63,7 +63,9 @@ class TopicAnswers:
 
     def bounds(self) -> dict[int, Bounds]:
         """Return the offsets of each queue that can be read now."""
-        view = patient(lambda: self._admin.get(path_of("topics", self._topic)), self._timeout_ms)
+        view = retry_until(
+            lambda: self._admin.get(path_of("topics", self._topic)), self._timeout_ms
+        )
         stops: list[int] = view["queue_offsets"]
         firsts: list[int] = view.get("min_offsets") or [0] * len(stops)
         pairs = zip(firsts, stops, strict=True)
@@ -71,7 +73,7 @@ class TopicAnswers:
 
     def commit_position(self) -> int:
         """Return the broker's commit position."""
-        view = patient(lambda: self._admin.get(path_of("broker")), self._timeout_ms)
+        view = retry_until(lambda: self._admin.get(path_of("broker")), self._timeout_ms)
         return int(view["commit_position"])
 
     def store_ms(self, queue: int, offset: int) -> int:
@@ -100,14 +102,16 @@ class TopicAnswers:
             end = min(stop, answer.next_offset)
             missing = end - first - int((records.queue_offsets < end).sum())
             if missing:
-                self._tell_holes(queue, first, end, missing, lossy=lossy)
+                self._report_holes(queue, first, end, missing, lossy=lossy)
             first = answer.next_offset
             if first > stop:  # with holes, an answer may reach past `stop`
                 records = records.chosen(records.queue_offsets < stop)
             if len(records):
                 yield records
 
-    def _tell_holes(self, queue: int, first: int, stop: int, missing: int, *, lossy: bool) -> None:
+    def _report_holes(
+        self, queue: int, first: int, stop: int, missing: int, *, lossy: bool
+    ) -> None:
         text = (
             f"topic {self._topic!r}: {missing} of the queue offsets {first} to {stop - 1} of queue {queue} cannot be"
             " read; the broker's /healthz says why"
@@ -122,7 +126,7 @@ class TopicAnswers:
 
     def _ask(self, queue: int, first: int, limit: int) -> ReadAnswer:
         path = path_of("topics", self._topic, "queues", str(queue), "messages")
-        return patient(
+        return retry_until(
             lambda: decode_read(self._get(f"{path}?from={first}&limit={limit}")), self._timeout_ms
         )
 

@@ -161,7 +161,7 @@ def _no_segment(part: FilePart, base: int, first: int, last: int) -> None:
     names = sorted(os.listdir(f"{part.path}/{SHARD}/log"))
     is_dropped = base >= 0 and names and segment_name(base) < names[0]
     if not is_dropped:
-        _tell(part, f"{_offsets(first, last)} of queue {part.queue} cannot be read")
+        _report_damage(part, f"{_offsets(first, last)} of queue {part.queue} cannot be read")
     elif not part.lossy:
         raise _gone(part, first)
 
@@ -188,7 +188,7 @@ def _checked(
         text = (
             f"{len(bad)} of {where} cannot be read" if len(bad) > 1 else f"{where} cannot be read"
         )
-        _tell(part, f"{text}: log position {int(positions[bad[0]])} is damaged")
+        _report_damage(part, f"{text}: log position {int(positions[bad[0]])} is damaged")
     if not len(found):
         return None
     return found if bool(same.all()) else found.chosen(same) if bool(same.any()) else None
@@ -198,7 +198,7 @@ def _offsets(first: int, last: int) -> str:
     return f"queue offset {first}" if first == last else f"queue offsets {first} to {last}"
 
 
-def _tell(part: FilePart, what: str) -> None:
+def _report_damage(part: FilePart, what: str) -> None:
     """Refuse damage, or log it and pass over it."""
     if not part.lossy:
         raise lost(what)

@@ -81,7 +81,7 @@ def begin(
     join  take part in a transaction of this name that another task has begun
     Errors: FORBIDDEN if the transaction is committed with another fingerprint.
     """
-    begun = _insist(
+    begun = _call_with_retries(
         lambda client: client.post(
             "/v1/adoptions/begin",
             {
@@ -136,7 +136,7 @@ def upload(transaction: Transaction, path: Path, name: str) -> None:
             send = partial(
                 AdminClient.put_bytes, path=place, content=piece, parameters={"offset": offset}
             )
-            _insist(send, transaction.broker, transaction.timeout_ms)
+            _call_with_retries(send, transaction.broker, transaction.timeout_ms)
             offset += len(piece)
 
 
@@ -166,7 +166,7 @@ def commit(
         "files": [file._asdict() for file in files],
     }
     try:
-        answer = _insist(
+        answer = _call_with_retries(
             lambda client: client.post("/v1/adoptions/commit", body, timeout_s=_COMMIT_TIMEOUT_S),
             transaction.broker,
             transaction.timeout_ms,
@@ -212,7 +212,9 @@ def abort(transaction: Transaction) -> None:
 
 def check_topic_exists(broker: str, topic: str, timeout_ms: int) -> None:
     """Raise TOPIC_NOT_FOUND or TYPE_CONFLICT before any work is done."""
-    answer = _insist(lambda client: client.get(path_of("topics", topic)), broker, timeout_ms)
+    answer = _call_with_retries(
+        lambda client: client.get(path_of("topics", topic)), broker, timeout_ms
+    )
     if answer["type"] not in ("delay", "mixed"):
         raise refused(
             "topic",
@@ -221,7 +223,7 @@ def check_topic_exists(broker: str, topic: str, timeout_ms: int) -> None:
         )
 
 
-def _insist(call: Callable[[AdminClient], _T], broker: str, timeout_ms: int) -> _T:
+def _call_with_retries(call: Callable[[AdminClient], _T], broker: str, timeout_ms: int) -> _T:
     """Call until the broker answers or the timeout ends; calls that fail retriably are repeated."""
     client = AdminClient(broker)
     until = time.monotonic() + timeout_ms / 1_000
