@@ -28,7 +28,7 @@ from horolog.lake.jobs.rebuild import (
 )
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.pipeline.data_files import LogPlan, plan_text
-from horolog.pipeline.rebuild_adopted import File, made_anew
+from horolog.pipeline.rebuild_adopted import File, rebuild_run_state
 from horolog.pipeline.rebuild_checkpoint import Made
 from horolog.pipeline.rebuild_tasks import Target
 from horolog.storage.disk import Disk
@@ -124,7 +124,9 @@ def test_an_adopted_run_is_cut_as_a_commit_cuts_it(tmp_path, from_row, position,
     row, state, at = np.array([(-1, 0, 0), *settled, (7, 4, 2_600)], np.int64).T
     cut = Cut(1, FAR_MS + from_row * HOUR_MS, 1_000, 2_400, 2_900)
     target = Target(plan_text(plan), str(new))
-    found = made_anew(target, File(info, Provenance(position, 0, 1, 1)), [cut], row, state, at)
+    found = rebuild_run_state(
+        target, File(info, Provenance(position, 0, 1, 1)), [cut], row, state, at
+    )
     assert {name: found[name] for name in expected} == expected
     assert (new / "shard-00" / "runs" / "adopted.x.run").read_bytes() == (
         old / "shard-00" / "runs" / "adopted.x.run"

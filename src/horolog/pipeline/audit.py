@@ -24,7 +24,7 @@ from horolog.pipeline.audit_faults import (
     FAULTS,
     OVERDUE,
     SuspectSource,
-    judged,
+    faults_of_messages,
     per_message,
     settle_missing,
     suspect_rows,
@@ -37,12 +37,12 @@ from horolog.pipeline.audit_tables import (
     lateness_table,
     totals_table,
 )
-from horolog.pipeline.between import between_steps
 from horolog.pipeline.data_files import FIELD, LogPlan, must_see, plan_log, plan_text
 from horolog.pipeline.log_screen import ScreenSource, suspects
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.pending_source import PendingSource
 from horolog.pipeline.progress import Stages, quiet
+from horolog.pipeline.work_directory import work_directory
 from horolog.places import local_place
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.spark.shared_place import prove_shared
@@ -119,7 +119,7 @@ def audit(
     report("reading the end of the log")
     plan = with_adopted(plan_log(data_dir))
     horizon_ms = plan.newest_ms if to_ms is None else min(plan.newest_ms, to_ms)
-    with between_steps("audit", out) as work:
+    with work_directory("audit", out) as work:
         prove_shared(spark, str(work), "--out", must_see(plan.root))
         job = _Audit(spark, plan, options, horizon_ms, late_ms, out or work, report)
         return job.run(str(data_dir), work)
@@ -150,7 +150,7 @@ class _Audit:
         self._plan = replace(self._plan, forgotten=self._forgotten(sums))
         if self._plan.forgotten:
             sums = self._sums()  # with the forgotten files in the plan, their rows are counted
-        sums.know(self._plan.registry)
+        sums.add_names(self._plan.registry)
         self._report("comparing schedules with hand-overs")
         damaged = self._damaged(sums)
         counts = self._find(work, sums, damaged)
@@ -169,9 +169,9 @@ class _Audit:
             findings=self._named(sums),
             counts={fault: counts[fault] for fault in FAULTS if counts.get(fault)},
             damaged=damaged,
-            forgotten=sum(row["n"] for row in sums.of("forgotten") if row["a"] < 0),
+            forgotten=sum(row["n"] for row in sums.rows_of_metric("forgotten") if row["a"] < 0),
             overdue=overdue,
-            records=sum(row["a"] for row in sums.of("frames")),
+            records=sum(row["a"] for row in sums.rows_of_metric("frames")),
             histogram=histogram,
         )
         for name in ("totals", "lateness", "funnel"):
@@ -187,7 +187,7 @@ class _Audit:
     def _forgotten(self, sums: Sums) -> tuple[Any, ...]:
         there = {file.name for file in self._plan.adopted}
         named = []
-        for row in sums.of("adopt"):
+        for row in sums.rows_of_metric("adopt"):
             try:
                 named += files_named(row["a"], row["text"].encode())
             except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -201,7 +201,9 @@ class _Audit:
 
     def _damaged(self, sums: Sums) -> list[tuple[int, int]]:
         """Return the log positions that cannot be read, sorted."""
-        damaged = [(gap["a"], gap["b"]) for gap in sums.of("gap")] + list(self._plan.holes)
+        damaged = [(gap["a"], gap["b"]) for gap in sums.rows_of_metric("gap")] + list(
+            self._plan.holes
+        )
         if self._plan.damaged:
             stop = max(self._plan.end, self._plan.checkpoint)
             damaged.append((self._plan.end, stop))
@@ -223,7 +225,7 @@ class _Audit:
             return {}
         self._report(f"looking at {counted(count, 'message')} more closely")
         rows = suspect_rows(spark, plan, self._options, keys, count)
-        faults = judged(
+        faults = faults_of_messages(
             per_message(rows, plan),
             horizon_ms=self._horizon_ms,
             late_ms=self._late_ms,

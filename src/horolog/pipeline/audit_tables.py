@@ -64,7 +64,9 @@ class Sums:
         self._topics = self._names("topic")
         self._groups = self._names("group")
         # log positions of ADOPT records that brought messages back from the lake
-        self.promoted = {row["a"] for row in self.of("adopt") if is_promotion(row["text"])}
+        self.promoted = {
+            row["a"] for row in self.rows_of_metric("adopt") if is_promotion(row["text"])
+        }
 
     @classmethod
     def empty(cls) -> Sums:
@@ -80,10 +82,10 @@ class Sums:
         Their messages were handed over or went to the lake.  If a file does not lie completely in
         [from_ms, to_ms), only its settled rows are known to be due in that window.
         """
-        settled = {row["a"]: row["n"] for row in self.of("forgotten")}
+        settled = {row["a"]: row["n"] for row in self.rows_of_metric("forgotten")}
         low, high = -(1 << 62) if from_ms is None else from_ms, 1 << 62 if to_ms is None else to_ms
         rows = []
-        for row in self.of("adopt"):
+        for row in self.rows_of_metric("adopt"):
             try:
                 adoption = Adoption.of(row["a"], orjson.loads(row["text"]))
             except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -95,7 +97,7 @@ class Sums:
             rows.append({"topic": adoption.topic, "a": adoption.position, "n": n})
         return rows
 
-    def of(self, metric: str) -> list[dict[str, Any]]:
+    def rows_of_metric(self, metric: str) -> list[dict[str, Any]]:
         """Return the rows of one metric."""
         rows: list[dict[str, Any]] = self.columns(metric).to_pylist()
         return rows
@@ -107,11 +109,11 @@ class Sums:
         return self.table.filter(pc.equal(self.table["metric"], metric))
 
     def _names(self, metric: str) -> dict[int, str]:
-        rows = sorted(self.of(metric), key=lambda row: int(row["a"]))
+        rows = sorted(self.rows_of_metric(metric), key=lambda row: int(row["a"]))
         named = [json_of(row["text"]) for row in rows]
         return {row["number"]: row["name"] for row in named if {"number", "name"} <= row.keys()}
 
-    def know(self, registry: dict[str, Any]) -> None:
+    def add_names(self, registry: dict[str, Any]) -> None:
         """Add names from a checkpoint, for topics and groups whose records have been dropped."""
         self._topics = {
             row["number"]: row["name"]
@@ -136,14 +138,14 @@ class Sums:
     @property
     def newest_due_ms(self) -> int:
         """Latest due time of a message that was handed over."""
-        return max((row["top"] for row in self.of("HANDED")), default=-(1 << 62))
+        return max((row["top"] for row in self.rows_of_metric("HANDED")), default=-(1 << 62))
 
 
 def totals_table(sums: Sums, gone: list[dict[str, Any]]) -> Any:
     """Build the table of totals, a row a topic; `gone` holds ADOPTED rows of removed files."""
     rows: dict[int, dict[str, Any]] = {}
     for name, metric in _TOTALS.items():
-        for row in [*sums.of(metric), *(gone if metric == "ADOPTED" else ())]:
+        for row in [*sums.rows_of_metric(metric), *(gone if metric == "ADOPTED" else ())]:
             if metric == "ADOPTED" and row["a"] in sums.promoted:
                 continue  # the message was scheduled before it went into the lake
             found = rows.setdefault(row["topic"], dict.fromkeys(_TOTALS, 0))
@@ -206,10 +208,10 @@ def funnel_table(sums: Sums) -> Any:
     messages.
     """
     rows: dict[tuple[int, int, int], int] = {}
-    for row in sums.of("grant"):
+    for row in sums.rows_of_metric("grant"):
         key = (row["a"], row["topic"], row["b"])
         rows[key] = rows.get(key, 0) + row["n"]
-    for row in sums.of("ack"):
+    for row in sums.rows_of_metric("ack"):
         key = (row["a"], row["topic"], 0)
         rows[key] = rows.get(key, 0) + row["n"]
     listed = [

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 from horolog.clock import SystemClock
 from horolog.limits import HOUR_MS
 from horolog.log.record import Kind
-from horolog.pipeline.between import between_steps
 from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log
 from horolog.pipeline.log_walk import controls_of, walk_log
 from horolog.pipeline.pending_source import LoadSource
 from horolog.pipeline.progress import Stages, quiet
+from horolog.pipeline.work_directory import work_directory
 from horolog.places import local_place
 from horolog.spark.shared_place import prove_shared
 from horolog.storage.api import read_file
@@ -90,7 +90,7 @@ def _forecast(
     if to_ms is not None:
         reader = reader.option("to", str(to_ms))
     report("counting what waits")
-    with between_steps("forecast", out) as work:
+    with work_directory("forecast", out) as work:
         prove_shared(spark, str(work), "--out", must_see(plan.root))
         at = f"{work}/seconds"
         summed = reader.load().groupBy("topic", "second", "in_lake").agg({"n": "sum"})

@@ -75,7 +75,7 @@ class Window:
     kinds: tuple[int, ...] = ()
     keys: npt.NDArray[np.int64] | None = None  # ascending
 
-    def of(self, rows: LogRows) -> LogRows:
+    def select(self, rows: LogRows) -> LogRows:
         """Return the rows that lie in the window."""
         mask: npt.NDArray[np.bool_] = np.ones(len(rows), np.bool_)
         if self.kinds:
@@ -147,7 +147,7 @@ class PlannedReader(DataSourceReader):
         schema = arrow_schema(self._schema)
         names = [field.name for field in self._schema.fields]
         for rows in read_part(self._plan, partition):
-            chosen = self._window.of(rows)
+            chosen = self._window.select(rows)
             if len(chosen):
                 columns = self._batch(self._plan, chosen, names)
                 yield pa.RecordBatch.from_arrays(

@@ -138,7 +138,7 @@ class Totals:
 
     def take(self, rows: LogRows) -> None:
         """Add rows of messages."""
-        rows = self._window.of(rows)
+        rows = self._window.select(rows)
         hour = rows.due_ms // HOUR_MS
         for kind in np.unique(rows.kind).tolist():
             mine = rows.kind == kind

@@ -147,7 +147,7 @@ class _Rebuild:
         reader = self._spark.read.format("horolog_log_totals").option("plan", plan_text(plan))
         groups = reader.load().groupBy("metric", "topic", "hour", "a", "b", "text")
         self._sums = Sums(groups.agg({"n": "sum", "top": "max"}).toArrow())
-        gaps = [(row["a"], row["b"]) for row in self._sums.of("gap")]
+        gaps = [(row["a"], row["b"]) for row in self._sums.rows_of_metric("gap")]
         if gaps or plan.damaged:
             first, stop = gaps[0] if gaps else (plan.end, plan.end)
             raise _refused(
@@ -163,9 +163,9 @@ class _Rebuild:
         Errors: DAMAGED if pending messages are in a file that is gone.
         """
         text = plan_text(self._plan)
-        rows = sorted(self._sums.of("adopt"), key=lambda row: int(row["a"]))
+        rows = sorted(self._sums.rows_of_metric("adopt"), key=lambda row: int(row["a"]))
         self._adoptions = [Adoption.of(row["a"], orjson.loads(row["text"])) for row in rows]
-        if any(row["a"] == Kind.OFFLOAD for row in self._sums.of("kind")):
+        if any(row["a"] == Kind.OFFLOAD for row in self._sums.rows_of_metric("kind")):
             self._steps = read_steps(self._spark, text)
         self._files, missing = look_for(self._plan, self._adoptions)
         if missing:

@@ -173,7 +173,7 @@ def _writer(files: Sequence[File], target: Target, cuts: Sequence[Cut]) -> Task:
         def finish() -> None:
             number, pieces = parts.popitem()
             columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
-            run = made_anew(target, files[number], cuts, *columns)
+            run = rebuild_run_state(target, files[number], cuts, *columns)
             written.append({"file": number, **run})
 
         for (number,), columns in groups_of(batches, ["file"], ["row", "state", "position"]):
@@ -187,7 +187,7 @@ def _writer(files: Sequence[File], target: Target, cuts: Sequence[Cut]) -> Task:
     return write
 
 
-def made_anew(
+def rebuild_run_state(
     target: Target,
     file: File,
     cuts: Sequence[Cut],

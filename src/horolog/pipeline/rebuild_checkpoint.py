@@ -119,11 +119,11 @@ def _checkpoint(
     last: FrameHeader,
 ) -> Checkpoint:
     counts = {
-        name: sum(row["n"] for row in sums.of(name))
+        name: sum(row["n"] for row in sums.rows_of_metric(name))
         for name in ("HANDED", "RECALL", "MOVED", "EXPIRED")
     }
     groups, of_topics = named(sums, "group"), named(sums, "topic")
-    newest = sorted((row["a"], row["top"]) for row in sums.of("segment"))
+    newest = sorted((row["a"], row["top"]) for row in sums.rows_of_metric("segment"))
     adoptions: dict[str, int] = {}
     fingerprints: dict[str, str] = {}
     for adoption in adopted:
@@ -145,7 +145,7 @@ def _checkpoint(
         "expired": counts["EXPIRED"],
         "log": {"start": 0, "newest_ms": newest},
     }
-    store_ms = max([plan.newest_ms, *(row["top"] for row in sums.of("store"))])
+    store_ms = max([plan.newest_ms, *(row["top"] for row in sums.rows_of_metric("store"))])
     return Checkpoint(
         shard=last.shard,
         epoch=last.epoch,

@@ -45,7 +45,7 @@ def open_halves(
     """
     from pyspark.sql import functions as f
 
-    if not any(row["a"] == Kind.HALF for row in sums.of("kind")):
+    if not any(row["a"] == Kind.HALF for row in sums.rows_of_metric("kind")):
         return {}, {}
 
     def of_kind(kind: Kind) -> DataFrame:

@@ -22,7 +22,7 @@ def named(sums: Sums, metric: str) -> Named:
     """Read the records of topics (`topic`) or groups (`group`), each the whole state of one."""
     rows: dict[int, dict[str, Any]] = {}
     last, dropped = 0, []
-    for each in sorted(sums.of(metric), key=lambda row: int(row["a"])):
+    for each in sorted(sums.rows_of_metric(metric), key=lambda row: int(row["a"])):
         row = json_of(each["text"])
         number = row["number"]
         last = max(last, number)

@@ -21,7 +21,7 @@ _UNLOCKED_S = 86_400  # a younger directory without a lock is perhaps about to h
 
 
 @contextmanager
-def between_steps(job: str, out: Path | None) -> Iterator[Path]:
+def work_directory(job: str, out: Path | None) -> Iterator[Path]:
     """Yield a directory below `out`, else below the temporary directory.
 
     First remove the directories of dead jobs of this name.

@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from horolog.pipeline.between import between_steps
+from horolog.pipeline.work_directory import work_directory
 
 JOB = """
 import sys
 from pathlib import Path
-from horolog.pipeline.between import between_steps
-with between_steps("audit", Path(sys.argv[1])) as work:
+from horolog.pipeline.work_directory import work_directory
+with work_directory("audit", Path(sys.argv[1])) as work:
     (work / "keys").mkdir()
     print(work, flush=True)
     sys.stdin.read()
@@ -27,13 +27,13 @@ def test_a_job_removes_what_dead_ones_have_left_and_nothing_else(tmp_path) -> No
         other.mkdir()
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job,
-        between_steps("audit", tmp_path) as living,
+        work_directory("audit", tmp_path) as living,
     ):
         assert job.stdout is not None
         left = Path(job.stdout.readline().strip())
         job.kill()
         job.wait()
         assert (left / "keys").is_dir()
-        with between_steps("audit", tmp_path) as work:
+        with work_directory("audit", tmp_path) as work:
             assert sorted(tmp_path.iterdir()) == sorted([*others, living, work])
     assert sorted(tmp_path.iterdir()) == sorted(others)
