@@ -59,7 +59,10 @@ LOG_SCHEMA = StructType(
         StructField("message_id", StringType()),
     ]
 )
-"""`topic` is the topic's number, `key` the hash of topic and message id; the rest says `log_table`."""
+"""Columns of a row: `topic` is a topic id, `key` the hash of topic and message id.
+
+`log_table.LogRows` describes the others.
+"""
 ADOPTED_ROWS = 1_000_000  # most rows of a partition
 LOG_OPTIONS = ("path", "from", "to", "kinds")
 _IN_LOG = (RowKind.MESSAGE, RowKind.SCHEDULED, RowKind.HANDED, RowKind.PROMOTED)

@@ -42,7 +42,7 @@ MESSAGE_SCHEMA = StructType(
         StructField("reconsume_times", IntegerType()),
     ]
 )
-"""A visible message; `deliver_at` is null for one that was never scheduled."""
+"""Columns of a visible message; `deliver_at` is null if the message was never scheduled."""
 
 DUE_SCHEMA = StructType(
     [
@@ -58,7 +58,7 @@ DUE_SCHEMA = StructType(
         StructField("row", LongType()),
     ]
 )
-"""A pending message that has become due; (`file`, `row`) is its identity."""
+"""Columns of a pending message that has become due; `file` and `row` identify it."""
 
 
 PIECE_SCHEMA = StructType(
@@ -72,7 +72,11 @@ PIECE_SCHEMA = StructType(
         StructField("lossy", BooleanType()),
     ]
 )
-"""Rows [first, stop) of a file that have become due; `topic`: only these, "" all; `lossy`: without damaged ones."""
+"""Columns of a piece: rows [first, stop) of a file that have become due.
+
+topic  read only the messages of this topic; "": all messages
+lossy  leave out damaged rows, instead of raising DAMAGED
+"""
 
 
 def check_projection(wanted: StructType, known: StructType) -> None:

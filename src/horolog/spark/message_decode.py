@@ -30,7 +30,7 @@ _SEVERAL = {"keys", "properties"}  # several words of one property, or several p
 _OF_PROPERTIES = {*_OF_ONE, *_SEVERAL}
 _GZIP = zlib.MAX_WBITS + 16
 PACKED_MAX = 64
-"""Compressed bodies that a batch has at most: 256 MiB when they are unpacked."""
+"""Most compressed bodies in a batch; decompressed they take at most 256 MiB."""
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 

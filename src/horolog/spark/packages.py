@@ -11,8 +11,11 @@ import re
 from horolog.errors import ErrorCode, HorologError
 
 SPARK_MIN = (4, 3)
-"""What is tested.  4.0 has no Arrow writer for streams, so that writes fail; 4.1 asks a stream for its offsets without a
-limit, so that `maxOffsetsPerTrigger` and `maxRowsPerTrigger` would say nothing; 4.2 nobody has tried."""
+"""Oldest version of Spark that is tested.
+
+4.0 has no Arrow writer for streams, so writes fail.  4.1 asks a stream for its offsets without a
+limit, so `maxOffsetsPerTrigger` and `maxRowsPerTrigger` have no effect.  4.2 was never tested.
+"""
 _EXTRA = "horolog[spark]"
 
 

@@ -48,8 +48,8 @@ _DUE_OPTIONS = (
     "timeout",
 )
 READING_OPTIONS = frozenset({*_TOPIC_OPTIONS, *_DUE_OPTIONS})
-"""A writer with the options of a view lets these pass."""
-# A view is read and written with the same options: a read ignores the options of a write.
+"""All options of a read, which a write ignores: a view is read and written with the same options."""
+# Options of a write, which a read ignores for the same reason.
 _WRITING_OPTIONS = {
     "deliverAtUnit",
     "overdueMax",

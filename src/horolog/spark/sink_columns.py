@@ -21,10 +21,11 @@ SINK_TYPES: dict[str, frozenset[str]] = {
     "deliver_at_text": _TEXTS,
     "malformed_text": _TEXTS,
 }
-"""Column → names of the Spark types it may have.  What a `bigint` counts since 1970 says `Unit`.
+"""Names of the Spark types that each column may have; `Unit` is the unit of a `bigint`.
 
-`deliver_at_text` is no part of a message: it is the text that a null `deliver_at` was made from, for the reason.
-Nor is `malformed_text`, the text of a line that is no row: where it stands the row is refused.
+Two columns are not part of a message.  `deliver_at_text` is the text from which a null `deliver_at`
+was made, for the reason of a refusal.  `malformed_text` is the text of a line that could not be
+read as a row: a row that has it is refused.
 """
 ARROW_TYPES = {
     "binary": pa.binary(),

@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 MALFORMED = "__horolog_malformed"
-"""The column with the text of a line that is no row; null for rows.  Not there when the user says Spark's `mode`."""
+"""Name of the column with the text of a malformed line, null in all other rows.
+
+The column is missing if the user sets Spark's option `mode`.
+"""
 
 # A quote within quotes is doubled, as spreadsheets, databases and Python write it; Spark itself
 # writes a backslash.
 _CSV = {"header": "true", "escape": '"'}
 _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
 LOST = "\ufffd"
-"""What Spark puts for bytes that are not in the file's encoding."""
+"""Character by which Spark replaces bytes that are invalid in the file's encoding."""
 _ENCODING = frozenset({"charset", "encoding"})
 
 
