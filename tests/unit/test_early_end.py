@@ -16,8 +16,8 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.message import encode
 from horolog.verify.findings import Findings
-from horolog.verify.met import find_early_end
 from horolog.verify.reading import Reading
+from horolog.verify.recorded_damage import find_early_end
 
 LOG = "shard-00/log/00000000000000000000.log"
 FAR_MS = 40 * DAY_MS

@@ -138,7 +138,7 @@ def plain_name(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def named_plainly(
+def by_plain_name(
     options: Mapping[str, str], known: Iterable[str], passed: Iterable[str] = ()
 ) -> dict[str, str]:
     """Return the options by plain name.
@@ -166,7 +166,7 @@ class Given:
     def __init__(
         self, options: Mapping[str, str], known: Iterable[str], passed: Iterable[str] = ()
     ) -> None:
-        self._options = named_plainly(options, known, passed)
+        self._options = by_plain_name(options, known, passed)
 
     def text(self, name: str, default: str = "") -> str:
         """Return an option, or the default when the option is missing or empty."""

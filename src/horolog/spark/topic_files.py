@@ -74,7 +74,7 @@ class TopicFiles:
         bases = bases_on_disk(self._disk, f"{SHARD}/log")
         if checkpoint is not None:
             for row in checkpoint.registry["topics"]:
-                self._meet(row)
+                self._take_topic(row)
             firsts = firsts_of(checkpoint)
             for topic, queue, length in checkpoint.columns["queues"].tolist():
                 if topic == self._number:
@@ -98,7 +98,7 @@ class TopicFiles:
         try:
             self._take_frames(scan.frames(), limit)
             if scan.outcome is LogEnd.DAMAGED or (commit is not None and scan.end < commit):
-                self._go_on(reader, scan.end, limit, commit)
+                self._read_past_damage(reader, scan.end, limit, commit)
         finally:
             reader.close()
 
@@ -115,7 +115,9 @@ class TopicFiles:
                 self._take(header.end - header.length, body, header.count)
         return end
 
-    def _go_on(self, reader: SegmentReader, start: int, limit: int, commit: int | None) -> None:
+    def _read_past_damage(
+        self, reader: SegmentReader, start: int, limit: int, commit: int | None
+    ) -> None:
         """Read on after a frame that does not verify.
 
         The queue offsets of later messages show how many messages the frame had.
@@ -140,7 +142,7 @@ class TopicFiles:
             raise lost(f"the log is damaged {where}, where messages may have been")
         _log.warning("%s: the log is damaged %s", self._path, where)
 
-    def _meet(self, row: dict[str, Any]) -> None:
+    def _take_topic(self, row: dict[str, Any]) -> None:
         if row["name"] == self._topic:
             if row.get("deleted") or row["number"] != self._number:
                 self._bounds.clear()  # an earlier topic had the same name
@@ -158,7 +160,7 @@ class TopicFiles:
         kinds = kinds_of(body, offsets)
         for place in np.flatnonzero(kinds == Kind.TOPIC).tolist():
             start = int(offsets[place])
-            self._meet(read_control(body, start, at + start).content)
+            self._take_topic(read_control(body, start, at + start).content)
         rows = offsets[np.isin(kinds, VISIBLE)]
         if not len(rows):
             return

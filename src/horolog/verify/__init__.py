@@ -1,7 +1,7 @@
 """Offline verification of a data directory: every check sum and cross-reference, in bounded memory.
 
-directory, findings, met    verify a whole directory, in order; collect findings; report problems
-                            that the broker knew already
+directory, findings         verify a whole directory, in order; collect findings
+recorded_damage             report damage that the broker has recorded
 frames, records, holes      the log: its frames, their records, and the stretches that are
                             unreadable
 checkpoints                 the checkpoints, and the files that they name

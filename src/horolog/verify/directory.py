@@ -35,9 +35,9 @@ from horolog.verify.holes import Holes
 from horolog.verify.hours import HourCheck, read_state
 from horolog.verify.keys import KeyIndexCheck
 from horolog.verify.lake import LakeCheck
-from horolog.verify.met import find_early_end, tell_what_was_met
 from horolog.verify.queues import QueueCheck
 from horolog.verify.reading import LogBytes, Reading, Report
+from horolog.verify.recorded_damage import find_early_end, report_recorded_damage
 from horolog.verify.records import RecordCheck, Records
 
 
@@ -169,7 +169,7 @@ class _Verification:
             self._note_no_checkpoint()
         else:
             self._check_named(newest, checkpoints[1:], log_is_whole)
-        tell_what_was_met(reading, SHARD, newest)
+        report_recorded_damage(reading, SHARD, newest)
         return verdict
 
     def _check_named(self, newest: Checkpoint, older: list[Checkpoint], log_is_whole: bool) -> None:
@@ -223,7 +223,7 @@ class _Verification:
         self._adoptions = AdoptionCheck()
         self._holes = walk.holes
         if newest is not None:
-            self._followers(newest, walk.start)
+            self._make_log_checks(newest, walk.start)
         names = {} if newest is None else _topic_names(newest)
         broken: list[tuple[int, str]] = []
         check = RecordCheck(names, lambda position, what: broken.append((position, what)))
@@ -243,7 +243,7 @@ class _Verification:
             if records is not None and inside and header.base >= verdict.log_start:
                 self._take(header.end, records, body)
         verdict.log_end = walk.end
-        whole = walk.judge(newest.position if newest else 0)
+        whole = walk.report_bad_frames(newest.position if newest else 0)
         if whole:
             find_early_end(reading, SHARD, self._log_id, walk.end)
         if newest is not None and not ends_at_frame and whole:
@@ -263,7 +263,7 @@ class _Verification:
         verdict.lost = self._queues.lost if self._queues is not None else 0
         return whole
 
-    def _followers(self, newest: Checkpoint, start: int) -> None:
+    def _make_log_checks(self, newest: Checkpoint, start: int) -> None:
         """Make the checks that compare files with the log while it is read."""
         reading, stated = self._reading, start_of(newest) or 0
         if start > stated:

@@ -187,11 +187,13 @@ class _StateCounts:
         if self._state is None or damaged or EntryState.QUARANTINED in self._state.maps:
             return found
         stop = (self._row["limit_ms"] - 1) // HOUR_MS
-        if self._mine(self._gone, stop) != self._mine(self._state.gone_by, stop):
+        if self._kept_counts(self._gone, stop) != self._kept_counts(self._state.gone_by, stop):
             found.append("the state does not count what is gone of each hour and topic")
         return found
 
-    def _mine(self, counts: dict[tuple[int, int], int], stop: int) -> dict[tuple[int, int], int]:
+    def _kept_counts(
+        self, counts: dict[tuple[int, int], int], stop: int
+    ) -> dict[tuple[int, int], int]:
         """Return the counts of the hours from the cursor's on: earlier ones are not kept."""
         return {key: n for key, n in counts.items() if self._cursor_hour <= key[0] <= stop}
 

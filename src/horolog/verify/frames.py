@@ -42,7 +42,7 @@ class Bad(NamedTuple):
 
 
 class LogWalk:
-    """One pass over the log; iterate `frames` to its end, then call `judge`."""
+    """One pass over the log; iterate `frames` to its end, then call `report_bad_frames`."""
 
     def __init__(
         self, reading: Reading, place: str, segment_bytes: int, *, log_id: int, shard: int
@@ -192,7 +192,7 @@ class LogWalk:
                 return header.base - base
         return self._size
 
-    def judge(self, promised: int) -> bool:
+    def report_bad_frames(self, promised: int) -> bool:
         """Turn bad frames into findings, or into notes where nothing was promised.
 
         Return whether the log is whole.

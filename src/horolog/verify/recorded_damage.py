@@ -1,4 +1,4 @@
-"""Damage that the broker has met: `verify` is not clean while `/healthz` is red.
+"""Damage that the broker has recorded: `verify` is not clean while `/healthz` is red.
 
 A directory that a start has set aside, with lost messages, is a finding until it is removed.  The
 problems that the newest checkpoint lists are notes when there are findings, which are usually about
@@ -23,7 +23,7 @@ def find_early_end(reading: Reading, shard: str, log_id: int, end: int) -> None:
             reading.findings.add(f"{shard}/log", end, problem.text)
 
 
-def tell_what_was_met(reading: Reading, shard: str, newest: Checkpoint | None) -> None:
+def report_recorded_damage(reading: Reading, shard: str, newest: Checkpoint | None) -> None:
     """Add findings and notes, once everything else has been read."""
     with reading.part(shard):
         for note in read_notes(reading.storage, shard):
