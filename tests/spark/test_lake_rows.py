@@ -24,7 +24,7 @@ from horolog.lake.table import delta, given_up, reading
 from horolog.lake.table.schema import LakeFile, day_of, partition_of
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.record import HEAD, HEAD_BYTES, Kind
-from horolog.pipeline.offload import shared_out
+from horolog.pipeline.offload import divide_units
 from horolog.pipeline.promote import entries_of
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq import layout
@@ -164,13 +164,13 @@ def test_all_rows_but_the_recalled_ones_in_order(runs, tmp_path) -> None:
 def test_tasks_share_the_rows() -> None:
     units = [Unit("d", i, i + 1, rows) for i, rows in enumerate([5, 0, 90, 1, 1, 1, 40, 2])]
     for count in (1, 2, 3, 8, 100):
-        shares = shared_out(units, count)
+        shares = divide_units(units, count)
         assert len(shares) <= count
         assert all(shares)
         assert [unit for share in shares for unit in share] == units
         wanted = -(-140 // count)
         assert all(sum(unit.rows for unit in share[:-1]) < wanted for share in shares)
-    assert len(shared_out(units, 8)) == 3
+    assert len(divide_units(units, 8)) == 3
 
 
 def test_the_checksum_is_that_of_the_rows_and_only_later_hours_are_taken(runs, tmp_path) -> None:

@@ -28,7 +28,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, RENEW_FIRST_MS
 from horolog.log.checkpoint import Checkpoint, held_leases, newest_checkpoint
 from horolog.log.record import Kind
-from horolog.pipeline.rebuild import check_out, rebuild
+from horolog.pipeline.rebuild import check_new_directory, rebuild
 from horolog.protocol.commands import (
     Ack,
     ClientSeen,
@@ -348,11 +348,11 @@ async def _abort_and_begin_again(path: Path) -> None:
 
 
 def test_what_a_killed_rebuild_has_left_is_named(tmp_path) -> None:
-    check_out(tmp_path / "new")
-    check_out(tmp_path)
+    check_new_directory(tmp_path / "new")
+    check_new_directory(tmp_path)
     (tmp_path / "shard-00").mkdir()
     with pytest.raises(HorologError, match="stopped on the way, and no broker takes it; remove it"):
-        check_out(tmp_path)
+        check_new_directory(tmp_path)
     (tmp_path / "meta").touch()
     with pytest.raises(HorologError, match="exists and is not an empty directory"):
-        check_out(tmp_path)
+        check_new_directory(tmp_path)

@@ -209,7 +209,7 @@ class _Recalled(NamedTuple):
     kind: RowKind
 
 
-def _one(_: LogPlan, control: Control) -> _Recalled:
+def _recalled_one(_: LogPlan, control: Control) -> _Recalled:
     record: RecallRecord = control.content
     ended = control.ended()
     assert ended is not None
@@ -218,7 +218,7 @@ def _one(_: LogPlan, control: Control) -> _Recalled:
     return _Recalled(ended.origins, record.topic, ended.due_ms, key, _OF_OUTCOME[ended.outcome])
 
 
-def _many(plan: LogPlan, control: Control) -> _Recalled:
+def _recalled_many(plan: LogPlan, control: Control) -> _Recalled:
     topic, settled, _ = control.content
     ended = control.ended()
     assert ended is not None
@@ -226,7 +226,7 @@ def _many(plan: LogPlan, control: Control) -> _Recalled:
     return _Recalled(settled, topic, due_ms, _keys(plan, settled), _OF_OUTCOME[ended.outcome])
 
 
-def _elsewhere(plan: LogPlan, control: Control) -> _Recalled:
+def _recalled_in_lake(plan: LogPlan, control: Control) -> _Recalled:
     """Return the recalls of messages in the lake."""
     step, table = control.content
     rows = np.frombuffer(table if step["step"] == "recalled" else b"", LAKE_ROW)
@@ -246,8 +246,8 @@ def _keys(plan: LogPlan, settled: npt.NDArray[Any]) -> Rows:
 
 
 _RECALLS: Mapping[Kind, Callable[[LogPlan, Control], _Recalled]] = {
-    Kind.RECALL: _one,
-    Kind.RECALL_MANY: _many,
-    Kind.OFFLOAD: _elsewhere,
+    Kind.RECALL: _recalled_one,
+    Kind.RECALL_MANY: _recalled_many,
+    Kind.OFFLOAD: _recalled_in_lake,
 }
 assert {*ENDING, Kind.OFFLOAD} == {Kind.HAND_OVER, *_RECALLS}

@@ -183,7 +183,7 @@ def suspects(screen: DataFrame, plan: LogPlan) -> DataFrame:
 
 def _suspects(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     found = [
-        Screened(*(_glued(batch.column(at), of) for at, of in enumerate(_DTYPES, 1)))
+        Screened(*(_join_pieces(batch.column(at), of) for at, of in enumerate(_DTYPES, 1)))
         for batch in batches
     ]
     if found:
@@ -191,7 +191,7 @@ def _suspects(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([pa.array(keys)], names=["key"])
 
 
-def _glued(pieces: pa.Array, dtype: Any) -> npt.NDArray[Any]:
+def _join_pieces(pieces: pa.Array, dtype: Any) -> npt.NDArray[Any]:
     return np.frombuffer(b"".join(piece.as_buffer() for piece in pieces), dtype)
 
 

@@ -173,7 +173,7 @@ def _written_by_tasks(
                 if file is not None:
                     yield tuple(file)
 
-    shares = shared_out(units, _TASKS * spark.sparkContext.defaultParallelism)
+    shares = divide_units(units, _TASKS * spark.sparkContext.defaultParallelism)
     with spark_failures("offload"):
         plain_units = [[tuple(unit) for unit in share] for share in shares]
         rows = spark.sparkContext.parallelize(plain_units, len(shares))
@@ -181,7 +181,7 @@ def _written_by_tasks(
     return [LakeFile(*row) for row in found]
 
 
-def shared_out(units: Sequence[Unit], count: int) -> list[list[Unit]]:
+def divide_units(units: Sequence[Unit], count: int) -> list[list[Unit]]:
     """Divide units, in their order, into at most `count` shares of about as many rows."""
     wanted = -(-sum(unit.rows for unit in units) // count)
     shares: list[list[Unit]] = []

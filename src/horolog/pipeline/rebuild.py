@@ -44,10 +44,10 @@ from horolog.pipeline.audit_tables import Sums
 from horolog.pipeline.data_files import FIELD, LogPlan, must_see, plan_log, plan_text
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.progress import Stages, quiet
-from horolog.pipeline.rebuild_adopted import File, first_lost, look_for, write_adopted
-from horolog.pipeline.rebuild_checkpoint import Made, commit
+from horolog.pipeline.rebuild_adopted import File, find_adopted_files, first_lost, write_adopted
+from horolog.pipeline.rebuild_checkpoint import RebuiltParts, commit
 from horolog.pipeline.rebuild_controls import ControlSource, progress_rows
-from horolog.pipeline.rebuild_names import named, of_the_living
+from horolog.pipeline.rebuild_names import named, without_deleted
 from horolog.pipeline.rebuild_tasks import (
     RESULT,
     Target,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RUN_ROWS = 500_000  # about the rows of one run
-_BETWEEN = "pending.parquet"
+_PENDING = "pending.parquet"
 _PARTS = ("log", "queues", "hours", "runs", "keys", "checkpoint")
 _READ = (
     "kind string, position long, origin long, origin_row long, topic int, due_ms long, append_ms long,"
@@ -99,7 +99,7 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = 
         spark.dataSource.register(source)
     report("reading the end of the log")
     plan = plan_log(data_dir)
-    check_out(out)
+    check_new_directory(out)
     is_new = not out.exists()
     try:
         prove_shared(spark, str(out.absolute()), "--out", must_see(plan.root))
@@ -112,12 +112,12 @@ def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = 
     return job.run()
 
 
-def check_out(out: Path) -> None:
+def check_new_directory(out: Path) -> None:
     """Raise FORBIDDEN unless `out` does not exist or is an empty directory."""
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     why = "exists and is not an empty directory"
-    if out.is_dir() and {path.name for path in out.iterdir()} <= {SHARD, _BETWEEN}:
+    if out.is_dir() and {path.name for path in out.iterdir()} <= {SHARD, _PENDING}:
         why = "is what a rebuild has left that was stopped on the way, and no broker takes it; remove it first"
     raise refused("--out", f"{out} {why}", code=ErrorCode.FORBIDDEN)
 
@@ -167,7 +167,7 @@ class _Rebuild:
         self._adoptions = [Adoption.of(row["a"], orjson.loads(row["text"])) for row in rows]
         if any(row["a"] == Kind.OFFLOAD for row in self._sums.rows_of_metric("kind")):
             self._steps = read_steps(self._spark, text)
-        self._files, missing = look_for(self._plan, self._adoptions)
+        self._files, missing = find_adopted_files(self._plan, self._adoptions)
         if missing:
             others, taken = recall_positions(self._steps), rows_taken(self._steps)
             why = first_lost(self._every(), missing, others, taken)
@@ -190,7 +190,7 @@ class _Rebuild:
         every = self._every()
         queues = self._queues(every)
         self._report("finding what waits")
-        at = str(self._out / _BETWEEN)
+        at = str(self._out / _PENDING)
         self._waiting(every).write.parquet(at)
         waiting = spark.read.parquet(at)
         near = plan.newest_ms // HOUR_MS + NEAR_HOURS
@@ -202,9 +202,9 @@ class _Rebuild:
         controls = spark.read.format("horolog_log_controls").option("plan", plan_text(plan)).load()
         sums = self._sums
         living = named(sums, "group"), named(sums, "topic")
-        columns = of_the_living(progress_rows(controls), *living)
+        columns = without_deleted(progress_rows(controls), *living)
         shutil.rmtree(at)
-        made = Made(queues, hours, runs, adopted, lake, columns)
+        made = RebuiltParts(queues, hours, runs, adopted, lake, columns)
         commit(spark, plan, self._out, self._sums, self._adoptions, made)
         return Rebuilt(
             str(self._out),

@@ -62,7 +62,9 @@ class Missing(NamedTuple):
     why: str
 
 
-def look_for(plan: LogPlan, adoptions: Sequence[Adoption]) -> tuple[list[File], list[Missing]]:
+def find_adopted_files(
+    plan: LogPlan, adoptions: Sequence[Adoption]
+) -> tuple[list[File], list[Missing]]:
     """Return the files of all adoptions: those that can be opened, and the missing ones."""
     storage = files_of(plan.root)
     there, missing = [], []

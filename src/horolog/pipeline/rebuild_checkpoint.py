@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _CLOCK = "clock"  # file with the time of a simulated clock
 
 
-class Made(NamedTuple):
+class RebuiltParts(NamedTuple):
     """What a rebuild has made: lengths of queues by (topic, queue), registry rows, lake, progress.
 
     The registry rows and the columns, which hold the progress of groups, go into the checkpoint.
@@ -69,7 +69,7 @@ def commit(
     out: Path,
     sums: Sums,
     adoptions: Sequence[Adoption],
-    made: Made,
+    made: RebuiltParts,
 ) -> None:
     """Sync directories, write the checkpoint that names everything, then write `meta`."""
     disk = Disk(out)
@@ -115,7 +115,7 @@ def _checkpoint(
     sums: Sums,
     adopted: Sequence[Adoption],
     topics: list[dict[str, Any]],
-    made: Made,
+    made: RebuiltParts,
     last: FrameHeader,
 ) -> Checkpoint:
     counts = {

@@ -35,7 +35,7 @@ def named(sums: Sums, metric: str) -> Named:
     return Named(rows, last, dropped)
 
 
-def of_the_living(
+def without_deleted(
     columns: dict[str, list[tuple[Any, ...]]], groups: Named, topics: Named
 ) -> dict[str, list[tuple[Any, ...]]]:
     """Return rows of progress, which begin with group and topic, without deleted ones."""

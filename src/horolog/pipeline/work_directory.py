@@ -43,11 +43,11 @@ def work_directory(job: str, out: Path | None) -> Iterator[Path]:
 def _sweep(place: Path, prefix: str) -> None:
     for folder in place.glob(f"{prefix}*"):
         with suppress(OSError):  # a directory of another user
-            if folder.is_dir() and folder.stat().st_uid == os.geteuid() and _is_nobodys(folder):
+            if folder.is_dir() and folder.stat().st_uid == os.geteuid() and _has_no_owner(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_nobodys(folder: Path) -> bool:
+def _has_no_owner(folder: Path) -> bool:
     try:
         descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
