@@ -29,7 +29,7 @@ from horolog.lake.jobs.rebuild import (
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.pipeline.data_files import LogPlan, plan_text
 from horolog.pipeline.rebuild_adopted import File, rebuild_run_state
-from horolog.pipeline.rebuild_checkpoint import Made
+from horolog.pipeline.rebuild_checkpoint import RebuiltParts
 from horolog.pipeline.rebuild_tasks import Target
 from horolog.storage.disk import Disk
 from horolog.testing.adopted_runs import write_adopted
@@ -142,5 +142,5 @@ def test_an_adopted_run_is_cut_as_a_commit_cuts_it(tmp_path, from_row, position,
 def test_a_run_number_is_given_once() -> None:
     """A task without rows writes no run, so the numbers of the others have gaps."""
     runs = [{"name": "0000000001"}, {"name": "0000000004"}]
-    assert Made({}, [], runs, [{"name": "adopted.x.000000"}], Lake(), {}).far()["next"] == 5
-    assert Made({}, [], [], [], Lake(), {}).far()["next"] == 1
+    assert RebuiltParts({}, [], runs, [{"name": "adopted.x.000000"}], Lake(), {}).far()["next"] == 5
+    assert RebuiltParts({}, [], [], [], Lake(), {}).far()["next"] == 1
