@@ -1,10 +1,13 @@
-"""Messages whose schedules are in damage of the log: the audit calls them unproven, however much is damaged."""
+"""What an audit compares messages with may be long: stretches of damage, and adopted files that are gone."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from horolog.pipeline.audit_faults import faults_of_messages
+from horolog.pipeline.adopted_files import are_in_files
+from horolog.pipeline.audit_faults import SUSPECT_COLUMNS, faults_of_messages, per_message
+from horolog.pipeline.data_files import AdoptedFile, LogPlan
 
 _COLUMNS = (
     "origin long, origin_row long, scheduled long, hand_overs long, recalls long, topic int,"
@@ -56,3 +59,36 @@ def test_many_damaged_stretches_are_all_known(spark) -> None:
     assert {row.origin: row.fault for row in found} == {
         origin: "unproven" if origin in unproven else "never_scheduled" for origin in origins
     }
+
+
+@pytest.mark.filterwarnings("error:.*arrow UDF")
+def test_many_files_that_are_gone_are_all_known(spark) -> None:
+    """An adoption may have 4,096 files; once they are finished, what is handed over of them is not a fault."""
+    files = tuple(AdoptedFile(500, 10 * n, 10, f"adopted.{n}") for n in range(3_000))
+    plan = LogPlan("", 7, 1 << 20, 0, 10**6, 0, False, -1, (), (), {}, (), files)
+    expected = {
+        (500, 0): True, (500, 29_999): True, (500, 30_000): False, (501, 5): False, (7, 0): False
+    }  # fmt: skip
+    rows = [
+        ("HANDED", 900_000 + n, origin, row, 1, n, 50, 60, 60, 9)
+        for n, (origin, row) in enumerate(expected)
+    ]
+    found = per_message(spark.createDataFrame(rows, SUSPECT_COLUMNS), plan).collect()
+    assert {(row.origin, row.origin_row): row.forgotten for row in found} == expected
+
+
+def test_rows_of_files_are_found_as_one_by_one() -> None:
+    chance = np.random.default_rng(3)
+    files = [
+        AdoptedFile(position, first, int(chance.integers(1, 10)), "")
+        for position in (0, 500, 501, 1 << 50)
+        for first in (0, 10, 20, 40)
+    ]
+    origins = chance.choice([-1, 0, 7, 500, 501, 502, 1 << 50, 1 << 51], 2_000)
+    rows = chance.integers(0, 60, 2_000)
+    expected = np.zeros(2_000, np.bool_)
+    for file in files:
+        within = (rows >= file.first_row) & (rows < file.first_row + file.rows)
+        expected |= (origins == file.position) & within
+    assert are_in_files(files, origins, rows).tolist() == expected.tolist()
+    assert not are_in_files([], origins, rows).any()

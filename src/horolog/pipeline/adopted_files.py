@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from horolog.pipeline.data_files import (
     files_of,
     mapped_file,
 )
-from horolog.pipeline.log_walk import controls_of, walk_log
+from horolog.pipeline.log_walk import Rows, controls_of, walk_log
 from horolog.storage.meta import SHARD
 
 
@@ -80,4 +81,22 @@ def adopted_rows(
         entries = rows_of_run(plan.root, file.name)
         chosen = np.flatnonzero(mine & (within < len(entries)))
         found[chosen] = entries[within[chosen]]
+    return found
+
+
+def are_in_files(files: Sequence[AdoptedFile], origins: Rows, rows: Rows) -> npt.NDArray[np.bool_]:
+    """Return which messages, by origin and row, are in one of the files.
+
+    The files are searched, not tried one by one: an adoption may have thousands.
+    """
+    if not files:
+        return np.zeros(len(origins), np.bool_)
+    table = np.array(sorted((file.position, file.first_row, file.rows) for file in files), np.int64)
+    positions, ranks = np.unique(table[:, 0], return_inverse=True)
+    firsts = (ranks << 32) + table[:, 1]  # a row number has 32 bits
+    rank = np.minimum(positions.searchsorted(origins), len(positions) - 1)
+    keys = (rank << 32) + rows
+    file = firsts.searchsorted(keys, "right") - 1
+    is_inside = (file >= 0) & (keys < firsts[file] + table[file, 2])
+    found: npt.NDArray[np.bool_] = (positions[rank] == origins) & is_inside
     return found

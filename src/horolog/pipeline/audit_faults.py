@@ -22,7 +22,7 @@ overdue          not a fault: due and pending; the broker was stopped or is abou
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructType
 
-from horolog.pipeline.data_files import LogPlan, plan_of, plan_text
+from horolog.pipeline.adopted_files import are_in_files
+from horolog.pipeline.data_files import AdoptedFile, LogPlan, plan_of, plan_text
 from horolog.pipeline.log_source import (
     LOG_SCHEMA,
     PlannedReader,
@@ -67,7 +68,7 @@ KEYS_MAX = 100_000  # above it Spark joins the keys, instead of the readers filt
 # Hand-over goes by due time; a message due less than this before the newest hand-over may not have
 # been durable yet.
 _PASSED_MS = 1_000
-_COLUMNS = (
+SUSPECT_COLUMNS = (
     "kind string, position long, origin long, origin_row long, topic int, key long, due_ms long,"
     " append_ms long, store_ms long, size int"
 )
@@ -104,7 +105,7 @@ def suspect_rows(
     spark: SparkSession, plan: LogPlan, options: dict[str, str], keys: DataFrame, count: int
 ) -> DataFrame:
     """Return all rows of the log about the keys."""
-    reader = spark.read.format("horolog_log_suspects").options(**options).schema(_COLUMNS)
+    reader = spark.read.format("horolog_log_suspects").options(**options).schema(SUSPECT_COLUMNS)
     reader = reader.option("plan", plan_text(plan))
     if count <= KEYS_MAX:
         table = np.sort(np.array([row.key for row in keys.collect()], np.int64))
@@ -136,10 +137,8 @@ def per_message(rows: DataFrame, plan: LogPlan) -> DataFrame:
     forgotten = (f.col("origin") >= 0) & (f.col("origin") < plan.start)
     if plan.adopted:
         forgotten &= ~f.col("origin").isin([file.position for file in plan.adopted])
-    for file in plan.forgotten:
-        forgotten |= (f.col("origin") == file.position) & f.col("origin_row").between(
-            file.first_row, file.first_row + file.rows - 1
-        )
+    if plan.forgotten:
+        forgotten |= _is_in_files(plan.forgotten)("origin", "origin_row")
     return grouped.withColumn("forgotten", forgotten).withColumn(
         "due_ms", f.coalesce("planned_ms", "handed_due_ms")
     )
@@ -228,6 +227,17 @@ def _is_within(stretches: list[tuple[int, int]]) -> Callable[[str], Column]:
 
     # Naming the kind of function, as the stubs ask, makes Spark warn: it is in the type hints.
     wrapped: Callable[[str], Column] = arrow_udf(is_within, "boolean")  # type: ignore[call-overload]
+    return wrapped
+
+
+def _is_in_files(files: Sequence[AdoptedFile]) -> Callable[[str, str], Column]:
+    """Build a function of the columns of origin and row: is the message in one of the files?"""
+
+    def is_in_files(origins: pa.Array, rows: pa.Array) -> pa.Array:
+        columns = (column.to_numpy(zero_copy_only=False) for column in (origins, rows))
+        return pa.array(are_in_files(files, *columns))
+
+    wrapped: Callable[[str, str], Column] = arrow_udf(is_in_files, "boolean")  # type: ignore[call-overload]
     return wrapped
 
 

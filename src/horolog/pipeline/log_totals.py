@@ -30,11 +30,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from horolog.delay.far.adopted import rows_within
 from horolog.limits import HOUR_MS
 from horolog.log.control_records import IS_AGAIN
 from horolog.log.controls import CONTROL_KINDS, UNREADABLE, Control
 from horolog.log.record import Kind
+from horolog.pipeline.adopted_files import are_in_files
 from horolog.pipeline.data_files import LogPlan, plan_of
 from horolog.pipeline.log_rows import rows_of
 from horolog.pipeline.log_source import (
@@ -88,10 +88,7 @@ def is_forgotten(plan: LogPlan, rows: LogRows) -> npt.NDArray[np.bool_]:
     """
     gone: npt.NDArray[np.bool_] = (rows.origin >= 0) & (rows.origin < plan.start)
     gone &= ~np.isin(rows.origin, [file.position for file in plan.adopted])
-    for file in plan.forgotten:
-        within = rows_within(rows.origin_row, file.first_row, file.rows)
-        gone |= (rows.origin == file.position) & (within >= 0)
-    return gone
+    return gone | are_in_files(plan.forgotten, rows.origin, rows.origin_row)
 
 
 class Totals:
