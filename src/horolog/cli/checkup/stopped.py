@@ -45,8 +45,8 @@ _LOOK = "`horolog verify DIR` shows everything; docs/guides/operate.md#damage sa
 _ADVICE = {
     "owner": "chown -R USER DIR, as root; then start the broker, and run this, as that user",
     "writable": "look at the owner, the permissions and the mount of DIR; or run this as the broker's user",
-    ErrorCode.NOT_FOUND: "give the data directory, which has the file `meta`",
-    ErrorCode.DIRECTORY_IN_USE: "its broker is running: leave out --data-dir to check it",
+    ErrorCode.NOT_FOUND: "give --data-dir the data directory, which has the file `meta`",
+    ErrorCode.DIRECTORY_IN_USE: "its broker is running: leave out --data-dir, and check that broker",
 }
 
 
@@ -61,7 +61,7 @@ def _owner(directory: Path) -> list[Check]:
 def _clock(directory: Path) -> Check:
     meta = parse_meta((directory / "meta").read_bytes())
     if meta.clock == "simulated":
-        return Check("clock", State.NOTE, "simulated: start it with --clock simulated")
+        return Check("clock", State.NOTE, "simulated: it starts only with --clock simulated")
     return Check("clock", State.OK, meta.clock)
 
 
