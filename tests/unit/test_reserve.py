@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import mmap
 import os
 import resource
@@ -59,7 +60,11 @@ from horolog.testing.disk import FaultyDisk
 
 @contextmanager
 def all_taken() -> Iterator[int]:
-    """Every descriptor below the soft limit is in use; gives how many were free."""
+    """Take every descriptor below the soft limit; give how many were free.
+
+    Garbage of earlier tests may hold open files: it is collected first, or it would be in between.
+    """
+    gc.collect()
     taken = []
     try:
         with suppress(OSError):
