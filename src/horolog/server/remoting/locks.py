@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from horolog.errors import refused
-from horolog.limits import QUEUES_MAX
+from horolog.limits import HEARTBEAT_NAME_MAX, QUEUES_MAX
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.queue_locks import LockedQueue
 from horolog.protocol.remoting.request import DONE, Answer, content
@@ -69,7 +69,7 @@ def _read_queues(entries: object) -> Iterator[LockedQueue]:
         yield LockedQueue(topic, broker, entry["queueId"])
 
 
-def _named(entry: dict[str, Any], name: str, limit: int = 1_024) -> str:
+def _named(entry: dict[str, Any], name: str, limit: int = HEARTBEAT_NAME_MAX) -> str:
     value = entry.get(name)
     if not isinstance(value, str) or not value.strip() or len(value) > limit:
         raise refused(name, "missing, blank or too long")

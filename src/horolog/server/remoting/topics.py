@@ -22,6 +22,7 @@ from horolog.protocol.remoting import topic_bodies as bodies
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import DONE, Answer, content, entries, flag, integer, text
+from horolog.protocol.remoting.routes import INHERIT
 from horolog.protocol.remoting.topic_bodies import QueueState
 from horolog.protocol.rocketmq.late_policy import Late, parse_policy
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
@@ -33,7 +34,6 @@ from horolog.server.remoting.node import LANES_TOPIC, RETRY_PREFIX, Node
 from horolog.server.remoting.request import Request
 
 _PERM_MAX = 15
-_PERM_INHERIT = 1  # bit of RocketMQ's template topic; dashboards send 7 for read and write
 
 
 class TopicCodes:
@@ -259,7 +259,7 @@ def _wanted(fields: dict[str, str]) -> _Wanted:
 def _perm(frame: Frame) -> int:
     """Return a permission without RocketMQ's "inherit" bit; raise BAD_REQUEST if invalid."""
     asked = integer(frame, "perm", low=0, high=_PERM_MAX)
-    perm = asked & ~_PERM_INHERIT
+    perm = asked & ~INHERIT  # dashboards send 7 for read and write
     if perm not in PERM_NAMES:
         raise refused("perm", f"{asked}; 2 (write), 4 (read) and 6 (both) are allowed", "2, 4 or 6")
     return perm
