@@ -4,8 +4,7 @@ These are pop consumers, and consumers of RocketMQ 5.x that ask for it.  In mode
 belongs to one client of the group, and all clients come to the same result as if they divided the
 queues by themselves.  In mode POP every client takes from all queues: queue −1.
 
-Worked example: 5 queues, clients a, b, c.  AVG gives a 0 1, b 2 3, c 4; AVG_BY_CIRCLE a 0 3, b 1 4,
-c 2.
+Example: 5 queues, clients a, b, c.  AVG gives a 0 1, b 2 3, c 4; AVG_BY_CIRCLE a 0 3, b 1 4, c 2.
 """
 
 from __future__ import annotations

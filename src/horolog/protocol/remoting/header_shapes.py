@@ -7,8 +7,7 @@ The headers of one client's messages to a topic differ in the request's number, 
 and the properties; all other text is the same, byte for byte.  So the other fields are parsed once,
 with the first header, and are the same for all headers that match.
 
-Headers of signed sends differ in the signature as well; the text that was signed is joined from the
-same values.
+Headers of signed sends differ in the signature too; the signed text is joined from the same values.
 
 Batches are parsed in full: one header is shared by many messages anyway.
 """
@@ -73,8 +72,7 @@ class HeaderShape:
         self.sample = sample._replace(body=b"")
         self._names = names
         self.is_signed = SIGNATURE in sample.fields
-        # The signed text: values in the order of field names; a differing value by its index in
-        # `Values`.
+        # The signed text: values by the order of their names, differing ones as index in `Values`.
         self._pieces: list[bytes | int] = [
             names.index(name) + 1 if name in names else sample.fields[name].encode()
             for name in sorted(sample.fields)

@@ -1,7 +1,6 @@
 """Routes and the cluster, as a name server returns them.
 
-The JSON is compact and its keys are sorted, because the Go client finds the addresses by text
-search.
+The JSON is compact with sorted keys, because the Go client finds the addresses by text search.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ def route(
 ) -> bytes:
     """Encode the route of a topic: the broker and the queues.
 
-    order  "broker:queues" for a topic whose order a client keeps over all queues; "" for any other
-           topic
+    order  "broker:queues" for a topic whose order a client keeps over all queues; "" for others
     """
     found: dict[str, object] = {
         "brokerDatas": [broker],

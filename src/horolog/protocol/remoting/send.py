@@ -249,8 +249,7 @@ def gather(
 
     frames     with a code of SEND_CODES
     born_host  4 bytes of IPv4 (zeros if it is not known) and port of the client
-    new_ids    returns ids for so many messages whose clients gave them none; never the same id
-               twice
+    new_ids    returns ids for so many messages whose clients gave none; never the same id twice
     shapes     the shapes learned from the connection's messages
     cancels    list for sends that cancel another message; None: they are refused
     """

@@ -16,8 +16,7 @@ from horolog.protocol.send_commands import Sent
 
 _PREFIX = struct.Struct(">II")
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
-# Values that all answers to a client share are formatted first; so the marks of the other values
-# are doubled.
+# Values that all answers to a client share are formatted first; so the marks of others are doubled.
 _STORED = (
     b'{"code":0,"flag":1,"language":"%%b","opaque":%%%%b,"serializeTypeCurrentRPC":"JSON","version":%d,'
     b'"extFields":{"msgId":"%%b%%%%016X","queueId":"%%%%d","queueOffset":"%%%%d","transactionId":"%%%%b",'

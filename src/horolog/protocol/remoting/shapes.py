@@ -1,12 +1,11 @@
 r"""Shapes: what a producer's messages have in common, learned from one to read the next ones.
 
-A program sends messages that differ in a few places only.  Properties, with · for \x01 and | for
-\x02:
+A program sends messages that differ in a few places only.  Properties (· for \x01, | for \x02):
 
     KEYS·order-1|UNIQ_KEY·0A01|DELAY·5|
     KEYS·order-2|UNIQ_KEY·0A02|DELAY·7|
 
-share a shape, the names in their order:
+These share a shape, the names in their order:
 
     KEYS·…|UNIQ_KEY·(…)|DELAY·(…)|
 

@@ -1,7 +1,6 @@
 r"""Stored properties of many messages of one shape and size, read as rows of a table of bytes.
 
-Messages that a program sends together often differ in digits of ids and times only (· for \x01, |
-for \x02):
+Messages sent together often differ in digits of ids and times only (· for \x01, | for \x02):
 
     UNIQ_KEY·7F00010A|TIMER_DELIVER_MS·1700000000123|
     UNIQ_KEY·7F00010B|TIMER_DELIVER_MS·1700000000207|
@@ -9,8 +8,7 @@ for \x02):
 
 The first row is read by its shape (`shapes`).  In the other rows a byte that equals the one above
 it means the same; a byte that differs must be within a value, and be a byte that this value may
-have.  So only the columns that vary are checked, and the cost of a message is that of comparing its
-bytes.
+have.  So only columns that vary are checked, and a message costs no more than comparing its bytes.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 5000, 10000]}}
     {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 2}}
 
-All times are milliseconds.  A type without its table is the default: the pauses of RocketMQ's delay
-levels.
+All times are in ms.  A type without its table is the default: pauses of RocketMQ's delay levels.
 
 Consumers over gRPC receive the list of pauses and start with the first one: after the n-th failure
 they wait for the n-th pause.  Where the broker decides, a list starts with the third pause, as in
@@ -59,7 +58,7 @@ class Exponential:
         return min(self.max_ms, grown)
 
     def listed(self, attempts: int) -> list[int]:
-        """Return the pauses as a list ending at the maximum, for clients that know lists only."""
+        """Return the pauses as a list up to the first maximum, for clients that know lists only."""
         found: list[int] = []
         for failures in range(1, min(max(attempts, 1), RETRY_PAUSES_MAX) + 1):
             found.append(self.after(failures))

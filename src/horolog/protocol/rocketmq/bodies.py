@@ -1,8 +1,7 @@
 """Message bodies that a producer has compressed (the stored layout's sysFlag).
 
 4.x producers compress with zlib, and 4.x consumers inflate it.  5.x clients know gzip only: if a
-zlib body is labelled GZIP, some inflate it as zlib, others fail.  So 5.x consumers get such a body
-inflated.
+zlib body is labelled GZIP, some inflate it as zlib, others fail.  So they get such a body inflated.
 """
 
 from __future__ import annotations

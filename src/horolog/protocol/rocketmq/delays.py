@@ -1,7 +1,6 @@
 """When a message is due by its properties: the dialects of delay that 4.x clients use.
 
-The first of these that a message has decides when it is due; the others are stored and mean
-nothing:
+The first of these that a message has decides when it is due; others are stored and mean nothing:
 
 ===================  ===============================================================================
 DELAY                a level from 1 on of the table `message_delay_level`; above the last one: the last

@@ -1,7 +1,6 @@
 """Encoder of messages: fields from any protocol to a checked record for the log.
 
-All limits on a message are checked here, so both protocols refuse the same messages with the same
-words.
+All limits on a message are checked here, so both protocols refuse alike, with the same words.
 """
 
 from __future__ import annotations
@@ -158,8 +157,7 @@ def encode(
     """Check one message and encode it for the log; `topic` must have passed `names.check_topic`.
 
     due_ms             UTC epoch milliseconds, 0 for "now"; stored as TIMER_DELIVER_MS
-    system_properties  trusted properties (trace context, born host text, producer group …) as they
-                       are stored
+    system_properties  trusted properties (trace context, born host text, producer group …), as stored
     born_host          (4 bytes of IPv4, port)
 
     Every broken limit is a HorologError that names field and limit; the checks run in the order of
