@@ -106,7 +106,7 @@ class ReadQueue:
     queue_id: int
     first: int
     limit: int  # messages; the core may return fewer
-    max_bytes: int
+    max_bytes: int  # of records; a single message may exceed it
 
 
 @dataclass(slots=True)

@@ -1,8 +1,7 @@
 """Commands about the dead letters of a consumer group: count, list and re-drive them.
 
 Part of the vocabulary of `protocol.commands`.  A dead letter is *waiting* until it is re-driven.  A
-re-driven dead letter stays in its queue until retention drops it, and is not re-driven a second
-time.
+re-driven dead letter stays in its queue until retention drops it, and is never re-driven again.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class CountDeadLetters:
 
 
 class DeadLetterCount(NamedTuple):
-    """How many dead letters of a group retention has kept: the sum of `waiting` and `redriven`."""
+    """Counts of a group's dead letters that retention has kept; the two add up to all of them."""
 
     group: str
     waiting: int

@@ -130,8 +130,7 @@ class PagePending:
 
     Result: `PendingPage`.
 
-    One turn looks at a limited count of messages, so a page may be empty although more messages
-    follow.
+    One turn looks at a limited count of messages, so a page may be empty although more follow.
     """
 
     after: PendingPlace

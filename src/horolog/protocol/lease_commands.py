@@ -25,7 +25,7 @@ class Receive:
     auto_renew: bool
     poll_ms: int  # how long to wait for a first message; 0: answer at once
     client_id: str
-    attempt_id: str = ""  # in order: a repeated receive with this id returns its first messages
+    attempt_id: str = ""  # in order: repeating a receive with its id returns the same messages
     bytes_max: int = REQUEST_BYTES_MAX  # of all the leased messages; the last one may exceed it
     is_sql: bool = False  # the filter is a SQL92 expression
     gives_up: bool = False  # a message out of attempts goes to the group's dead letters
@@ -49,8 +49,7 @@ class Delivered(NamedTuple):
 class Received:
     """The leased messages; empty when the poll ended without any.
 
-    rest  how many messages of the topic were never leased to the group, if the receive asked for
-          this count
+    rest  how many messages of the topic were never leased to the group, if the receive asked
     """
 
     messages: list[Delivered]

@@ -39,8 +39,7 @@ class MoveMany:
 class MovedMany:
     """How many messages matched and how many of them were moved: all, or none in a dry run.
 
-    left  matched messages without room for the property that a new due time needs; they wait as
-          before
+    left  matched messages without room for the property of a new due time; they wait as before
     """
 
     matched: int

@@ -88,8 +88,7 @@ class FindMessages:
 
     Result: list[FoundMessage], by origin.
 
-    A search by key finds only messages whose records are still in the log, and adopted messages
-    that wait.
+    A search by key finds only messages whose records the log still has, and pending adopted ones.
     """
 
     topic: str

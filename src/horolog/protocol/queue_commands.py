@@ -134,8 +134,7 @@ class GroupSettings:
     retry_max: int = 16  # attempts after the first
     # Pauses between attempts; None: those of RocketMQ's delay levels
     backoff: Backoff | None = None
-    # Attributes that a client stored with the group and that have no effect here: returned
-    # unchanged.
+    # Attributes that a client stored with the group: no effect here, and returned unchanged
     attributes: dict[str, object] = field(default_factory=dict)
 
 
@@ -165,8 +164,7 @@ class ListGroups:
 class CountLags:
     """Count the lag of groups in topics.  Result: list[Lag], of the first of `pairs`.
 
-    A turn counts as many pairs as fit into it, at least one.  A group or topic that does not exist
-    has no lag.
+    A turn counts as many pairs as fit into it, at least one.  A missing group or topic has no lag.
     """
 
     pairs: list[tuple[str, str]]  # group and topic

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 class SendBack:
     """Retry the visible message at a log position, on which a consumer of `group` failed.
 
-    Result: `Sent` of the copy; `Sent` without messages if the group's settings say that it keeps no
-    retries.
+    Result: `Sent` of the copy; `Sent` without messages if the group has no queues for retries.
 
     GROUP_NOT_FOUND; NOT_FOUND or DAMAGED if there is no such message, or no longer.
     """

@@ -154,8 +154,7 @@ class ScheduleView(NamedTuple):
 class CreateSchedule:
     """Create a schedule.  Result: `ScheduleView`.
 
-    An existing schedule with this name, rule and content is left alone; SCHEDULE_EXISTS if they
-    differ.
+    An existing schedule with the same rule and content is left alone; else SCHEDULE_EXISTS.
 
     dry_run  check the schedule, and create nothing
     """
@@ -173,8 +172,7 @@ class ChangeSchedule:
     Planned firings are recalled, and planned again by the new rule.
 
     revision  expected revision, SCHEDULE_CHANGED if the schedule has another; 0: any
-    dry_run   check the change, and return the schedule as it would be: nothing is changed or
-              planned
+    dry_run   check the change, return the schedule as it would be; change and plan nothing
     """
 
     name: str

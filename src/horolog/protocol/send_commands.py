@@ -2,8 +2,8 @@
 
 A message is submitted as its record (`log.record`), with a head that says what the producer wants.
 The core, which alone knows the time and the queues, turns this head into the one that is logged.
-So a request is bytes and sizes for every protocol, without an object per message.  `HEAD_AS_SENT`
-of the record, little-endian:
+So a request is bytes and sizes for every protocol, without an object per message.  The record
+begins with `HEAD_AS_SENT`, little-endian:
 
 ======  =====  ==========  =============================================================================
 offset  bytes  field       as sent
@@ -77,8 +77,7 @@ class SendMessages:
 
     Each message is atomic, the request is not.
 
-    parts       counts of messages that are refused together if one of them is; empty: each message
-                alone
+    parts       counts of messages that are refused together if one of them is; empty: each alone
     reuses_ids  whether the client may give one id to several messages on purpose, as 4.x clients do
                 (`broker.send.repeats`)
     any_type    accept messages whatever the type of the topic: 4.x clients know nothing of types

@@ -125,8 +125,7 @@ class LookElsewhere:
     Nothing is changed.  Search the tier, and repeat the command with what was found.
 
     refusal   for a caller that cannot search the tier
-    messages  of a recall by key: (message id, due ms) of the matching messages, as far as the core
-              knows them
+    messages  of a recall by key: (message id, due ms) of the matching messages that the core knows
     """
 
     refusal: HorologError

@@ -31,8 +31,7 @@ class TopicSettings:
 
     perm          2: producers may send, 4: consumers may consume, 6: both.  Scheduled messages are
                   handed over whatever it is
-    order         whether messages are ordered over the queues of all brokers: for clients, no
-                  effect here
+    order         whether messages are ordered over all brokers' queues: for clients, no effect here
     read_queues   how many queues routes show to consumers, 0: all
     write_queues  how many queues take new messages, 0: all
     multi_tag     whether a message may have several tags, joined by `||` or commas, of which a
@@ -92,10 +91,11 @@ class ChangeTopic:
 class DeleteTopic:
     """Delete a topic, its messages and the progress of groups in it.
 
-    Result: None.  TOPIC_NOT_FOUND.
+    Result: None.  TOPIC_NOT_FOUND if there is none.
 
-    FORBIDDEN while messages of the topic are pending or its transactions are open.  A topic that is
-    later created with this name is another topic.
+    FORBIDDEN while messages of the topic are pending, its transactions are open, or a schedule
+    sends to it; DISK_FULL while messages cannot be filed.  A topic that is later created with this
+    name is another topic.
     """
 
     name: str

@@ -20,12 +20,11 @@ _SEPARATOR = b"\x02"
 _PLACE = slice(8, layout.SYS_FLAG_AT)  # after size and magic: its place, set by the broker
 _MOMENTS = slice(layout.SYS_FLAG_AT + 4, layout.RECONSUME_TIMES_AT)
 assert _MOMENTS.stop - _MOMENTS.start == 32
-_ECHOED = {name.encode() for name in properties.ECHOED}  # user's or the system's
+_ECHOED = {name.encode() for name in properties.ECHOED}  # shown even if not the user's
 _MOMENTS_PIECE, _BODY_PIECE, _VALUES_PIECE = 3, 5, 7  # indexes; other values follow the first
 
 # The parts in which messages differ: when and where the message was made and stored; its id; its
-# due time in digits, b"" without one; its body; and those values of user properties that may
-# differ.
+# due time in digits, b"" without one; its body; and values of user properties that may differ.
 Differing: TypeAlias = tuple[bytes, bytes, bytes, bytes, tuple[bytes, ...]]
 
 

@@ -223,7 +223,7 @@ def transaction_id(position: int) -> str:
 
 
 def _cut(stored: bytes, mark: bytes) -> tuple[bytes, bytes]:
-    """Remove the first property of a name; return the rest and the value, b"" if malformed."""
+    """Remove the first property of a name; return rest and value, b"" if missing or malformed."""
     before, found, after = stored.partition(mark)
     if not found or (before and before[-1] != _SEPARATOR):
         return stored, b""

@@ -63,8 +63,7 @@ _OFFSET_AT_4 = bytes((4 << 3 | NUMBER,))
 def all_stored(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
     """Encode the framed SendMessageResponse in which every message is stored.
 
-    The message id is also given as the transaction id, as in answers of RocketMQ, whose clients
-    show it.
+    The message id is also given as the transaction id, as by RocketMQ, whose clients show it.
 
     entries  message id, queue offset (0 if scheduled), and recall handle (b"" if not scheduled)
     """

@@ -36,7 +36,7 @@ class LeaveToProtobuf(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meaning:
-    """What a message means, without its id, keys, times and body; cached meanings are one object.
+    """What a message means, without id, keys, times and body; one object while it is cached.
 
     topic          not checked
     untimed        message type without a due time; None: refused

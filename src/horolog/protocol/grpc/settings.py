@@ -69,7 +69,7 @@ def polling_ms(merged: pb.Settings) -> int | None:
 def check_polling(poll_ms: int) -> int:
     """Return the time; ILLEGAL_POLLING_TIME if it is negative.
 
-    The poll itself limits too long times.
+    The poll itself shortens a time that is too long.
     """
     if poll_ms < 0:
         raise refused(

@@ -23,7 +23,7 @@ from horolog.protocol.rocketmq.retry import DEAD_LETTER_PREFIX, RETRY_PREFIX
 _MS_MAX = 253_402_300_800_000  # year 10000, the end of the range of a protobuf Timestamp
 _NANOS_MAX = 999_999_999
 _HOST_CACHED_MAX = 64  # bytes of a host name given by the producer; longer ones are not cached
-_PREFIXES = (DEAD_LETTER_PREFIX, RETRY_PREFIX, LATE_PREFIX)  # before another name
+_PREFIXES = (DEAD_LETTER_PREFIX, RETRY_PREFIX, LATE_PREFIX)  # of topics, before another name
 _TYPES = frozenset(pb.MessageType.values())
 
 

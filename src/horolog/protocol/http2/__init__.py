@@ -4,8 +4,8 @@ calls, grpc_wire        gRPC calls; the encoding of their messages, statuses and
 connection, events      one connection: bytes in, events out
 streams                 the life of a stream, as a table
 frames, outgoing        frames; output, and answers that wait for the peer's windows
-header_block, heads, request_head   header blocks: assembled, decoded with a cache, checked as
-                                    requests
+header_block, heads, request_head
+                        header blocks: assembled, decoded with a cache, checked as requests
 hpack, huffman          compression of header blocks
 token_bucket, faults    limits on a peer's cheap frames; errors of a peer
 """

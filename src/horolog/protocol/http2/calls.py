@@ -1,8 +1,7 @@
 """gRPC over HTTP/2, server side: requests in, framed messages out (grpc/doc/PROTOCOL-HTTP2.md).
 
 A message (`grpc_wire`) arrives in any number of DATA frames.  Answers end with trailers that carry
-`grpc-status`.  This broker's answers nearly always use one of two header blocks, which are encoded
-in advance.
+`grpc-status`.  Nearly all answers of this broker use one of two header blocks, encoded in advance.
 
     Asked          a call with its only message, complete
     Opened         a call of `streaming` paths has begun

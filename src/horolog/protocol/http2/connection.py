@@ -16,8 +16,8 @@ says that more than `Limits.queued_bytes` wait: no more answers, and new streams
 
 Floods.  Token buckets limit cheap frames: resets of unanswered streams, and frames without content
 (PING, SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE, unknown ones); an answered stream gives one
-token back.  Header blocks are limited in bytes and pieces.  Excess ends in ENHANCE_YOUR_CALM and
-close.
+token back.  Header blocks are limited in bytes and pieces.  To exceed a limit ends the connection,
+with ENHANCE_YOUR_CALM.
 """
 
 from __future__ import annotations
@@ -420,7 +420,7 @@ class Connection:
     def abort(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
         """End the connection with GOAWAY.
 
-        This `receive`, or the next one, returns `StreamAborted` for every stream.
+        A `receive` under way returns `StreamAborted` for every stream; later ones return nothing.
         """
         if self.closed:
             return

@@ -25,5 +25,5 @@ class TokenBucket:
         return True
 
     def refill(self, tokens: float) -> None:
-        """Return tokens, because the peer has let us do something useful."""
+        """Give tokens back, as time passes or when the peer has let us do something useful."""
         self._left = min(self._burst, self._left + tokens)
