@@ -10,7 +10,7 @@ write_back                          starts writing files to disk before a checkp
 simulated_time                      moves a simulated clock forward
 running                             protocols: what doors and the admin API use of the broker
 door, link                          a listening port and its connections
-ports, tls, shares                  binds ports; TLS; limits a client address
+ports, tls, shares                  bind ports; TLS; limit the share of each client address
 unread_answers                      limits the answers that peers have not read
 store_host                          the address that messages name as their store
 grpc_front, http2_link, call        the door of 5.x clients; its connections; one call

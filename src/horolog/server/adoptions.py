@@ -63,8 +63,7 @@ class Adoptions:
         self._directory = data_dir / place.stagings  # as other processes see it
         self.inline_bytes = min(ADOPTION_INLINE_BYTES, segment_bytes // 8)
         # One commit or abort of a transaction at a time.  A task that holds a lock or waits for it
-        # keeps the lock alive; between two holders it is not locked, and must still be the same
-        # lock.
+        # keeps it alive; between two holders it is not locked, and must still be the same lock.
         self._busy: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def begin(

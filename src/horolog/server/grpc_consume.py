@@ -98,8 +98,7 @@ class ConsumerCalls:
     ) -> int:
         """Return how long a poll waits, at most until shortly before the caller's deadline.
 
-        The request says how long, or else the client's settings; otherwise the longest time
-        applies.
+        The request says how long, or else the client's settings; otherwise it is the longest time.
         """
         wanted = self._clients.poll_ms(client_id)
         if request.HasField("long_polling_timeout"):
@@ -149,8 +148,7 @@ class ConsumerCalls:
     ) -> pb.ChangeInvisibleDurationResponse:
         """Renew the lease of a message, or release the message.
 
-        Java clients use the handle of any answer for the next request, so a refusal returns the old
-        one.
+        Java clients go on with the handle of any answer, so a refusal returns the old handle.
         """
         try:
             changed = await self._changed(request)

@@ -1,4 +1,4 @@
-"""Calls of 5.x clients with one request message each: read, handle, refuse them, in groups.
+"""Calls of 5.x clients with one request message each: read, handle and refuse them.
 
 Sends and acks that came together become one command.
 """

@@ -204,7 +204,7 @@ class Http2Link(Link):
                 self._door.fault(self, http.fault)
             self._transport.close()
 
-    # --- looks of the door ------------------------------------------------------------------------
+    # --- calls from the door ----------------------------------------------------------------------
 
     def check_timeouts(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
         """Ping a quiet peer; end one that does not answer, and requests that take too long."""

@@ -207,8 +207,8 @@ class Engine:
             self.meters.resume()
 
     def _perform(self, effects: Effects) -> None:
-        # Write first: commands that the answers bring then wait for the end of this write, and
-        # have no turn before it.
+        # Write first: commands that the answers bring then wait for the end of this write, and have
+        # no turn before it.
         self.log.gather(effects.writes, effects.end)
         self.log.write()
         self._write_back.begin_if_due(effects.end)

@@ -76,9 +76,8 @@ class NextTurn:
         """Return whether sends may wait for the end of the write under way, which brings a turn.
 
         Sends cannot be answered before that end anyway, and more of them then share the cost of a
-        turn.
-        Many sends (`_GATHER_BYTES`) have a turn of their own meanwhile: then the next write can
-        begin at once.
+        turn.  Many sends (`_GATHER_BYTES`) have a turn of their own meanwhile: then the next write
+        can begin at once.
         """
         return self._log.is_busy and self._inputs.message_bytes < _GATHER_BYTES
 
@@ -87,8 +86,8 @@ class NextTurn:
     def turn_arrived(self) -> None:
         """Note that a turn has come: the one that was asked for, or another in its place."""
         if self._asked is not None:
-            # Otherwise one more turn would wait after each write of a busy time, and all of
-            # them would run before any socket is read.
+            # Otherwise one more turn would wait after each write of a busy time, and all of them
+            # would run before any socket is read.
             self._asked.cancel()
             self._asked = None
 

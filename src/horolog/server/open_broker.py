@@ -114,11 +114,11 @@ async def open_engine(
 ) -> Engine:
     """Open or create a data directory and start its engine; `await engine.stop()` when done.
 
-        segment_bytes  only for a new directory
-        start_ms       wall time at which a simulated clock begins; by default it goes on where it
-                       was, but never before the system's now at the first start
-    note           of a process of its own: tells how the last process ended, and records a
-                       signal that ends this one
+    segment_bytes  only for a new directory
+    start_ms       wall time at which a simulated clock begins; by default it goes on where it was,
+                   but never before the system's now at the first start
+    note           of a process of its own: tells how the last process ended, and records a signal
+                   that ends this one
     """
     lock = DirectoryLock(data_dir)
     try:

@@ -17,8 +17,7 @@ def port_in_use(flag: str, port: int, why: str) -> HorologError:
     )
 
 
-# These errors are about the address, not the port.  EINVAL: a link-local address without its
-# interface.
+# Errors about the address, not the port.  EINVAL: a link-local address without its interface.
 _ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL})
 
 

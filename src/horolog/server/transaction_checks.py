@@ -1,7 +1,7 @@
 """Have producers asked how a transaction ended: the core knows when, the doors know whom to ask.
 
     the core   reports checks that are due
-    a door     has a producer of the group: the half message is requested of the core, which counts
+    a door     has a producer of the group: the core is asked for the half message, and counts
                the check
     the core   answers when the count is committed, and the producer is asked
     a door     reports that a producer has connected: the core looks at the checks that wait for one

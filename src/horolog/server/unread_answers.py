@@ -48,9 +48,8 @@ class UnreadAnswers:
         self._bytes = 0  # an upper bound: bytes given since the last count may have been read
         self._counted = 0  # `_bytes` at the last count
         self._counted_ms = 0
-        self._stuck: dict[
-            Connection, tuple[int, int]
-        ] = {}  # unread bytes, and since when not fewer
+        # Unread bytes, and since when they are not fewer, in ms.
+        self._stuck: dict[Connection, tuple[int, int]] = {}
 
     def admit_answer(self, link: Connection, size: int) -> bool:
         """Return whether a link may give an answer of `size` bytes; if so, count it."""

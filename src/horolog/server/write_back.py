@@ -16,7 +16,7 @@ from horolog.server.jobs import Jobs
 from horolog.storage.api import Storage
 
 _log = logging.getLogger("horolog")
-_EVERY_BYTES = 4 * MIB  # of the log, between two looks
+_EVERY_BYTES = 4 * MIB  # of the log, between two checks
 _PIECE_BYTES = 256 * KIB  # of a file; a smaller piece costs more than it gains
 _PAGE = 4 * KIB  # a page that is not full yet would be written twice
 

@@ -2,8 +2,7 @@
 
 Codes without an entry in `NEEDS` are for administrators only: topics and groups, settings, figures,
 the consumption of others.  Messages are read and sent back by log position, and old clients end
-transactions by log position, so the rights needed for these are known when the message there has
-been read.
+transactions by log position; the rights needed for these are known once that message has been read.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class AssignmentCodes:
         return Answer(body=orjson.dumps({"messageQueueAssignments": assigned}))
 
     async def set_mode(self, request: Request) -> Answer:
-        """Set whether a group pops or pulls messages of a topic; keep it in its attributes."""
+        """Set whether a group pops or pulls messages of a topic; its attributes keep the mode."""
         wanted = content(request.frame)
         topic, group = check_topic(_text(wanted, "topic")), _text(wanted, "consumerGroup")
         mode = check_mode(wanted.get("mode"))

@@ -48,8 +48,7 @@ class ClientCodes:
     def heartbeat(self, request: Request) -> Awaitable[Answer]:
         """Register a client with its groups; create missing groups and their retry topics.
 
-        The client is registered at once: it may unregister, or its connection end, while groups are
-        made.
+        The client is registered at once: it may unregister or disconnect while groups are made.
         """
         heartbeat = read_heartbeat(content(request.frame))
         now_ms = time.monotonic_ns() // 1_000_000
@@ -86,7 +85,7 @@ class ClientCodes:
         return DONE
 
     def members(self, request: Request) -> Answer:
-        """Return the client ids of a consumer group: to a member 4.x ones, to others all.
+        """Return the client ids of a consumer group: to a member those of 4.x clients, else all.
 
         The 4.x clients share the group's queues by these ids.
         """

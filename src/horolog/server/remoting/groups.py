@@ -92,8 +92,7 @@ class GroupCodes:
     async def delete(self, request: Request) -> Answer:
         """Delete a consumer group; without `cleanOffset` keep its progress, to go on from later.
 
-        Progress belongs to a group, so a group that keeps its progress stays listed, with default
-        settings.
+        Progress belongs to a group, so a group that keeps it stays listed, with default settings.
         """
         name = check_group(text(request.frame, "groupName"))
         try:

@@ -259,9 +259,9 @@ class RemotingLink(Link):
     def ask(
         self, code: int, fields: Mapping[str, str], body: bytes, timeout_s: float
     ) -> asyncio.Future[Frame]:
-        """Send a request to the client; the future returns the answer, or TimeoutError.
+        """Send a request to the client; the future returns the answer, or raises TimeoutError.
 
-        ConnectionError if the client leaves, or does not read its connection.
+        It raises ConnectionError if the client leaves, or does not read its connection.
         """
         answer: asyncio.Future[Frame] = self._door.loop.create_future()
         if not self.is_reading:

@@ -17,7 +17,7 @@ class MovedOffsets:
     def __init__(self, maximum: int = RESET_QUEUES_MAX) -> None:
         self._maximum = maximum
         self._next: dict[tuple[str, str, int], int] = {}
-        self.on_reset: Callable[[str, str], None] = _ignore_reset  # called at each reset
+        self.on_reset: Callable[[str, str], None] = _ignore_reset  # gets group, topic
 
     def record(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Record that a group was reset in these queues."""

@@ -100,7 +100,7 @@ class OffsetCodes:
             request.answer(DONE)
 
     async def search(self, request: Request) -> Answer:
-        """Return the offset of the first message stored at a time or later, or last until then."""
+        """Return the offset of the first message from a time on, or of the last one until then."""
         frame = request.frame
         bound = text(frame, "boundaryType", "LOWER").upper() or "LOWER"
         if bound not in _BOUNDS:

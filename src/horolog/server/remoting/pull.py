@@ -115,7 +115,10 @@ class PullCodes:
     def _expression(
         self, frame: Frame, group: str, topic: str, flags: int
     ) -> Subscription | Answer:
-        """Return the request's filter, or the group's from a heartbeat as new; or a refusal."""
+        """Return the filter of the request, or else of the group's heartbeats; an Answer refuses.
+
+        The heartbeats must be as new as the request.
+        """
         if flags & _SUBSCRIBES:
             expression = text(frame, "subscription", _ALL) or _ALL
             kind = text(frame, "expressionType", TAG) or TAG

@@ -75,9 +75,8 @@ class Registry:
         self._producing: dict[str, dict[str, Client]] = {}  # by client id and group
         self._groups: dict[str, dict[str, Member]] = {}
         self._entries = 0  # of producers and members together
-        self.on_producer_connected: Callable[[str], None] = (
-            _ignore_producer  # called with its group
-        )
+        # Called with the group of a producer that has connected.
+        self.on_producer_connected: Callable[[str], None] = _ignore_producer
         self._subscription_bytes = 0  # of all subscriptions
         self._on: dict[RemotingLink, set[_Place]] = {}  # places of clients, by their connection
         # Merged subscriptions of groups, until their next change.
@@ -344,4 +343,4 @@ def _bytes_of(consumer: ConsumerData) -> int:
 
 
 def _ignore_producer(_group: str) -> None:
-    """Ignore that a producer has come."""
+    """Ignore that a producer has connected."""

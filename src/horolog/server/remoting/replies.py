@@ -27,8 +27,7 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
-# Official brokers wait this long for a client to take a reply; the replying client has given up by
-# then.
+# Official brokers wait this long for a client to take a reply; the replier has given up by then.
 _TAKE_S = 10.0
 _SHORT = "abcdefghijk"
 _LONG = (
