@@ -70,7 +70,7 @@ def test_nobody_listens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Non
     supervisor = Supervisor(str(tmp_path / "gone"))
     for _ in range(3):
         supervisor.starting("x")
-    assert caplog.text.count("service manager not told") == 1
+    assert caplog.text.count("service manager not notified") == 1
 
 
 @pytest.mark.parametrize(

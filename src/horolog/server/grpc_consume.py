@@ -152,7 +152,7 @@ class ConsumerCalls:
         """
         try:
             changed = await self._changed(request)
-        except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told in the protocol's way
+        except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: answered in the protocol's way
             status = status_of(as_horolog_error(error))
             kept = request.receipt_handle
             return pb.ChangeInvisibleDurationResponse(status=status, receipt_handle=kept)

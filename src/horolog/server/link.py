@@ -252,7 +252,7 @@ class PendingOutput:
                     link.flush()
                 except Exception:  # noqa: BLE001 - as it says
                     # One broken connection must not harm the answers of others, or the core's turn.
-                    _log.exception("what a connection is owed could not be written")
+                    _log.exception("the answers of a connection could not be written")
 
 
 class Links(Protocol):

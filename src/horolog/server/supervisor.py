@@ -117,7 +117,7 @@ class Supervisor:
             self._has_failed = False
         except OSError as error:
             if not self._has_failed:
-                _log.warning("service manager not told socket=%r: %s", self._address, error)
+                _log.warning("service manager not notified socket=%r: %s", self._address, error)
             self._has_failed = True
 
 

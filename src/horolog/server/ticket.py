@@ -41,4 +41,4 @@ class Ticket:
             then(result)
         except Exception:  # noqa: BLE001 - as it says
             # The results of other commands are given in the same turn, and must not be lost.
-            _log.exception("a result could not be told")
+            _log.exception("a result could not be delivered")

@@ -231,7 +231,7 @@ class Connection:
         if self._block.fault is not None:
             raise self._block.fault
         if self._is_shutting_down:
-            raise StreamFault(stream, Code.REFUSED_STREAM, "this end is leaving")
+            raise StreamFault(stream, Code.REFUSED_STREAM, "this end is shutting down")
         if len(self._streams) >= self._limits.streams:
             raise StreamFault(stream, Code.REFUSED_STREAM, f"{self._limits.streams} are open")
         if self.wants_room:
@@ -394,7 +394,7 @@ class Connection:
         return self.out.queued > self._limits.queued_bytes
 
     @property
-    def untaken(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes of answers that wait for the peer's windows."""
         return self.out.queued
 
