@@ -3,8 +3,7 @@
 opening, facts            open a shard: gather what is on disk, and act as the recovery table says
 early_end                 detect that the log ends before messages that were filed from it
 unreadable                copy files with bad sectors, after a mapped one has ended the process
-sweeping, log_tail        remove files that nothing names at an open; cut the log's end and make it
-                          durable
+sweeping, log_tail        remove files that nothing names; cut the log's end and make it durable
 replay                    apply the changes of log frames again
 salvage, after_salvage    make a damaged log whole without what is lost; replay after such a salvage
 salvaged_meta             derive from the log what `meta` must say
@@ -13,8 +12,7 @@ flipped_states            correct single flipped bits of state files, before a r
 checkpoints, snapshot     decide when a checkpoint is taken, and what is in it
 checkpoint_life           the states of a checkpoint, as a table
 queues_ahead              write consume queues in the turns before a checkpoint, some in each
-consumers_copy            hold the progress and leases of groups for a checkpoint until it is
-                          written
+consumers_copy            hold progress and leases of groups until their checkpoint is written
 checkpoint_job, restore   make a checkpoint durable; put a shard into the state of one
 named_files               list the files that belong to a checkpoint
 retention                 drop old segments of the log

@@ -5,10 +5,10 @@ after it refer to them: a message has queue offset 20 where the queue ends at 10
 a message that was never scheduled, a lease is of a group that was never made.  From such a frame on
 
     a topic that a message is of              is made, as the message names it
-    queue offsets that no message has         become holes: for consumer groups they count as consumed
+    queue offsets that no message has         become holes: they count as consumed for groups
     the end of a message that was given up    is passed over
-    progress of a group, an end or a check    is passed over if its group, topic, queue or transaction is not known
-    of a transaction
+    progress of a group, an end or a check    is passed over if its group, topic, queue or
+    of a transaction                          transaction is not known
     a topic, group or schedule whose name is  takes its place: the end of the other one was given up
     that of another one
 
@@ -49,7 +49,7 @@ def given_up_before(shard: Shard, reader: SegmentReader) -> list[Problem]:
     found = []
     for first in salvaged_positions(shard.storage, shard.directory):
         if not shard.storage.is_file(reader.path(first)):
-            # Retention has dropped the kept copy.
+            # Retention has dropped the segment.
             continue
         header = parse(reader.bytes_around(first, HEADER_BYTES))
         if header is not None and header.base == first and header.salvaged:

@@ -1,11 +1,13 @@
 """The life of a checkpoint: from the decision of its position to its end.
 
-    decided     its position is chosen, and the decided state copied; what lies below has still to be applied
+    decided     its position is chosen, and the decided state copied; all frames below have still to
+                be applied
     captured    the derived state is added: a job outside of the core writes it
-    none        none is under way: the last one is durable or was given up, and another is decided in time
+    none        none is under way: the last one is durable or was given up, and another is decided
+                in time
 
 One checkpoint is under way at a time.  It is given up when the disk is full: while a queue is
-written (`no_space`), while the job writes (`failed`), or because messages could not be filed for so
+written (`no space`), while the job writes (`failed`), or because messages could not be filed for so
 long that later frames were applied with them (`overtaken`): a checkpoint stands for exactly what
 lies below its position, so it can no longer be made.
 """

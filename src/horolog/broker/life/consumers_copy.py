@@ -83,7 +83,7 @@ class ConsumersCopy(NamedTuple):
                         yield group, topic, queue, offset, lease.client_id, lease.renewable_ms
 
     def _leases(self) -> npt.NDArray[Any]:
-        """Build the lease column, some thousand rows at a time.
+        """Build the lease column, about a thousand rows at a time.
 
         So this thread never keeps the interpreter for long.
         """

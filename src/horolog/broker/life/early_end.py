@@ -1,9 +1,10 @@
 """Detect at a start that the commit log ends before messages that were filed from it.
 
-Hours, far buffers and the key index are written only after their messages are committed, so a message found in them
-at or above the end of the log was committed and is lost.  The end of the log itself does not show that: where the
-last frames were damaged, or an older copy of the last segment was put in place, it looks like a torn tail that no
-client had an answer for.  A power cut while `--flush` is `interval` or `os` leaves the same traces.
+Hours, far buffers and the key index are written only after their messages are committed, so a
+message found in them at or above the end of the log was committed and is lost.  The end of the log
+itself does not show that: where the last frames were damaged, or an older copy of the last segment
+was put in place, it looks like a torn tail that no client had an answer for.  A power cut while
+`--flush` is `interval` or `os` leaves the same traces.
 
 Call `filed_to` before the files are cut to a checkpoint: cutting removes what it looks for.
 """
@@ -26,15 +27,18 @@ _LAST_ROWS = 512  # of each file: a damaged page does not hide the others
 
 
 def filed_to(storage: Storage, directory: str, log_id: int) -> int:
-    """Return the end of the newest message that derived files of a shard hold, as a log position; 0 for none."""
+    """Return the log position up to which derived files show committed messages; 0 if none."""
     ends = [_indexed_to(storage, path) for path in _index_paths(storage, directory)]
     return max([_keyed_to(storage, f"{directory}/keys", log_id), *ends])
 
 
 def early_end(end: int, filed: int, place: str, now_ms: int) -> list[Problem]:
-    """Return the problem of a log that ends at `end` although messages up to `filed` were committed, if it does.
+    """Return the problem of a log that ends below committed messages; an empty list if it does not.
 
-    place  the directory of the log
+    end     log position at which the log ends
+    filed   log position up to which messages were committed (`filed_to`)
+    place   the directory of the log
+    now_ms  wall clock; the problem is listed for a day
     """
     if filed <= end:
         return []
@@ -92,7 +96,7 @@ def _keyed_to(storage: Storage, place: str, log_id: int) -> int:
 
 
 def _last(file: File, start: int, rows: int, row_bytes: int) -> tuple[int, bytes]:
-    """Read the last of so many rows; return the first one's place and their bytes."""
+    """Read the last `_LAST_ROWS` of `rows` rows; return the first one's index and their bytes."""
     first = max(0, rows - _LAST_ROWS)
     raw = read_around(file, start + first * row_bytes, (rows - first) * row_bytes)
     return first, raw[: len(raw) // row_bytes * row_bytes]

@@ -1,4 +1,4 @@
-"""Correct one flipped bit in a state file, where the log can no longer rebuild that (row 12).
+"""Correct one flipped bit in a state file, where the log can no longer rebuild it (row 12).
 
 A state file holds the state of every message of an hour, a run or the tier, so one bit would cost
 all of them.  A bit is corrected by the file's own check sums (`storage.flipped_bit`), and only if

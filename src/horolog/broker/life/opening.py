@@ -74,7 +74,7 @@ def open_shard(
     wall_ms: int,
     mono_ms: int,
 ) -> Opened:
-    """Recover and begin a new epoch; refusals are DAMAGED, VERSION_UNSUPPORTED or DIRECTORY_FOREIGN."""
+    """Recover and begin a new epoch; raise DAMAGED, VERSION_UNSUPPORTED or DIRECTORY_FOREIGN."""
     for part in ("log", "queues", "hours", "runs", "keys", "checkpoint", "staging"):
         storage.make_dir(f"{directory}/{part}")
     storage.sync_dir(directory)
@@ -320,7 +320,7 @@ class _Opening:
         return gather(self._storage, self._directory, self._meta, []).checkpoints
 
     def _sweep_adoptions(self, shard: Shard) -> None:
-        """Remove staged and set aside damaged files, now that all committed adoptions are known."""
+        """Remove staged files, set damaged ones aside: all committed adoptions are known now."""
         place = ShardFiles(self._storage, self._directory, self._meta.log_id)
         swept = sweep_staging(
             place, self._wall_ms, lambda app, version: version <= committed(shard, app)

@@ -5,19 +5,18 @@ They are never removed; the report ends when their directory is removed by hand.
 A damaged hour, buffer or run is moved into `hours/quarantined-<name>/` or
 `runs/quarantined-<name>/`, and a note is written beside it:
 
-===========  =======  ====================================================================================
+===========  =======  ==============================================================================
 field        type     meaning
-===========  =======  ====================================================================================
+===========  =======  ==============================================================================
 names        [text]   what was set aside
 position     int      of the checkpoint that named it; a newer one that names it means a new life of
-             that name
+                      that name
 waiting      int      messages that were pending in it
 lost         int      those of them that the log did not have any more
-first_hour,  int      hours in which they were due: a hand-over in the log that names one of them is
-             no
-last_hour             broken invariant
+first_hour,  int      hours in which they were due: a hand-over in the log that names one of them
+last_hour             is no broken invariant
 why          text
-===========  =======  ====================================================================================
+===========  =======  ==============================================================================
 
 The note makes the start repeatable: until a checkpoint is taken that does not name the damaged
 part, every start finds the part set aside already and repairs from the log again.  When the

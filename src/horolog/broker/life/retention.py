@@ -4,17 +4,17 @@ A segment may go when all of it lies below a checkpoint, and its newest frame is
 retention or the log is larger than its bound; the oldest go first.  If the wall clock was ahead
 when that frame was written, the time counts for which this process has seen the segment full, by
 the monotonic clock.  Sends of the dedup window stay, so that a retry finds them, and so do messages
-whose transactions are open: they are nowhere else. Pending messages were filed before the
+whose transactions are open: they are nowhere else.  Pending messages were filed before the
 checkpoint's position was reached and synced by it, so none of them needs the segment (P9).
 
-    step N        a checkpoint is captured: the new start of the log is chosen, queues, groups and key index
-                  follow at once, and the checkpoint says so
-    step N + 1    the next checkpoint is captured; once it is durable both kept checkpoints begin at that start
-                  or later, and its job removes what lies below, oldest first, each name synced
+    step N        a checkpoint is captured: the new start of the log is chosen, queues, groups and
+                  key index follow at once, and the checkpoint says so
+    step N + 1    the next checkpoint is captured; once it is durable both kept checkpoints begin at
+                  that start or later, and its job removes the segments below, oldest first, each
+                  name synced
 
 So a start never misses a segment that a checkpoint counts on, also when it must fall back to the
-older one; a crash in between only leaves an extra segment, which the next start or checkpoint
-removes.
+older one; a crash in between leaves only an extra segment, removed by the next start or checkpoint.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
     in_window = shard.log_times.since(mono_ms)
     stop = checkpoint.last_frame if in_window is None else min(checkpoint.last_frame, in_window)
     halves = checkpoint.columns.get("halves")
-    # Ask the checkpoint, not the present state: a transaction that ended since then may not have
-    # ended durably.
+    # Ask the checkpoint, not the present state: an end since then may not be durable.
     if halves is not None and len(halves):
         stop = min(stop, int(halves["position"].min()))
     stop -= stop % size
@@ -96,7 +95,7 @@ def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
     if log.end > shard.checkpoint_position:
         return None
     if shard.removed_below < log.start:
-        return 0  # dropped, but not removed before the next checkpoint
+        return 0  # dropped; the next checkpoint removes it
     end = log.start + log.segment_bytes
     oldest = shard.halves.oldest
     if end > log.last_frame or (oldest is not None and oldest < end):
@@ -193,7 +192,7 @@ def queue_files(shard: Shard) -> list[str]:
 
 
 def dropped_queues(shard: Shard) -> list[str]:
-    """Return directories of deleted topics' queues that no durable or later checkpoint needs.
+    """Return queue directories of deleted topics that no checkpoint from the last one on needs.
 
     Forget a deleted topic when the log has no message of it any more.
     """

@@ -30,7 +30,7 @@ from horolog.log.segment import segment_name
 
 
 class DecidedCheckpoint(NamedTuple):
-    """A checkpoint without its derived state; `consumers` become columns of it when it is encoded."""
+    """A checkpoint without its derived state; `consumers` become columns when it is encoded."""
 
     checkpoint: Checkpoint
     consumers: ConsumersCopy

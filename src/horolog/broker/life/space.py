@@ -1,13 +1,14 @@
-"""Disk pressure: whether there is space for a send, beside all that was promised before it (P9 of
-docs/concepts).
+"""Disk pressure: whether there is space for a send, beside all that was promised before it.
 
-New messages need free space for
+That is P9 of docs/concepts.  New messages need free space for
 
     the control reserve      acks, recalls, leases, and whatever else a turn appends
-    two checkpoints          as large as the last one: a new one is written before an old one is removed
+    two checkpoints          as large as the last one: a new one is written before an old one is
+                             removed
     far messages             that have still to be written as a run
     messages due soon        within the next hour: at hand-over they are appended once more
-    half messages            of open transactions: at a commit they are appended once more, and perhaps filed
+    half messages            of open transactions: at a commit they are appended once more, and
+                             perhaps filed
 
 The share of the log may also be in segments that are allocated already.  With less space,
 everything that brings or copies messages is refused, with these figures: sends, new topics,
@@ -61,7 +62,7 @@ class Needs(NamedTuple):
 
 
 class DiskPressure:
-    """The disk space of one shard; `shard.disk_refusal` says why sends are refused at the moment."""
+    """The disk space of one shard; `shard.disk_refusal` says why sends are refused, if they are."""
 
     def __init__(self, shard: Shard) -> None:
         self.keep_free = 0  # bytes that the allocation of segments must leave

@@ -1,5 +1,4 @@
-"""Bulk recalls and bulk moves: all pending messages of a topic that are due in a window, a bounded
-piece a turn.
+"""Bulk recalls and moves: a topic's pending messages due in a window, a bounded piece a turn.
 
 A piece reads BULK_ROWS index entries of one source after the other, marks the matching ones as
 being recalled, and names them in a RECALL_MANY record.  Hand-over and single recalls go on in
@@ -60,7 +59,7 @@ class _Task:
     bytes: int = 0  # of matched messages
     begun: bool = False
     at: dict[int, int] = field(default_factory=dict)  # source id → next row, −1: done
-    stops: dict[int, int] = field(default_factory=dict)  # source id → rows when the task began
+    stops: dict[int, int] = field(default_factory=dict)  # id of hour or buffer → its rows at first
 
     @property
     def result(self) -> RecalledMany | MovedMany:
@@ -135,7 +134,7 @@ class BulkRecalls:
 
     @property
     def begins_at(self) -> int | None:
-        """Log position below which all must be applied before the first one begins; None: no wait."""
+        """Log position up to which all must be applied before the first begins; None: no wait."""
         return self._tasks[0].bound if self._tasks and not self._tasks[0].begun else None
 
     @property
@@ -322,7 +321,7 @@ class _Room:
         return self.rows <= 0 or self.bytes <= 0
 
     def take(self, match: _Match) -> tuple[_Match, int]:
-        """Take the matches that have room, at least one, and the next row, −1: all have room."""
+        """Return the matches that have room, at least one, and the next row; −1: all had room."""
         ends = np.cumsum(match.entries["size"].astype(np.int64))
         fits = min(self.rows, int(np.searchsorted(ends, self.bytes, side="right")))
         fits = min(max(1, fits), len(ends))

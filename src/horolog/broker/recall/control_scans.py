@@ -40,8 +40,7 @@ class Logged(NamedTuple):
 class ControlScan:
     """The control records of the frames that begin in [start, stop), in log order.
 
-    whole  whether all of them were read so far: no gap, nothing dropped meanwhile, limits not
-           reached
+    whole  whether all of them were read so far: no gap, nothing dropped, no limit reached
     """
 
     def __init__(self, log: CommitLog, start: int, stop: int) -> None:

@@ -1,9 +1,9 @@
 """The history of a message: everything that log and present state can tell, in log order.
 
-    the key index     names the records of the message, its attempts and its dead letters: when it was accepted, moved and
-                      handed over, sent back, given up
+    the key index     names the records of the message, its attempts and its dead letters: when it
+                      was accepted, moved and handed over, sent back, given up
     a log scan        finds what no index has: recalls, leases, acknowledgements (`control_scans`)
-    the present       gives the current state; whatever of it the log does not tell has no instant
+    the present       gives the current state; whatever only it tells has no instant, leases excepted
 
 Nothing is made up: where the instant of an event is not known it is None, and where events may be
 missing the history is not complete.
@@ -38,7 +38,7 @@ from horolog.protocol.rocketmq.late_policy import late_topic
 from horolog.protocol.rocketmq.message import key_hash
 from horolog.ready.lease_life import State
 
-_LAST = 1 << 63  # after all log positions: for events without an instant
+_LAST = 1 << 63  # after all log positions: for events that the log did not tell
 
 
 class Histories:
@@ -54,7 +54,7 @@ class Histories:
         return any(trail.is_searching for trail in self._trails.values())
 
     def is_searching(self, token: object, command: ShowMessage) -> bool:
-        """Return whether the log is still being searched; begin the search at first.
+        """Return whether the log is still being searched; the first call begins the search.
 
         Raise TOPIC_NOT_FOUND.
         """
@@ -221,7 +221,7 @@ class Histories:
         frame = log.frame(view.origin)
         assert not isinstance(frame, Hole), "the record was read out of it"
         header = next((header for header, _ in log.intact_frames(frame.base, frame.end)), None)
-        if header is None:  # it was damaged since it was read
+        if header is None:  # damaged since it was read
             trail.whole = False
             return
         detail = {"app": control.content["app"], "deliver_at_ms": view.due_ms}
@@ -232,7 +232,7 @@ class Histories:
     def _present(self, trail: Trail, found: list[FoundMessage]) -> list[GroupView]:
         """Return the state in each group, and add the events that the log did not tell.
 
-        Such events have no instant.
+        Such events have no instant, except leases: the time of their grant is known.
         """
         events = {
             MessageState.RECALLED: MessageEvent.RECALLED,

@@ -142,8 +142,7 @@ def _is_move(body: bytes | bytearray, at: int) -> bool:
 def controls_before(frame: OpenFrame, position: int) -> list[int]:
     """Return where in a frame the control records are that belong to the message at a log position.
 
-    These are the ones before the message, with nothing but other messages that belong to them in
-    between.
+    These are the ones before the message, with only other messages of theirs in between.
     """
     starts = list(frame.ends())
     row = bisect_left(starts, position - frame.start) - 1

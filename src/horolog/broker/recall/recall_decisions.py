@@ -37,10 +37,9 @@ from horolog.protocol.tier_commands import LookElsewhere, RecallRows
 class RecallDecisions:
     """The recall handlers of `broker.decisions`.
 
-    records  collects control records for the turn's frame; `settled` has the messages that these
-             settle
-    waits    tells whether a recall has to wait (`broker.waits`): a recall by key has been asked for
-             only as a whole
+    records  collects control records for the turn's frame; `settled` has what these settle
+    waits    tells whether a recall has to wait (`broker.waits`): a recall by key was checked only
+             as a whole before its handler
     """
 
     def __init__(

@@ -6,8 +6,10 @@ messages are appended but not yet filed is decided as soon as everything appende
 committed (`broker.waits`): otherwise "not found" could be said of a message that is handed over
 later.
 
-    delay store    knows pending messages, and, until hours and runs are dropped, what became of the others
-    log            knows earlier hand-overs; read through the key index, and only for messages whose time has come
+    delay store    knows pending messages, and, until hours and runs are dropped, what became of the
+                   others
+    log            knows earlier hand-overs; read through the key index, and only for messages whose
+                   time has come
 """
 
 from __future__ import annotations
