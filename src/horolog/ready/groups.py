@@ -45,7 +45,7 @@ class GroupTable:
         self._settings.pop(group_id, None)
 
     def after(self, name: str, count: int) -> list[str]:
-        """Return the `count` names after `name`; they are sorted once for all pages of a list."""
+        """Return up to `count` names after `name`; they are sorted once for all pages of a list."""
         if self._ordered is None:
             self._ordered = sorted(self.ids)
         at = bisect_right(self._ordered, name)

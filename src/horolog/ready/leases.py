@@ -22,7 +22,7 @@ _PART_BITS = 8  # low bits of an offset; 2 048 acks copy at most 2 048 parts, ea
 
 
 class Lease(NamedTuple):
-    """The newest grant of one queue offset; times are monotonic milliseconds, `granted_ms` is wall."""
+    """The newest grant of one queue offset; times are monotonic ms, `granted_ms` is wall time."""
 
     attempt: int
     grant: int

@@ -143,7 +143,7 @@ class _Pick:
             order.put_back(group)
 
     def _stop(self, group: int, place: int) -> None:
-        """Stop picking a group before member `place`: revoke the leases of its later members."""
+        """Stop picking a group before member `place`: revoke the leases from that member on."""
         if not place:
             self._begun.discard(group)
             self._order.put_back(group)

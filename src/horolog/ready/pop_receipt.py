@@ -2,18 +2,18 @@
 
 A handle has eight words, separated by spaces.
 
-====  ==============  ======================================================================
+====  ===============  =====================================================================
 word  RocketMQ's name  here
-====  ==============  ======================================================================
-0     ck offset       queue offset: each message is acknowledged by itself
-1     pop time        epoch milliseconds of the grant
-2     invisible time  milliseconds
-3     revive queue    serial: the lowest 7 bits of the epoch, the lowest 24 of the grant
-4     topic type      0: the topic of the message itself
-5     broker          name of the broker
+====  ===============  =====================================================================
+0     ck offset        queue offset: each message is acknowledged by itself
+1     pop time         epoch milliseconds of the grant
+2     invisible time   milliseconds
+3     revive queue     serial: the lowest 7 bits of the epoch, the lowest 24 of the grant
+4     topic type       0: the topic of the message itself
+5     broker           name of the broker
 6     queue id
 7     queue offset
-====  ==============  ======================================================================
+====  ===============  =====================================================================
 
 After a change of invisible time a client keeps offset, broker and queue, and takes only pop time,
 invisible time and revive queue from the response; so these three words must identify a grant.  They
