@@ -18,8 +18,7 @@ up to 8 700            8 MiB       0.02 %
 100 000                32 MiB      1.1 %
 =====================  ==========  ==============================
 
-More sends than that fill the largest tables: then more keys are looked up, and nothing else
-changes.
+Still more sends fill the largest tables: then more keys are looked up, and nothing else changes.
 """
 
 from __future__ import annotations

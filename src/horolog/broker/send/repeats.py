@@ -99,7 +99,7 @@ class _SendFields(NamedTuple):
         return 0 < apart < _PATIENCE_MS
 
 
-_EQUAL = _SendFields._fields.index("origin_id")  # fields that must be equal
+_EQUAL = _SendFields._fields.index("origin_id")  # so many fields must be equal
 
 
 class Reused(NamedTuple):

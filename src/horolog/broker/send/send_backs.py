@@ -1,7 +1,7 @@
 """Messages that a consumer failed on: decide where the next copy goes, and make it.
 
     failed for the n-th time      the copy goes to             it is due
-    n ≤ further attempts allowed  the group's retry topic      after the pause of the group's back-off, or as asked
+    n ≤ further attempts allowed  the group's retry topic      after its back-off, or as asked
     n > that, or level below 0    the group's dead letters     now
     in order (`is_last`)          the group's dead letters     now
 

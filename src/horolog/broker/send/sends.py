@@ -1,7 +1,6 @@
 """Sends of one turn: checked against topics and time, then appended in frames of at most 1 MiB.
 
-A message that repeats one sent before (`repeats`) is not appended; it gets the result of the first
-send.
+A message that repeats an earlier one (`repeats`) is not appended; it gets the result of that one.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class _Request(NamedTuple):
     draw: int  # queue of its first message, round-robin
     parts: Sequence[int]
     reuses_ids: bool
-    type: TopicType  # the topic's rules for this sender
+    type: TopicType  # that decides which messages are accepted of this sender
 
 
 class _Turn(NamedTuple):
@@ -133,8 +132,7 @@ class Sends:
 
     def flush(self, wall_ms: int, mono_ms: int) -> list[Reply]:
         """Append all collected sends; return the replies, to hold until the commit."""
-        # Sends committed in the last turn were answered in it, before any send of this turn
-        # arrived.
+        # Sends committed in the last turn were answered in it, before this turn's sends arrived.
         answered, self._committed = self._committed, self._shard.log.commit_position
         if not self._requests:
             return []

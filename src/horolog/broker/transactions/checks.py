@@ -1,13 +1,14 @@
-"""When producers are asked about the outcome of their transactions, and when the broker stops
-asking.
+"""When producers are asked for the outcome of transactions, and when the broker stops asking.
 
     begun            a HALF record has the time of the first check
     due              the core reports the check (`Effects.checks`): position, topic, producer group
-    a producer       of that group is connected: the door asks for the half message (`CheckTransactions`); that is
-                     counted and logged with the time of the next check, and the producer is asked when that is committed
-    no producer      is connected: the check is reported again when one comes (`LookForProducers`), or after
-                     TRANSACTION_LOOK_MS; nothing is counted
-    asked in vain    as often as the setting says, or open for TRANSACTION_OPEN_MS: given up (`ends`)
+    a producer       of that group is connected: the door asks for the half message
+                     (`CheckTransactions`); that is counted and logged with the time of the next
+                     check, and the producer is asked when that is committed
+    no producer      is connected: the check is reported again when one comes (`LookForProducers`),
+                     or after TRANSACTION_LOOK_MS; nothing is counted
+    asked in vain    as often as the setting says, or open for TRANSACTION_OPEN_MS: the transaction
+                     is given up (`ends`)
 
 So a start goes on counting where the process before had stopped, and no transaction is checked more
 often than that.

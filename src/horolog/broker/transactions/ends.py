@@ -5,8 +5,7 @@ twice.  A committed message is like any other from there on: visible, or schedul
 later.  Delays that count from when a message is stored count from the commit, as in RocketMQ; an
 absolute due time is kept.
 
-A transaction whose outcome stays unknown goes to `GIVEN_UP_TOPIC`, where RocketMQ's users look for
-it.
+A transaction of unknown outcome ends in `GIVEN_UP_TOPIC`, where RocketMQ's users look for it.
 """
 
 from __future__ import annotations

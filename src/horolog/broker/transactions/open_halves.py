@@ -2,13 +2,13 @@
 
 A transaction is known by the log position of its HALF record for ever.  Its message stays there:
 memory holds only what is needed to find the message, to ask its producers in time, and to recognise
-a half message that is sent again. Retention keeps the log from there on (`broker.life.retention`),
+a half message that is sent again.  Retention keeps the log from there on (`broker.life.retention`),
 so there are at most TRANSACTIONS_OPEN_MAX open transactions, and none for longer than
 TRANSACTION_OPEN_MS.
 
-    begin      a HALF is appended
-    checked    a HALF_CHECK is appended
-    end        a HALF_END is appended
+    begin           a HALF is appended
+    note_checked    a HALF_CHECK is appended
+    end             a HALF_END is appended
 
 A repeated end is answered like the first one while the transaction is among the
 TRANSACTIONS_OVER_KEPT that ended last.

@@ -28,7 +28,7 @@ from horolog.protocol.transaction_commands import (
 class Transactions:
     """Decides commands about transactions.
 
-    `look` and `flush` are called once a turn, in this order.
+    `report_due` and `flush` are called once a turn, in this order.
     """
 
     def __init__(
