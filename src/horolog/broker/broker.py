@@ -1,8 +1,6 @@
-"""The core of a shard: `step` takes the new commands, the time and the commit position, and returns
-effects.
+"""The core of a shard: `step` takes commands, the time and the commit position; it returns effects.
 
-Deterministic: the same state, inputs and times give the same effects.  One step does, in this
-order:
+Deterministic: the same state, inputs and times give the same effects.  One step, in this order:
 
 1. apply frames that are committed: their messages become visible, scheduled ones are filed;
 2. serve parked polls, and renew leases of living clients;
@@ -12,7 +10,7 @@ order:
    schedules;
 5. append a mark, or start a checkpoint, if it is time.
 
-Every reply waits for the commit position, except those to leases and empty polls
+Every reply waits for the commit position, except leases and the empty answers to polls
 (docs/decisions/0004-replies-wait-but-polls-do-not.md).
 """
 
@@ -48,8 +46,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, Pull
 
 __all__ = ["Broker", "Input"]
-# Commands that add scheduled messages or concern visible ones only, and so read no pending
-# messages.
+# Commands that add scheduled messages or concern visible ones only: they read no pending message.
 _NEED_NO_FILING = frozenset(
     (
         SendMessages,

@@ -117,7 +117,7 @@ class Counters:
         self._appended: deque[_Appended] = deque()
         self._seen: list[_Seen] = []  # counted by the next `fold`, as are the next two
         self._scheduled: list[npt.NDArray[Any]] = []  # topic ids
-        self._leased: list[_Leased] = []  # of messages and times
+        self._leased: list[_Leased] = []  # heads and times of leases
         self._unfolded = 0
         self.assign_rows(topics)
 

@@ -4,11 +4,11 @@
 2. `writes` go to the log, followed by a sync as the flush policy says.  Later steps may run
    meanwhile.
 3. When the commit position has reached `end`, the loop passes it to the core
-   (`begin(..., commit, durable)`) and then releases `replies`: nothing above the commit position is
-   visible to any client.
+   (`begin_turn(..., commit, durable)`) and then releases `replies`: nothing above the commit
+   position is visible to any client.
 4. `checkpoint` is carried out in a thread (`broker.life.checkpoint_job.CheckpointJob`), and the
-   loop reports its end. So is `job`, which makes runs of far messages.  `checks` are for the doors,
-   which know the connected producers.
+   loop reports its end.  So is `job`, which makes runs of far messages.  `checks` are for the
+   doors, which know the connected producers.
 5. The next step comes when there is input, after `wake_in_ms`, or after `due_in_ms` of wall time (a
    loop looks at a system clock more often than that, since it may be stepped).
 """

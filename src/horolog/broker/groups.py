@@ -45,7 +45,7 @@ class Groups:
         return group_id
 
     def check_may_consume(self, group_id: int, *, broadcasts: bool = False) -> None:
-        """Raise FORBIDDEN if the settings of a group forbid to consume, or to broadcast."""
+        """Raise FORBIDDEN if the settings of a group forbid consuming, or broadcasting."""
         groups = self._shard.ready.groups
         settings = groups.settings_of(group_id)
         if not settings.consume_enable or (broadcasts and not settings.broadcast_enable):

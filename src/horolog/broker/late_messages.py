@@ -1,5 +1,4 @@
-"""Messages that are too late to be handed over: drop them or make them dead letters, as their
-policy says.
+"""Expire messages that are too late: drop or dead-letter them, as their policy says.
 
 The decision is made once, at hand-over, and logged before the hand-over of the turn: a RECALL_MANY
 record with the flag IS_EXPIRED names the messages that expire, and dead letters follow in the same

@@ -4,7 +4,7 @@ Every part that meets damage reports it in a list of its own, because it knows n
 nor the other parts; after each step the entries of these lists move here (`Shard.gather_problems`).
 
 * One problem is listed once, however often it is met: `Problem.key`.
-* A problem is durable with the next checkpoint.  It is removed when it is repaired (`repaired`),
+* A problem is durable with the next checkpoint.  It is removed when it is repaired (`remove`),
   when the file or directory that it is about is gone, or when its time has passed and it was listed
   for a day (`sweep`, at every checkpoint and start).
 * At most PROBLEMS_MAX are listed.  Further ones are counted, and the list ends with their count.
@@ -79,7 +79,7 @@ class Problems:
             self._more = 0
 
     def note_repaired(self, text: str, count: int = 1) -> None:
-        """Count repaired things, which are not listed, and log `text` for the process."""
+        """Count repairs, which are not listed, and queue `text` for the log of the process."""
         self.repairs += count
         if len(self._unreported) < PROBLEMS_MAX:
             self._unreported.append(text)

@@ -230,7 +230,7 @@ class Shard:
         return True
 
     def switch_far(self) -> None:
-        """Exchange sources if a job is done; load the window again if that held some of them."""
+        """Exchange sources if a job is done; load the window again if it held some of them."""
         before = self.delay.far.waiting
         self._reload_window(self.delay.finish_job())
         after = self.delay.far.waiting
@@ -242,7 +242,7 @@ class Shard:
             self.wheel.reset()
 
     def drop_topic(self, topic_id: int, position: int) -> None:
-        """Drop a topic without parked polls or pending messages, deleted near that position."""
+        """Drop a topic without parked polls or pending messages, deleted near a log position."""
         self.ready.drop_topic(topic_id)
         self.visible = {place for place in self.visible if place[0] != topic_id}
         self.topics.drop(topic_id, position)
@@ -251,7 +251,7 @@ class Shard:
     def is_in_flight(self, key: int) -> bool:
         """Return whether a message with that index key is appended, but not applied or filed.
 
-        DISK_FULL if a full disk keeps the message from being filed: waiting is of no use.
+        Raise DISK_FULL if a full disk keeps the message from being filed: waiting is of no use.
         """
         if any(bool((unfiled.heads["key"] == key).any()) for unfiled in self.delay.stalled):
             raise HorologError(
@@ -316,7 +316,7 @@ class Shard:
 
         The wall clock, but never less than before, so that a level is a FIFO across small steps of
         the clock.  After a step back of more than LEVEL_STEP_MAX_MS it is the wall clock again, or
-        delays would be longer by all of the step. `stamp_level_ms` records that one was stored.
+        delays would be longer by all of the step.  `stamp_level_ms` records that one was stored.
         """
         last_ms = self.store_ms if self.level_ms is None else self.level_ms
         return wall_ms if last_ms - wall_ms > LEVEL_STEP_MAX_MS else max(last_ms, wall_ms)

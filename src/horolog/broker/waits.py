@@ -1,8 +1,8 @@
 """The waiting rules: what has to be over before a command is decided, or a part of a turn is done.
 
-=====================================  ==================================================================
+=====================================  =============================================================
 who                                    waits for
-=====================================  ==================================================================
+=====================================  =============================================================
 HandOver                               log, tier step
 BulkPiece                              log, tier step, earlier, bulk piece
 TakeRuns                               bulk count
@@ -18,7 +18,7 @@ ChangeSchedule, PauseSchedule          tier step, unfiled
 RemoveSchedule                         tier step, unfiled
 DeleteTopic                            topic, adoption, bulk recall, tier step, checkpoint
 everything else                        nothing
-=====================================  ==================================================================
+=====================================  =============================================================
 
 A command that has to wait is deferred, and decided again in every turn.  The broker runs turns
 until the wait is over, except for the waits in `SIGNALLED`, whose end brings a turn by itself.  A

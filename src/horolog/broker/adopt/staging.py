@@ -1,7 +1,7 @@
 """Staged files of adoptions: check, read or move them into `runs`.
 
     staging/<token>/begin.json          app, version, topic, and when it was begun
-    staging/<token>/<name>.run          written by the loading program; adopted by name only, never listed
+    staging/<token>/<name>.run          of the loading program; adopted by name only, never listed
     runs/adopted.<stamp>.<number>.run   moved by a commit, in the order of its manifest
 
 This is file work for a thread; it touches no live state.

@@ -58,8 +58,7 @@ class Offsets:
         for _, to in ways:
             for gone in ready.commit(place, to):
                 self._renewals.release((*place, gone))
-        # One record: with only the first half of it a replay would leave out messages that are
-        # leased.
+        # One record: with only its first half a replay would leave out messages that are leased.
         self._records.append(encode_offsets(group, topic.id, ways))
         self._shard.visible.add((topic.id, queue_id))
 

@@ -76,8 +76,7 @@ class Pulls:
         queue = queue_of(topic, command.queue_id)
         group = self._shard.ready.groups.ids.get(command.group)
         if group is not None:
-            # A group that no heartbeat has named is unknown here, and no settings forbid it
-            # anything.
+            # A group that no heartbeat has named is unknown, and no settings forbid it anything.
             self._groups.check_may_consume(group, broadcasts=command.broadcasts)
         tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
         first, length = command.first, queue.length

@@ -59,7 +59,8 @@ class _Looks:
     def stored(self, first: int, stop: int) -> tuple[int, int] | None:
         """Return (offset, store ms) of the first readable message in [first, stop).
 
-        After too many holes, the offset of a hole and the newest store time in its segment.
+        After too many holes, the offset of a hole and the newest store time in its segment.  None
+        if there is neither.
         """
         topic, queued = self._topic, self._shard.queued
         for offset in range(first, stop):

@@ -2,7 +2,7 @@
 
 A unit is only a pointer: it must lead to a message of this topic and queue that bears this offset,
 else the message is not served, and the offset is a hole.  A unit that does not pass its check, but
-leads to its message, is written again. Where units lead nowhere the log between their sound
+leads to its message, is written again.  Where units lead nowhere the log between their sound
 neighbours is searched, once, since it may have the messages: queue offsets ascend with log
 positions.  Units of found messages are written back, tags code and all.  Both kinds are counted as
 repaired.
@@ -246,7 +246,7 @@ class QueuedMessages:
             text = f"topic {topic.name}: {repaired} units of queue {queue} from offset {rotten[0]} on: written again"
             self.repairs.append(Repair(text, repaired))
 
-    # --- problems ------------------------------------------------------------------------------
+    # --- problems ---------------------------------------------------------------------------------
 
     def _hole(self, topic: Topic, lost: _Lost) -> None:
         if self._is_new((topic.id, lost.queue, lost.offset)):

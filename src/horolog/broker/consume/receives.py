@@ -105,8 +105,8 @@ class Receives:
     def _leased_reply(self, token: object, group: int, command: Receive, leased: _Leased) -> Reply:
         """Return the reply to a receive that has leased messages.
 
-        In order the reply waits for its leases, so that no start leases the messages to another
-        client.
+        The reply to an orderly receive waits for its leases, so that no start leases the messages
+        to another client.
         """
         found = Received(leased.messages)
         if command.counts_rest:

@@ -10,7 +10,7 @@ go leave nothing behind.
 A start goes on with the leases that were renewed before it, and gives clients a minute to connect
 again.  The first renewal comes early, and its record names the client for which the lease is
 renewed: the answer to a receive may be lost with the process, and a message that its client does
-not know of must not be kept for that client as long as it lives. While the process goes on, it
+not know of must not be kept for that client as long as it lives.  While the process goes on, it
 notices such answers itself (`server.lease_release`).
 """
 
@@ -88,7 +88,7 @@ class Renewals:
             client.seen_at = now.mono_ms
 
     def hold(self, held: Held, client_id: str, now: Now) -> None:
-        """Begin to renew a message that was leased to a client with auto-renewal."""
+        """Begin to renew a lease that was granted to a client with auto-renewal."""
         self.release(held)
         client = self._clients.setdefault(client_id, _Client(now.mono_ms))
         client.seen_at = now.mono_ms

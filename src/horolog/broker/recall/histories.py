@@ -3,7 +3,7 @@
     the key index     names the records of the message, its attempts and its dead letters: when it
                       was accepted, moved and handed over, sent back, given up
     a log scan        finds what no index has: recalls, leases, acknowledgements (`control_scans`)
-    the present       gives the current state; whatever only it tells has no instant, leases excepted
+    the present       gives the current state; what only it tells has no instant, leases excepted
 
 Nothing is made up: where the instant of an event is not known it is None, and where events may be
 missing the history is not complete.

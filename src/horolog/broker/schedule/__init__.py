@@ -4,8 +4,7 @@ schedule          one schedule
 registry          the schedules of a shard, as the log states them
 rows              a schedule as JSON: in its records and in the checkpoint
 firings           compute which firings are to be planned now, and make their messages
-planning          decide when a schedule has to be looked at, and append the frame that plans its
-                  firings
+planning          decide when to look at a schedule, and append the frame that plans its firings
 schedule_changes  the commands: create, change, pause, resume, remove, and questions
 
 Why a firing happens once: it is planned by one frame that holds the SCHEDULE record ("planned up to
