@@ -51,7 +51,7 @@ class Count(IntEnum):
     HANDED_OVER = 2
     EXPIRED = 3  # too late to be handed over
     LEASED = 4  # given out by lease, counted every time
-    REDELIVERED = 5  # leased but not for the first time
+    REDELIVERED = 5  # leased, but not for the first time
     PULLED = 6  # given out by offset
     ACKED = 7  # by handle, or by a committed offset
     POSTPONED = 8  # leases that a consumer has changed: given up for now, or extended

@@ -114,7 +114,7 @@ class Groups:
     def delete(self, command: DeleteGroup) -> list[Reply]:
         """Delete a group and its progress; return the replies that end its parked polls.
 
-        Receives end empty, pulls with GROUP_NOT_FOUND, as later pulls will.
+        Receives end empty, pulls with GROUP_NOT_FOUND.
         """
         group_id = self.existing_id(command.name)
         waiting = self._take_polls(command.name)

@@ -255,7 +255,7 @@ class BulkRecalls:
         refs = refs_of(source.source_id, rows)
         if not (tag or operation) or not len(rows):
             return _Match(refs, entries), 0
-        # A damaged record would not show that it matches; it is repaired when it is due.
+        # Repaired now: a damaged one would not show that it matches, and be handed over when due.
         records, good = self._shard.delay.read_repaired(refs, entries)
         if tag:
             good &= source.tags_of(entries) == tags_code(tag)  # near ones: in the record

@@ -177,7 +177,7 @@ def _state(shard: Shard, topic: Topic, record: past.Copy) -> MessageState:
         return MessageState.PENDING
     if shard.tier.holds(topic.id, record.due_ms, record.position):
         return MessageState.IN_TIER
-    # It was recalled or moved, or hours and runs have forgotten it, so its time has passed.
+    # It was recalled or moved in the tier, or hours and runs forgot it, as its time has passed.
     copies = past.with_id(shard, topic, record.message_id)
     moved = past.moved_to(shard, copies, record.due_ms) is not None
     return MessageState.MOVED if moved else MessageState.RECALLED

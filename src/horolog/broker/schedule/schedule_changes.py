@@ -192,7 +192,7 @@ class ScheduleChanges:
         self._append([encode_schedule_end(known.schedule_id, known.name), *recalls], settled, now)
         return view
 
-    # --- shared by the commands ------------------------------------------------------------------
+    # --- shared by the commands -----------------------------------------------------------------
 
     def _take_back(
         self, schedule: Schedule, now: Now, *, dry_run: bool = False
