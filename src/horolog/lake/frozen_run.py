@@ -1,8 +1,8 @@
 """Runs that a broker has frozen for an offload: the files and rows that go to the lake.
 
 The broker names the files, the rows [`first`, `stop`) of each file, and the rows among them that
-were removed when the run was frozen (recalled, moved, quarantined).  The files do not change; each
-task opens them by itself.
+were removed when the run was frozen (recalled, moved, expired, quarantined).  The files do not
+change; each task opens them by itself.
 """
 
 from __future__ import annotations

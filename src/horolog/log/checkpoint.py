@@ -10,8 +10,8 @@ offset  bytes  field                 meaning
 0       4      magic                 b"HLCK"
 4       2      version               2
 6       2      incompatible flags    bit 0: has column `acked_runs`, with more acknowledged offsets;
-        bit 1: has column
-                                     `halves`, with open transactions; unknown bit: refuse
+                                     bit 1: has column `halves`, with open transactions; unknown
+                                     bit: refuse
 8       2      compatible flags
 10      2      shard
 12      4      epoch                 of the process that wrote the checkpoint

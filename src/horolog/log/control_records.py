@@ -15,14 +15,14 @@ GROUP        JSON: number, name, settings if the group has its own; or number, n
 GRANT        group u32, topic u32, queue u32, n u32, next offset u64, duration ms i64,
              n × {offset u64, attempt u32, grant u32}; granted at the frame's append ms.  *Again*:
              leases got a new end, no message was given out (older logs lack this flag).  If the
-             leases are renewed for their client: epoch u32 of the grants, renewable ms u64, client
-             id
+             leases are renewed for their client, these follow: epoch u32 of the grants, renewable
+             ms u64 from then on, client id
 ACK          group u32, topic u32, queue u32, n u32, n × offset u64
 OFFSETS      group u32, topic u32, n u32, n × {queue u32, offset u64}: everything below each offset
              is consumed; an offset lower than before discards all progress recorded above it
 EPOCH        nothing: the first frame of an epoch
-ADOPT        JSON: app, version, topic, queues, rows, files (`delay.far.adopted`); its log position is the origin of
-             all rows.  Without files the messages themselves follow in the same frame
+ADOPT        JSON: app, version, topic, queues, rows, files (`delay.far.adopted`); its log position
+             is the origin of all rows.  Without files the messages follow in the same frame
 OFFLOAD      length u32 of the JSON, JSON: step and its fields, and the tier's own table, whose rows
              docs/reference/formats.md shows; the only record of its frame, but for a reschedule
 HALF, HALF_CHECK, HALF_END   of transactions (`log.half_records`)

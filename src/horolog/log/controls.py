@@ -18,7 +18,7 @@ HALF         HalfMessage    a message whose transaction is open: no consumer see
 HALF_CHECK   HALF_CHECKED   producers of half messages are asked what became of their transactions
 HALF_END     HALF_ENDED     transactions are over; messages that go on follow in the same frame
 SCHEDULE     JSON           a recurring schedule has this state from here on, has planned firings,
-             or is removed
+                            or is removed
 ===========  =============  ==================================================================================
 
 Every reader of the log (replay, repair, verify, inspect, the log source of Spark) decodes records

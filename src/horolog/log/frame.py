@@ -9,7 +9,7 @@ offset  bytes  field                 meaning
 ======  =====  ====================  ===============================================================
 0       4      magic                 b"HLGF"
 4       2      version               1
-6       2      incompatible flags    a reader that does not know one of them must refuse; bit 0: padding
+6       2      incompatible flags    a reader must refuse unknown bits; bit 0: padding
 8       2      compatible flags      may be ignored; bit 0, of padding: salvaged
 10      2      shard
 12      4      count                 records in the body; 0 in a mark and in padding

@@ -79,7 +79,7 @@ class FrameWatch:
             self.damage.append(Damage(header.base, header.end, what))
 
     def finish(self, *, is_whole: bool) -> None:
-        """End the check.  `is_whole`: the whole segment was fed; its last bytes may be zeros."""
+        """End the check.  `is_whole`: the whole segment was fed; the last bytes may be zeros."""
         end = self._at + len(self._rest)
         if self._header is not None:
             what = f"the frame ends {self._left} bytes early"

@@ -1,4 +1,4 @@
-"""The format of the log key index: hash tables of (key, log position) rows, in chunks.  Rebuilt from the log.
+"""The format of the log key index: hash tables of (key, log position) rows, in chunks.  Rebuilt.
 
 File `<first row>.keys`, little-endian, because the mapped file is used as it is.  Rows are appended
 without sync until a checkpoint names the row count; when the chunk is full its heads are written

@@ -10,15 +10,14 @@ offset  bytes  field        meaning
 0       4      size         of the whole record
 4       1      kind         `Kind`
 5       1      flags        bit 0: a message has KEYS, a RECALL is *moved*, a GRANT is *again*; bit
-        1: a
-                            message has its own late policy, a RECALL_MANY is *expired*; bit 2: a
-                            visible message of a topic whose messages may have several tags; unknown
-                            bits are kept
+                            1: a message has its own late policy, a RECALL_MANY is *expired*; bit 2:
+                            a visible message of a topic whose messages may have several tags;
+                            unknown bits are kept
 6       2      lane         of a SCHEDULED or HANDED message: its delay level, 0 without one; else 0
 8       8      due ms       UTC epoch milliseconds; 0 where it has no meaning
 16      4      topic        id of the topic                                  (message records only)
-20      4      tags code    Java hash of the tag, int32, 0 without a tag; with bit 2 of the flags
-                            the bits of all its tags (`protocol.rocketmq.tags`)  (message records only)
+20      4      tags code    Java hash of the tag, int32, 0 without a tag;    (message records only)
+                            with flag bit 2 the bits of all its tags (`protocol.rocketmq.tags`)
 24      8      key hash     xxh64, seed 42, of topic NUL message id          (message records only)
 32      …      layout       `protocol.rocketmq.layout`                       (message records only)
 ======  =====  ===========  =========================================================================

@@ -2,7 +2,7 @@
 
 A start refuses a log that is damaged where it had been durable, that ends before its checkpoint, or
 that lacks a segment (rows 4, 5 and 6 of `log.recovery`): to continue means to give up messages that
-clients were promised, and a person must decide that.  Then
+clients were promised, and a person must decide that.  Once they have decided,
 
     plan        finds every stretch that fails its check and had been durable; changes nothing
     carry_out   copies the bytes of such a stretch to `salvaged/`, and writes a frame in its place
@@ -166,7 +166,7 @@ class _Walk:
         return found[0]
 
     def _count(self, at: int, following: int) -> int:
-        """Return the record count of a damaged frame at `at`, by its intact header; else −1."""
+        """Return the records of a damaged frame at `at` that ends at `following`; −1: not known."""
         if at - at % self._reader.segment_bytes not in self._bases:
             return -1
         header = parse(self._reader.bytes_around(at, HEADER_BYTES))

@@ -1,4 +1,4 @@
-"""Segment files: fixed size, named by the log position of their first byte, the next one preallocated.
+"""Segment files: fixed size, named by the position of their first byte, the next one preallocated.
 
 `SegmentWriter` belongs to the code that performs the `Write` and `Sync` effects (a thread of the
 server, or the simulator), `SegmentReader` to the core.  Writer and reader share only the files.

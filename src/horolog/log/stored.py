@@ -1,4 +1,4 @@
-"""Fields of many message records as columns: of the head (`log.record.HEAD`) and of the stored layout after it.
+"""Fields of many message records as columns: of the head (`log.record.HEAD`) and the stored layout.
 
 Records are at any offsets of a buffer (`log.unaligned`).  `STORED` has the fixed fields of the
 layout, for messages with IPv4 hosts; an IPv6 born host moves the fields after it by 12 bytes, and

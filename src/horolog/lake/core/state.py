@@ -156,7 +156,7 @@ class Lake:
         return there
 
     def recalled_of(self, offload_id: int, hour: int | None = None) -> npt.NDArray[Any]:
-        """Return the LAKE_ROW rows of an offload, of one hour or (None) of all."""
+        """Return the recalled LAKE_ROW rows of an offload, of one hour or (None) of all."""
         rows: npt.NDArray[Any] = self.recalled_set.all
         rows = rows[rows["number"] == offload_id]
         return rows if hour is None else rows[rows["due_ms"] // HOUR_MS == hour]

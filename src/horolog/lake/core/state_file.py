@@ -1,4 +1,4 @@
-"""The state file of the lake: `runs/lake.state.<version>`, written at a checkpoint when something has changed.
+"""The state file of the lake, `runs/lake.state.<version>`, written at a checkpoint after a change.
 
 ======  ======  ==================  ================================================================
 offset  bytes   field               meaning
@@ -12,7 +12,7 @@ offset  bytes   field               meaning
 28      4       header CRC          CRC-32 of bytes 0–27
 32      24 n    counts              {number u64, hour u32, topic u32, count u64}: waiting messages
 …       32 n    gone                {number u64, position u64, row u32, topic u32, due ms i64}:
-        recalled
+                                    recalled messages
 ======  ======  ==================  ================================================================
 """
 

@@ -105,7 +105,7 @@ def removed_mask(
 
 
 def note_recalled(lake: Lake, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
-    """Remember the frozen ones of recalled or moved messages: the table will have them."""
+    """Remember the frozen ones of recalled, moved or expired messages: the table has them."""
     offload = lake.open
     if offload is None or offload.stage is not Stage.FROZEN:
         return

@@ -89,7 +89,7 @@ class LakeTier(Lake):
         return steps.follows(self, steps.step_of(*step))
 
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
-        """Remember the frozen ones of recalled or moved messages: the table will have them."""
+        """Remember the frozen ones of recalled, moved or expired messages: the table has them."""
         steps.note_recalled(self, store, refs)
 
     # --- what it gives back -----------------------------------------------------------------------------

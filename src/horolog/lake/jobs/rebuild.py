@@ -106,7 +106,7 @@ def lake_of(
     """Build the state of the lake at the end of the log.
 
     recalled  LAKE_ROW rows: messages of committed offloads that were recalled while frozen
-          (`recalled_frozen`)
+              (`recalled_frozen`)
     """
     lake = Lake()
     events: list[tuple[int, PlacedStep | Adoption]] = [(step.position, step) for step in steps]

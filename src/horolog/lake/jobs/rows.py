@@ -62,7 +62,7 @@ def plan(runs: Sequence[FrozenRun], from_ms: int, unit_rows: int = UNIT_ROWS) ->
 def write_unit(
     runs: Sequence[FrozenRun], unit: Unit, place: str, partition: str
 ) -> LakeFile | None:
-    """Write the rows of a unit as one Parquet file under `place`/`partition`; None if there are none.
+    """Write the rows of a unit as one Parquet file under `place`/`partition`; None if it has none.
 
     Each attempt uses a file name of its own, so that a task that runs twice does no harm; only
     files named in the table's log count.

@@ -44,7 +44,7 @@ from horolog.units import TIME_MAX_MS
 if TYPE_CHECKING:
     from horolog.lake.table.reading import LakePlace
 
-_TABLE_ERRORS = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # panics too
+_TABLE_ERRORS = (ImportError, OSError, HorologError, RuntimeError, ValueError)  # besides panics
 
 
 class _Table(NamedTuple):
