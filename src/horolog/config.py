@@ -228,7 +228,7 @@ class Settings(BaseSettings):
 
     @property
     def conflicting_ports(self) -> tuple[str, str] | None:
-        """Two settings with the same port on the same address; the admin port is on 127.0.0.1."""
+        """Two settings with one port on one address, if any; the admin port is on 127.0.0.1."""
         doors = ["grpc_port", *(["namesrv_port", "broker_port"] if self.remoting else [])]
         names = [*doors, *(["admin_port"] if self.host.lower() in _WITH_LOOPBACK else [])]
         first_of: dict[int, str] = {}

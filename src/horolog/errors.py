@@ -161,7 +161,7 @@ class Problem(NamedTuple):
     text      one sentence for an operator
     part      the damaged file or directory: once it is gone, so is the problem; "": none
     key       two problems with the same key are one, the later text counts; "": the text is the key
-    until_ms  wall clock ms at which the problem stops to matter; 0: never
+    until_ms  wall clock ms from which on the problem does not matter; 0: never
     """
 
     text: str

@@ -134,7 +134,9 @@ LOAD_CHUNK = 8_192  # chain entries walked before loading a window yields to oth
 WINDOW_SECONDS = 10  # seconds loaded ahead of the wheel
 TURN_TOPICS_MAX = 1_024  # topics listed in one turn: about 5 ms
 TURN_GROUPS_MAX = 1_024  # consumer groups listed in one turn: about 5 ms
-TURN_QUEUES_WRITTEN_MAX = 16  # queues written in a turn before a checkpoint: 1 to 5 ms
+TURN_QUEUES_WRITTEN_MAX = (
+    16  # queues written in a turn before a checkpoint: 1 to 5 ms, as new ones make a directory
+)
 TURN_LAG_QUEUES_MAX = 4_096  # queues whose lag one request counts in one turn: about 3 ms
 COUNTED_TOPICS = 100  # ours: topics with metrics, 30 to 36 series each; a setting changes it
 COUNTED_GROUPS = 100  # ours: (consumer group, topic) pairs with metrics; a setting changes it
@@ -175,15 +177,19 @@ LINK_BYTES_UNDER_WAY_MAX = 16 * MIB  # of a connection's unanswered requests; th
 LINK_REQUESTS_MAX = 4_096  # unanswered requests of a connection, without polls: INPUTS_MAX / 4
 BYTES_UNDER_WAY_MAX = 64 * MIB  # of all unanswered requests; above it no connection is read
 REPLIES_BYTES_MAX = 64 * MIB  # of replies between 4.x clients that are not yet delivered
-UNFINISHED_BYTES_MAX = 256 * MIB  # of partly received requests; who adds to them is cut off
+UNFINISHED_BYTES_MAX = 256 * MIB  # of partly received requests; then who adds to them is cut off
 UNFINISHED_SMALL = 8 * KIB  # a request this small is always accepted: at most 160 MiB in all
 UNFINISHED_FRAME_MS = MINUTE_MS  # for one request to arrive; the largest one, through a slow tunnel
 KV_BYTES_MAX = MIB  # of the name server's key-value table, which is always written as a whole
 UNREAD_BYTES_MAX = 16 * MIB  # of responses that a 4.x client has not read; then it gets no more
 UNREAD_SMALL = 4 * KIB  # a response this small is always sent: LINK_REQUESTS_MAX are 16 MiB
-UNREAD_ALL_BYTES_MAX = 256 * MIB  # of all; then who has unread ones gets no more, at twice none
+UNREAD_ALL_BYTES_MAX = (
+    256 * MIB
+)  # of all of them; then clients with unread ones get no more, at twice as much no client does
 UNREAD_STUCK_MS = 10 * SECOND_MS  # then a client that has read nothing for so long is cut off
-ANSWER_BYTES_MAX = 8 * MIB  # of messages in a reply to a 4.x pop or query; clients read 16 MiB
+ANSWER_BYTES_MAX = (
+    8 * MIB
+)  # of messages in a reply to a 4.x pop or query, exceeded by one at most; clients read 16 MiB
 SHAPES_MAX = 8  # message shapes kept per connection: few producers have more
 SHAPE_NAMES_MAX = 32  # properties of one shape
 SHAPE_TEXT_MAX = 4 * KIB  # bytes of a text that is read by a shape; longer ones need no fast path

@@ -40,10 +40,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_unsigned(text: str, *, digits_max: int = 19) -> int | None:
-    """The integer written as ASCII digits; None for any other text, and for more than `digits_max`.
+    """Parse ASCII digits into an int; None for any other text, and for more than `digits_max`.
 
     `str.isdigit` accepts "²", which `int` refuses; `isdecimal` and `int` accept the digits of every
-    alphabet, which none of our writers uses.  The limit keeps `int` from its own, of 4300 digits.
+    alphabet, which none of our writers uses.  `int` itself raises for more than 4300 digits.
     """
     is_one = text.isascii() and text.isdigit() and len(text) <= digits_max
     return int(text) if is_one else None

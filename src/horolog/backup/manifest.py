@@ -120,7 +120,7 @@ def number_name(number: int) -> str:
 
 
 def is_number_name(name: str) -> bool:
-    """Whether a directory of a backup has a name that `number_name` gives."""
+    """Return whether a name is one that `number_name` returns."""
     number = parse_unsigned(name)
     return number is not None and number_name(number) == name
 

@@ -306,7 +306,7 @@ class DelayStore:
         return self.near.bytes_due_before(to_ms) + self.far.bytes_due_before(to_ms)
 
     def capture(self) -> Captured:
-        """Capture the present state, when all that was filed lies below the checkpoint."""
+        """Capture the present state; all that was filed must lie below the checkpoint."""
         registry, states, sync = self.near.capture()
         far = far_checkpoint.capture(self.far)
         return Captured(registry, far.registry, far.settled, states + far.states, sync + far.sync)

@@ -156,7 +156,7 @@ class Tier(Protocol):
         ...
 
     def decide(self, host: TierHost, command: TierStep | TierQuestion, wall_ms: int) -> object:
-        """Decide a command and append its step; return the result that the command documents."""
+        """Decide a command, append its step, if any; return the result that the command names."""
         ...
 
     def is_sealing(self, store: DelayStore, offload_id: int) -> bool:

@@ -24,7 +24,7 @@ CODES = {  # any other error is DISK_FAILED
     errno.EMFILE: ErrorCode.TOO_MANY_FILES,
     errno.ENFILE: ErrorCode.TOO_MANY_FILES,
 }
-# Linux's errors of a read owner_hint bytes the medium has lost, or returns with a wrong check sum.
+# Linux's errors of a read whose bytes the medium has lost, or returns with a wrong check sum.
 _OF_THE_MEDIUM = frozenset(
     getattr(errno, name, errno.EIO)
     for name in ("EIO", "EILSEQ", "ENODATA", "EBADMSG", "EUCLEAN", "EREMOTEIO")
@@ -84,7 +84,7 @@ def sync_new_file(path: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory, and its parents, if they are missing; sync the names of those that it makes."""
+    """Make a directory and its parents, where missing; sync the names of those that it makes."""
     if not directory.is_dir():
         make_directory(directory.parent)
         directory.mkdir(exist_ok=True)

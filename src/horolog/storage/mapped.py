@@ -36,7 +36,7 @@ class Mapped:
     def __init__(self, file: File) -> None:
         self._file = file
         self._view = memoryview(b"")
-        self._cut_at = -1  # size of a file that was cut, if the view is a copy; −1: it is not
+        self._cut_at = -1  # size of a file that was cut, the view being a copy; −1: not cut
 
     def view(self, size: int) -> memoryview:
         """Return a view of at least the first `size` bytes, all of which were written.

@@ -20,7 +20,7 @@ _MASK = (1 << 64) - 1
 
 
 class _File:
-    """What the log says of one adopted file."""
+    """One adopted file, and its rows that the log settles."""
 
     def __init__(self, file: AdoptedFile) -> None:
         self.file = file

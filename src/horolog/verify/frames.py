@@ -195,7 +195,8 @@ class LogWalk:
     def report_bad_frames(self, promised: int) -> bool:
         """Turn bad frames into findings, or into notes where nothing was promised.
 
-        Return whether the log is whole.
+        Returns whether the log is whole.
+
         promised  log position up to which the checkpoints state that the log was durable
         """
         promised = max(promised, self.promised)

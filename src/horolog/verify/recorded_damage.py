@@ -16,7 +16,7 @@ from horolog.verify.reading import Reading
 
 
 def find_early_end(reading: Reading, shard: str, log_id: int, end: int) -> None:
-    """Add a finding if messages were filed from the log that lie at or after its end, as a start would say."""
+    """Add a finding, as a start reports it, if messages were filed from beyond the log's end."""
     with reading.part(f"{shard}/log"):
         filed = filed_to(reading.storage, shard, log_id)
         for problem in early_end(end, filed, f"{shard}/log", now_ms=0):

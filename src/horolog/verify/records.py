@@ -189,8 +189,7 @@ class RecordCheck:
             return "the tags code is not that of its tag"
         return ""
 
-    # --- control records: one check a kind, which returns what is wrong or ""
-    # -----------------------
+    # --- control records: one check a kind, which returns what is wrong or "" ---------------------
 
     def _control(self, frame: _Frame, row: int, control: Control) -> None:
         try:

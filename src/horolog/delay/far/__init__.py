@@ -1,4 +1,4 @@
-"""The far store: far buffers, runs in use, and the jobs that make runs, for beyond the near window.
+"""The far store, for messages due beyond the near window: far buffers, runs in use, jobs for runs.
 
 store                       all far buffers and runs of a shard
 buffer                      the append files in which far messages gather

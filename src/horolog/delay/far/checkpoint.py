@@ -122,7 +122,7 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
         info = far.open_run(name).info
     except (FileNotFoundError, HorologError) as error:
         if isinstance(error, HorologError) and error.code in NO_ROOM:
-            raise  # no room says nothing about the file
+            raise  # a lack of room does not mean that the file is damaged
         return f"run {name} cannot be opened ({error})"
     if (info.rows, info.first_ms, info.last_ms) != (row["rows"], row["first_ms"], row["last_ms"]):
         return f"run {name} cannot be opened (it is not the file that the checkpoint names)"

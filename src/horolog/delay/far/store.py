@@ -237,7 +237,7 @@ class FarStore:
                     raise _replaced(file.name)
             except HorologError as error:
                 if error.code in NO_ROOM:
-                    raise  # no room says nothing about the file
+                    raise  # a lack of room does not mean that the file is damaged
                 self.unmap_file(file.name)
                 self.missing.append(Missing(adoption, file, error.message))
 

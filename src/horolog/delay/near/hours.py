@@ -12,7 +12,7 @@ def damaged_hour(row: dict[str, int], why: str) -> Damaged:
     """Describe an hour that cannot be opened as a checkpoint states."""
     hour_id = row["hour"]
     name = f"{hour_id:010d}"
-    waiting = row.get("waiting", row["count"])  # version 1 has none: at most `count`
+    waiting = row.get("waiting", row["count"])  # version 1 lacks it: at most `count`
     return Damaged("hours", name, (name,), why, waiting, hour_id, hour_id)
 
 

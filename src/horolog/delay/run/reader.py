@@ -40,8 +40,8 @@ from horolog.storage.api import Storage
 
 __all__ = ["Run", "RunInfo"]
 
-PROBLEMS_MAX = 20  # sentences; damaged rows are remembered, so that each is reported once
-_DAMAGED_ROWS_MAX = 65_536
+PROBLEMS_MAX = 20  # sentences kept of one run
+_DAMAGED_ROWS_MAX = 65_536  # damaged rows remembered, so that each is reported once
 _DIRECTORY_AT_OPEN_BYTES = 1 * MIB  # a larger directory is checked only when used
 _SECONDS = 3_600
 
