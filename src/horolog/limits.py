@@ -88,7 +88,9 @@ TRANSACTION_TIMEOUT_MS = 6 * SECOND_MS  # RocketMQ's: time until the first check
 TRANSACTION_CHECK_MS = 30 * SECOND_MS  # RocketMQ's: time between two checks of a transaction
 TRANSACTION_CHECK_MAX = 15  # RocketMQ's: checks before a transaction is given up
 TRANSACTION_SLOW_CHECKS = 5  # after so many checks without an outcome, checks come half as often
-TRANSACTION_LOOK_MS = 5 * MINUTE_MS  # a check without a connected producer is repeated after this
+TRANSACTION_LOOK_MS = (
+    5 * MINUTE_MS
+)  # a check without a connected producer is repeated after this, or when one connects
 TRANSACTION_OPEN_MS = (
     72 * HOUR_MS
 )  # then a transaction is given up in any case: it holds back retention of the log
@@ -141,7 +143,9 @@ TURN_LAG_QUEUES_MAX = 4_096  # queues whose lag one request counts in one turn: 
 COUNTED_TOPICS = 100  # ours: topics with metrics, 30 to 36 series each; a setting changes it
 COUNTED_GROUPS = 100  # ours: (consumer group, topic) pairs with metrics; a setting changes it
 COUNTED_MAX = 10_000  # highest value of both settings: a scrape copies them in less than 5 ms
-RATED_PAIRS_MAX = 4_096  # (consumer group, topic) pairs whose rates are kept: a look-up a minute
+RATED_PAIRS_MAX = (
+    4_096  # (consumer group, topic) pairs whose rates are kept: a look-up each a minute
+)
 TURN_READ_MAX = 1_024  # messages of one bulk read in one turn: about 5 ms
 TURN_READ_BYTES = 2 * MIB  # of messages of one bulk read in one turn: the bound for large bodies
 TURN_LEASED_BYTES = 32 * MIB  # leased by the receives of one turn; a further one gets one message

@@ -260,7 +260,7 @@ class FarRun:
     # --- looking up ---------------------------------------------------------------------------------
 
     def find_key(self, key: int, due_ms: int | None) -> Rows:
-        """Return rows that may have that key hash (and due time), ascending; not verified."""
+        """Return rows that may have a key hash (and due time, if given), ascending; unverified."""
         if due_ms is not None and not self.info.first_ms <= due_ms < self.counts.limit_ms:
             return _NO_ROWS
         found = self.file.rows_of_key(key, due_ms)
