@@ -94,8 +94,8 @@ class Settings(BaseSettings):
     )
     admin_hosts: str = Field(
         "",
-        description="Names under which clients may reach the admin API besides localhost, such as "
-        "broker.internal or localhost:9000, separated by commas.",
+        description="Names, or NAME:PORT, under which clients may reach the admin API besides its address "
+        "and localhost, such as broker.internal or localhost:9000, separated by commas.",
     )
     connections: int = Field(
         CONNECTIONS_MAX,
@@ -168,7 +168,7 @@ class Settings(BaseSettings):
         TRANSACTION_CHECK_MAX,
         ge=1,
         le=10_000,
-        description="How often the producer is asked before a transaction is given up.",
+        description="How many times the producer is asked before a transaction is given up.",
     )
     flush: Literal["sync", "interval", "os"] = Field(
         "sync",

@@ -83,8 +83,8 @@ AdminHosts = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Names under which clients may reach the admin API besides localhost, such as"
-        " broker.internal or localhost:9000, separated by commas.  [default: none]",
+        help="Names, or NAME:PORT, under which clients may reach the admin API besides its address"
+        " and localhost, such as broker.internal or localhost:9000, separated by commas.  [default: none]",
     ),
 ]
 Connections = Annotated[
@@ -195,7 +195,7 @@ TransactionCheckMax = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="How often the producer is asked before a transaction is given up.  [default: 15]",
+        help="How many times the producer is asked before a transaction is given up.  [default: 15]",
         show_default=False,
     ),
 ]
