@@ -1,6 +1,4 @@
-"""The one success shape, {"result": {…}}, and the rights and the app's state that every endpoint
-needs.
-"""
+"""The one success shape, {"result": {…}}; the caller's rights and the app's state for endpoints."""
 
 from __future__ import annotations
 

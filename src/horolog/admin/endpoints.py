@@ -142,7 +142,7 @@ def declared_by(handler: object) -> Endpoint | None:
 
 
 def endpoints_of(modules: Iterable[ModuleType]) -> list[Endpoint]:
-    """Return the endpoints that these modules declare, in order; fixed paths before parametric."""
+    """Return the endpoints that these modules declare, paths with parameters last."""
     found = [
         declared
         for module in modules

@@ -109,9 +109,8 @@ class Overview:
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
         self._shared = Shared(FRESH_S, self._now_s)
         self._before: tuple[float, Present] | None = None
-        self._lateness: list[
-            tuple[float, tuple[int, ...]]
-        ] = []  # (time, counts) of the looks of the last minute
+        # (time, counts) of the looks of the last minute
+        self._lateness: list[tuple[float, tuple[int, ...]]] = []
         self._hot: tuple[float, list[_Row]] | None = None
         self._counted_topics: list[_Row] = []  # rows of the newest look
 
@@ -121,10 +120,8 @@ class Overview:
 
     async def content_for(self, identity: Identity) -> bytes:
         """Return the part that a user may see: its own topics, nothing of the machine or of others."""
-        asked = (
-            identity.access_key,
-            identity.topics,
-        )  # the topics change when the access file is read again
+        # The topics change when the access file is read again.
+        asked = identity.access_key, identity.topics
         return await self._shared.answer(asked, lambda: self._visible_to(identity))
 
     async def _visible_to(self, identity: Identity) -> bytes:

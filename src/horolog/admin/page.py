@@ -41,7 +41,8 @@ MEDIA_TYPES = {
     ".svg": "image/svg+xml",
 }
 _INDEX = "index.html"
-_LINKS = b"<!-- links -->"  # placeholder in the index for links to all sheets and modules, which then load in parallel
+# Placeholder in the index for links to all sheets and modules, which then load in parallel.
+_LINKS = b"<!-- links -->"
 
 
 class File(NamedTuple):

@@ -18,9 +18,8 @@ class Shared:
     def __init__(self, fresh_s: float, now_s: Callable[[], float] | None = None) -> None:
         self._fresh_s = fresh_s
         self._now_s = now_s or (lambda: asyncio.get_running_loop().time())
-        self._made: dict[
-            Hashable, tuple[float, asyncio.Task[bytes]]
-        ] = {}  # the oldest answer first
+        # The oldest answer first
+        self._made: dict[Hashable, tuple[float, asyncio.Task[bytes]]] = {}
 
     async def answer(
         self, asked: Hashable, make: Callable[[], Coroutine[None, None, bytes]]

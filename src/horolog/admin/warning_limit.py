@@ -21,9 +21,8 @@ class WarningLimit(logging.Filter):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._loop = loop
-        self._held: dict[
-            str, int
-        ] = {}  # text → how often it was held back since it was last logged
+        # Text → how often it was held back since it was last logged
+        self._held: dict[str, int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a record is logged now."""

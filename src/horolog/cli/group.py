@@ -133,9 +133,8 @@ def clients(
     with typed_as(_FLAGS):
         found = _all(admin, "clients", "clients", group=name)
         if name and not found:
-            connect(admin).get(
-                path_of("groups", name), {"limit": 1}
-            )  # raises NOT_FOUND if the group does not exist
+            # Raises NOT_FOUND if the group does not exist.
+            connect(admin).get(path_of("groups", name), {"limit": 1})
     if as_json:
         print_json({"clients": found})
     elif name and not found:

@@ -196,7 +196,6 @@ def main() -> None:
     """Entry point of the `horolog` script."""
     _open_standard_files()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="replace"
-        )  # characters that the locale cannot write must not end the command
+        # Characters that the locale cannot write must not end the command.
+        sys.stdout.reconfigure(errors="replace")
     sys.exit(run())

@@ -92,7 +92,7 @@ def offload(
 
 
 def _check_there(admin: AdminClient, uri: str) -> None:
-    """Raise DAMAGED if messages wait in a table at `uri` and that table is not there.
+    """Raise DAMAGED if messages wait in a table at `uri`, and no table or another one is there.
 
     For example, the disk of the table may not be mounted: files written below its mount point would
     be hidden once it is.

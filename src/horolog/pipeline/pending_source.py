@@ -86,7 +86,7 @@ class FilePart(InputPartition):
 
 
 class PendingReader(DataSourceReader):
-    """Reader of rows of the files."""
+    """Reader of the messages in the files of the newest checkpoint."""
 
     def __init__(
         self, root: str, parts: list[PendingPart], schema: StructType, window: Window

@@ -128,9 +128,9 @@ class ControlSource(DataSource):
 
 
 def progress_rows(controls: DataFrame) -> dict[str, list[tuple[Any, ...]]]:
-    """Return rows of a checkpoint's columns `progress` and `leases`, and rows for other columns.
+    """Return rows by name: those of a checkpoint's columns `progress` and `leases`, and two more.
 
-    `held` is the input of `held_columns`, and `acked` has the runs of acknowledged offsets.
+    `held` is the input of `held_columns`; `acked` has the runs of acknowledged offsets.
     """
     by = ["group", "topic", "queue"]
     sorted_rows = controls.repartition(*by).sortWithinPartitions(*by, "position")

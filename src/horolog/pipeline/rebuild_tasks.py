@@ -295,7 +295,7 @@ def _finish_hour(storage: Disk, hour: Hour, place: str) -> dict[str, Any]:
 
 
 def write_runs(target: Target) -> Task:
-    """Build the task that writes a partition sorted by (due time, log position) as a run."""
+    """Build the task that writes a run, by (due time, log position); it returns registry rows."""
 
     def write(batches: Batches) -> Batches:
         from pyspark import TaskContext

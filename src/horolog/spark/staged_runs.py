@@ -1,4 +1,4 @@
-"""The task of a load: sort rows into runs, in the broker's staging directory or to upload.
+"""The task of a load: sort rows into runs, in the broker's staging directory or for upload.
 
 A file name holds the task attempt and a random part, so a second attempt, a speculative attempt or
 a task of a replayed batch never overwrites another file; only the files in the manifest are

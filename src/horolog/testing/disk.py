@@ -1,4 +1,4 @@
-"""A disk in memory with seeded faults: lost un-synced bytes, torn writes, flipped bits, I/O errors.
+"""A disk in memory with seeded faults: lost bytes, torn writes, flipped bits, I/O errors, no space.
 
 Without faults, `FaultyDisk` keeps the contract of `storage.api`, and passes the real disk's tests.
 
@@ -150,7 +150,7 @@ class FaultyDisk:
                 )
 
     def fail_next(self, operation: str, after: int = 0) -> None:
-        """Make the next "write" or "sync" (or one `after` that many more) fail with an I/O error."""
+        """Make the next "write" or "sync" fail with an I/O error, or the one after `after` more."""
         self._fail[operation] = after
 
     @contextmanager
@@ -171,8 +171,8 @@ class FaultyDisk:
     def flip(self, path: str, offset: int, *bits: int) -> Callable[[], bool]:
         """Flip bits of a byte on the disk; return a function that flips them back.
 
-        That function returns False if the byte has changed. Un-synced bytes come from memory at a
-        power cut.
+        That function returns False if the file is gone or its byte has changed. Un-synced bytes lie
+        in memory, and come from there at a power cut.
         """
         inode = self._names[path]
         for bit in bits:
@@ -210,7 +210,7 @@ class FaultyDisk:
 
     def _lose_names(self) -> None:
         names: dict[str, Inode] = {}
-        for path in sorted({*self._names, *self._durable_names}):  # whatever the hash seed
+        for path in sorted({*self._names, *self._durable_names}):  # same for every hash seed
             now, before = self._names.get(path), self._durable_names.get(path)
             chosen = now if now is before or self._random.random() < 0.5 else before
             if chosen is not None:

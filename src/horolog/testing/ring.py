@@ -37,7 +37,7 @@ _OPTIONS = [
 ]
 _DRAIN_S = 60.0
 _READY_S = 120.0  # a start that is slow on a busy machine breaks no promise
-_READ_S = 600.0  # to read everything at the end; leases last longer
+_READ_S = 600.0  # to read everything at the end; the leases of that read last longer
 _FAR_BUFFER_BYTES = 65_536
 _CHECKPOINT_EVERY = 20  # kills
 _LOOK_S = 0.5

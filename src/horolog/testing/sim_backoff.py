@@ -1,4 +1,4 @@
-"""Groups with a retry back-off of their own, in a simulation: when does a message come again.
+"""Groups with a retry back-off of their own, in a simulation: when a message comes again.
 
 One group has a list of pauses, the other an exponential policy; both allow a few attempts. Their
 consumers fail ("again as the group says"), let leases end, and seldom acknowledge. For each message

@@ -57,12 +57,13 @@ class SimBroker:
         self._flush = flush
         # Identity of the data directory
         self.meta = ShardMeta(0x5EED5EED5EED5EED, 0, segment_bytes)
+        # Settings of the next life of the process
         self.settings = ShardSettings(
             turn_bytes=8_192,
             reserve_bytes=4_096,
             far=FarSettings(buffer_bytes=16_384, runs_max=3, part_runs_max=2),
             calendar=Zones(),
-        )  # of the next life of the process
+        )
         self.watch = HandOverWatch()
         self.place = ShardFiles(disk, DIRECTORY, self.meta.log_id)
         self.lives = 0

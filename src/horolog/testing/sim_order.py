@@ -51,7 +51,7 @@ class _Place(NamedTuple):
 class _Given(NamedTuple):
     """One answer to a receive: the messages that were delivered together, and when."""
 
-    at: int  # count of the event
+    at: int  # which event this is, counted from the first
     places: list[_Place]
 
 
@@ -69,7 +69,7 @@ class InOrder(Actor):
         self._sent = 0
         self._events = 0
         self._given: list[_Given] = []
-        # Count of the event at which a consumer may first have been done with the message
+        # The event, counted likewise, at which a consumer may first have been done with the message
         self._done: dict[_Place, int] = {}
         self._held: dict[_Place, str] = {}  # the newest receipt handle
         # Until which monotonic ms, and which receive surely has the message

@@ -28,9 +28,9 @@ class Listener(NamedTuple):
 class LocalProcess(NamedTuple):
     """The kernel's facts about the broker's process.
 
-    files_max  its limit on open files: the soft one, which a broker sets itself open_ports
-    (address, port) that other machines can reach files_hard what `files_max` may be raised to; 0:
-    not known
+    files_max   its limit on open files: the soft one, which a broker sets itself
+    open_ports  (address, port) that other machines can reach
+    files_hard  what `files_max` may be raised to; 0: not known
     """
 
     pid: int
