@@ -39,7 +39,7 @@ _PORT_IN_USE = "cannot be opened (in use)"
 
 
 class BrokerStartError(Exception):
-    """The broker ended, or printed nothing in time, before it was ready; the text has its stderr."""
+    """The broker ended before it was ready, or printed nothing in time; the text has its stderr."""
 
     def __init__(self, message: str, exit_code: int | None, stderr: str) -> None:
         super().__init__(f"{message}\n{stderr[-_STDERR_SHOWN:]}".rstrip())

@@ -116,7 +116,7 @@ class FaultyFile:
 class FaultyDisk:
     """A directory tree in memory (`storage.api.Storage`) with seeded faults.
 
-    on_effect       called before each change with its name and path; may raise Killed or HorologError
+    on_effect       called before each change with name and path; may raise Killed or HorologError
     capacity_bytes  writes beyond this size are cut short with DISK_FULL
     unreadable      by path: bytes [from, to) of which every read fails with an I/O error
     """
@@ -196,7 +196,7 @@ class FaultyDisk:
         return max(0, min(length, allowed - offset))
 
     def crash(self, *, power_cut: bool) -> None:
-        """End the process (everything written stays), or cut the power (un-synced changes may go)."""
+        """End the process (what was written stays), or cut the power (un-synced changes may go)."""
         self.life += 1
         self._fail.clear()
         if power_cut:

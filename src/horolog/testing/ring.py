@@ -120,7 +120,7 @@ class Ring:
         await asyncio.to_thread(self._broker.restart, _READY_S)
 
     async def _drain(self) -> dict[str, Place]:
-        """Read everything in the topic with a new group from offset 0, once all messages are due."""
+        """Read all of the topic with a new group from offset 0, once all messages are due."""
         deadline = time.monotonic() + _DRAIN_S
         while await asyncio.to_thread(self._broker.pending, TOPIC):
             check(time.monotonic() < deadline, "P2", "messages stay pending although they are due")
@@ -154,7 +154,7 @@ class Ring:
                 check(message_id in delivered, "P2", f"{message_id} was acknowledged and is lost")
 
     def _compare_far(self) -> int:
-        """Compare the pending far messages with what was acknowledged; return how many are pending."""
+        """Compare pending far messages with the acknowledged ones; return how many are pending."""
         known = self._clients
         found: dict[str, int] = {}
         from_ms = known.far_from_ms

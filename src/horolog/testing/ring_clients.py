@@ -40,7 +40,7 @@ def check(holds: bool, promise: str, why: str) -> None:
 
 
 class RingClients:
-    """All clients of a ring, and what they know; `channel` leads to a broker that dies and comes back.
+    """All clients of a ring, and what they know; `channel` leads to a broker that comes and goes.
 
     due       due ms of every id ever sent, 0: at once; `far` are the ids of the far topic
     stored    acknowledged id → recall handle

@@ -1,4 +1,4 @@
-"""The base class of clients that act in some turns of a simulation, by random numbers of their own."""
+"""Base class of clients that act in some turns of a simulation, by random numbers of their own."""
 
 from __future__ import annotations
 

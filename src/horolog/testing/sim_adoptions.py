@@ -122,7 +122,7 @@ class Loads:
         return self._random.random() < 0.06
 
     def next(self, topics: Sequence[str], now_ms: int) -> Answer | None:
-        """Return a commit to ask for, of a new load or of an open one; None if the attempt failed."""
+        """Return a commit to ask for, of a new or an open load; None if the attempt failed."""
         waiting = [load for load in self._open if not load.in_flight]
         if waiting and self._random.random() < 0.6:
             load = self._random.choice(waiting)
@@ -204,7 +204,7 @@ class Loads:
             if result is not None and not result.already:
                 row["origin"] = result.position + number * 1e-6
         if load.transaction is not None:
-            load.transaction.end()  # last: it can be killed, and then the notes above are already made
+            load.transaction.end()  # last: it can be killed, and the notes above are made by then
 
     def lost(self) -> None:
         """Note that the broker has died, so that no commit in flight is answered."""

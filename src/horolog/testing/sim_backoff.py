@@ -59,7 +59,7 @@ def pause_ms(group: str, failures: int) -> int:
 
 
 class Known(NamedTuple):
-    """What a broker may know of a message: lease count, last lease, and the `log_end` of its record."""
+    """What a broker may know of a message: lease count, last lease, `log_end` of its record."""
 
     attempt: int = 0
     granted_ms: int = 0  # wall
@@ -233,7 +233,7 @@ class BackOffs(Actor):
     # --- lives of the broker ----------------------------------------------------------------------
 
     def lost(self, answers: Sequence[Answer]) -> None:
-        """Note that the broker has died with these answers in flight; some of them had been given."""
+        """Note that the broker has died with these answers in flight; some had been given."""
         for answer in answers:
             if self.owns(answer) and answer.done:
                 self.noted(answer)
@@ -318,7 +318,7 @@ def _make(name: str) -> CreateTopic | PutGroup:
 
 
 def receive_of(group: str) -> Receive:
-    """Return a receive for one of the groups; the broker gives messages up after the last attempt."""
+    """Return a receive for a group; the broker gives messages up after the last attempt."""
     return Receive(group, TOPIC, -1, "*", _ROOM, LEASE_MS, False, 0, group, gives_up=True)
 
 

@@ -211,7 +211,7 @@ class SimBroker:
             relations.check_rows(self.shard)
 
     def work_disk(self) -> None:
-        """Write the gathered bytes, sync them by the flush policy, then move the commit position."""
+        """Write the gathered bytes, sync by the flush policy, then move the commit position."""
         writer, disk = self.writer, self.core.disk
         writes, self._unwritten = self._unwritten, []
         writer.keep_free = disk.keep_free

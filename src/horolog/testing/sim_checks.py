@@ -113,7 +113,7 @@ class History:
                 row["stored"], row["origin"] = True, result.origins[i]
 
     def recall_answered(self, message_id: str, result: Recalled, asked_seen: bool) -> None:
-        """Note the answer to a recall; `asked_seen`: the message was seen before the recall was sent."""
+        """Note the answer to a recall; `asked_seen`: it was seen before the recall was sent."""
         row = self.messages.get(message_id)
         if row is None:
             if result.status is not RecallStatus.NOT_FOUND:
@@ -200,7 +200,7 @@ class History:
     def received(
         self, group: str, place: tuple[str, int, int], message_id: str, store_ms: int, due_ms: int
     ) -> None:
-        """Note that a consumer got a message at (topic, queue, offset), due as its properties say."""
+        """Note that a consumer got a message at (topic, queue, offset), with the due time in it."""
         row = self.messages.get(message_id)
         if row is None:
             raise broken("P2", f"{message_id} at {place} was never sent")

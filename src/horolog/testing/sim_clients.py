@@ -1,4 +1,4 @@
-"""Clients of ordinary topics, in a simulation: they send, recall, reschedule, receive and acknowledge.
+"""Clients of ordinary topics in a simulation, which send, recall, reschedule, receive and ack.
 
 They draw from the random numbers of the simulation itself, so their actions are part of the story
 of its seed. The answers that they get go into the history, which is checked.
@@ -67,7 +67,7 @@ class Clients:
         self._n = 0
 
     def stepped(self) -> None:
-        """Note a forward step of the clock: a later start takes earlier sends for older than they are."""
+        """Note a forward step of the clock: a later start overrates the age of earlier sends."""
         self._again.clear()
 
     def send(self) -> Answer:

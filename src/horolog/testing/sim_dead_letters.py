@@ -1,4 +1,4 @@
-"""5.x consumers that fail, in a simulation: they give messages up, or the broker does after some leases.
+"""Failing 5.x consumers in a simulation: they, or the broker after some leases, give messages up.
 
 Their group acknowledges nothing, so at the end each of its messages is either still available or a
 dead letter: one dead letter for each message that was given up, and none for any other. Dead

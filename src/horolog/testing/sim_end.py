@@ -1,4 +1,4 @@
-"""The end of a simulation: a last crash, then all time passes, everything is consumed and compared."""
+"""The end of a simulation: a crash, then all time passes, everything is consumed and compared."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class LakeJobs:
         )
 
     def _note_origin(self, topic: str, message_id: str, origin: float | None) -> None:
-        """Note the origin of a message of the history from here on; re-driven copies are left out."""
+        """Note the new origin of a message of the history; re-driven copies are left out."""
         sent = self._history.messages.get(message_id)
         if sent is not None and sent["topic"] == topic:
             sent["origin"] = origin
@@ -309,7 +309,7 @@ class LakeJobs:
         dry_run = self._random.random() < 0.3
         one = self._random.choice(sorted(self._tables))
         topics = self._broker.shard.topics
-        # Other clients check their topics themselves, and would miss messages that are recalled there.
+        # Other clients check their own topics, and would miss messages that are recalled there.
         ours = {topics.by_name[name].id for name in TOPICS if name in topics.by_name}
         there_are = [row.topic for row in self._tables[one] if row.topic in ours]
         topic = topics.by_id[self._random.choice(there_are or [1])]
@@ -342,7 +342,7 @@ class LakeJobs:
         return answer, f"recall many, {len(certain)} at least, dry run {dry_run}"
 
     def finish(self, now_ms: int) -> None:
-        """After the last start, abort open offloads and promote everything; all of it must be there."""
+        """After the last start, abort open offloads and promote all rows; none may be missing."""
         self._broker.settle(2_000)
         while (view := self._broker.ask(DescribeTier(_TO_MS))).hours:
             hour = view.hours[0]

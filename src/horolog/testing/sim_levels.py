@@ -40,7 +40,7 @@ class Levels:
 
     @staticmethod
     def check(broker: SimBroker) -> None:
-        """Check that, with nothing pending, every lane has done all that was scheduled by its level."""
+        """Check that, with nothing pending, every lane has done all messages of its level."""
         lanes: Sequence[LaneView] = broker.ask(DescribeLanes())
         if left := [lane for lane in lanes if lane.scheduled != lane.done]:
             raise PromiseBroken(f"P10: nothing waits, but of lanes {left} something does")

@@ -96,7 +96,7 @@ class Movers(Actor):
         return TOPIC in (name, getattr(command, "topic", ""))
 
     def noted(self, answer: Answer, latest_ms: int) -> None:
-        """Note an answer that has been released; `latest_ms`: the latest time the clock has shown."""
+        """Note an answer that has been released; `latest_ms`: the latest time of the clock."""
         command, result = answer.command, answer.result
         if isinstance(command, SendMessages) and isinstance(result, Sent) and not result.refused:
             self._certain.update(self._asked.pop(id(command)))

@@ -1,4 +1,4 @@
-"""A consumer group in order, in a simulation: its consumers fail, lose answers, and die with the broker.
+"""A consumer group in order, in a simulation: consumers fail, lose answers, die with the broker.
 
 Whatever happens, no consumer gets a message of a message group while an earlier one is not done,
 and none gets a message that another consumer still has. This is checked at the end: the deliveries
@@ -216,14 +216,14 @@ class InOrder(Actor):
         )
 
     def _revoke_after(self, first: _Place, key: str) -> None:
-        """Note that a message was delivered: later ones of its group are leased to no consumer now."""
+        """Note that a message was delivered: later ones of its group have no lease now."""
         for place in list(self._until):
             is_later = place.queue == first.queue and place.offset > first.offset
             if is_later and self._keys.get(place) == key:
                 del self._until[place]
 
     def stepped(self) -> None:
-        """Note that the clock has gone on by itself: a later start takes leases for older than they are.
+        """Note that the clock has gone on by itself: a later start overrates the age of leases.
 
         This is also true of leases that were asked for before the step and are answered after it.
         """
@@ -266,7 +266,7 @@ class InOrder(Actor):
         return Receive(GROUP, TOPIC, -1, "*", 8, 600_000, False, 0, "final")
 
     def _groups(self) -> dict[int, dict[str, list[tuple[int, str]]]]:
-        """Return (queue offset, message id) of each message group of each queue, as far as it is kept."""
+        """Return (queue offset, message id) of each message group of each queue, as far as kept."""
         found: dict[int, dict[str, list[tuple[int, str]]]] = {}
         for queue, first in enumerate(self._broker.ask(DescribeTopic(TOPIC)).min_offsets):
             groups = found.setdefault(queue, {})
@@ -303,7 +303,7 @@ class InOrder(Actor):
                     raise PromiseBroken(f"P3: {name} of queue {queue} has a message twice")
                 before = [offset for offset, message_id in members if message_id not in dead]
                 if lost_allowed:
-                    # Every message that the group ever got is done: any other was a hole when its turn came,
+                    # All that the group ever got is done: any other was a hole when its turn came,
                     # which counts as consumed, and it was restored after that.
                     before = [at for at in before if _Place(queue, at) in self._done]
                 for given in self._given:

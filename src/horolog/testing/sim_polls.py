@@ -1,4 +1,4 @@
-"""Floods of long polls in a simulation: up to thousands parked at once, cancelled, served and timed out.
+"""Floods of long polls in a simulation: up to thousands parked, cancelled, served and timed out.
 
 Most of them wait on a topic without messages, as long polls do. The checks are from outside: a poll
 is answered at the first step after its deadline, a cancelled poll is never answered, and nothing of
@@ -70,7 +70,7 @@ class Polls(Actor):
         return [Answer(CancelReceive(each)) for each in gone], f"{len(gone)} polls give up"
 
     def looked(self, mono_ms: int) -> None:
-        """Check after a step at this time: answered polls are finished, and no answer may be late."""
+        """Check after a step at this time: answered polls are finished, and none may be late."""
         for each, deadline in list(self._parked.items()):
             if each.done:
                 del self._parked[each]
@@ -90,7 +90,7 @@ class Polls(Actor):
         self._parked.clear()
 
     def finish(self) -> None:
-        """Check, after all time has passed, that no poll waits and nothing of the polls is in memory."""
+        """Check, after all time has passed, that no poll waits and none is in memory."""
         if self._parked:
             raise PromiseBroken(f"{len(self._parked)} polls are not answered")
         ready = self._broker.shard.ready

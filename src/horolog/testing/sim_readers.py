@@ -93,7 +93,10 @@ class Readers:
         return DeleteGroup(group)
 
     def _passing(self) -> Command:
-        """Return a command for a topic that is created, used and deleted again and again as a new one."""
+        """Return a command for a topic that is created, used and deleted again and again.
+
+        Each time it is a new topic.
+        """
         draw, name = self._random, PASSING
         topic = self._broker.shard.topics.by_name.get(name)
         if topic is None:

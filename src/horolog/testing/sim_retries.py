@@ -85,7 +85,7 @@ class Retries(Actor):
             self._held += [_held(command.topic, each) for each in result.messages]
 
     def stepped(self) -> None:
-        """Note a step of the clock: a later start takes earlier requests for older than they are."""
+        """Note a step of the clock: a later start overrates the age of earlier requests."""
         self._held.clear()
         for position, (_, level, copy) in self._asked.items():
             self._asked[position] = (-DEDUP_MS, level, copy)

@@ -1,4 +1,4 @@
-"""Bit rot in a simulation: bits of files flip while the broker runs, and the checker knows the cost.
+"""Bit rot in a simulation: bits of files flip while the broker runs; the checker knows the cost.
 
 A flip is drawn from the files on the disk: segments of the log, near hours, runs, far buffers,
 consume queues, the key index and checkpoints. `Rot` reads the bytes before they rot and notes whose
@@ -163,7 +163,7 @@ class Rot(Actor):
         return {name for name, row in sends.items() if key_hash(row["topic"], name) in wanted}
 
     def restored(self, error: HorologError) -> bool:
-        """Return whether a start may be refused with this error; if so, restore all rotten bytes."""
+        """Return whether this error may refuse a start; if so, restore all rotten bytes."""
         if error.code is not ErrorCode.DAMAGED or not self._heal:
             return False
         if any(f"(recovery row {row}:" in error.message for row in _SALVAGED_ROWS):

@@ -1,4 +1,4 @@
-"""Recurring schedules in a simulation: created, paused, resumed, changed, removed, firings recalled.
+"""Recurring schedules in a simulation: created, paused, resumed, changed, removed; recalls too.
 
 They are checked from outside, by what a new group finds at the end, with a calendar of the
 checker's own: each firing is there once, for a time that the rule gives, not early; no firing that
@@ -136,7 +136,7 @@ class Schedules(Actor):
         return isinstance(command, (*_COMMANDS, FindSchedule))
 
     def noted(self, answer: Answer, latest_ms: int) -> None:
-        """Note an answer that has been released; `latest_ms`: the latest time the clock has shown."""
+        """Note an answer that has been released; `latest_ms`: the latest time of the clock."""
         command, result = answer.command, answer.result
         self._latest_ms = max(self._latest_ms, latest_ms)
         if isinstance(result, Recalled):
@@ -155,7 +155,7 @@ class Schedules(Actor):
     # --- the end --------------------------------------------------------------------------------
 
     def remove_all(self, wall_ms: int) -> None:
-        """Remove the remaining schedules, when everything is handed over, so that nothing is pending."""
+        """Remove the remaining schedules after the last hand-over, so that nothing is pending."""
         self._removed_ms = wall_ms
         self._latest_ms = max(self._latest_ms, wall_ms)
         while page := self._broker.ask(ListSchedules()):

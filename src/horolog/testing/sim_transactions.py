@@ -1,4 +1,4 @@
-"""Transactions in a simulation: half messages, ends that are lost or repeated, producers that are asked.
+"""Transactions in a simulation: half messages, ends lost or repeated, producers that are asked.
 
 They have a topic of their own. At the end each message whose commit was answered is there once,
 unless retention has dropped it; a message whose rollback was answered, or that was never committed,

@@ -1,4 +1,4 @@
-"""The checker of the promises that reads every frame that a step appends; it does not ask the core."""
+"""Checker of the promises that reads every frame a step appends, and does not ask the core."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Frame(NamedTuple):
 
 
 class HandOverWatch:
-    """P1 at the source: no message is appended as visible before its due time, by the clock of that step.
+    """P1 at the source: no message is appended as visible before its due time, by the step's clock.
 
     `positions` has the log position of each visible message by key hash, to tell what retention may
     have dropped. `frames` are all frames that were written, in order.
@@ -46,8 +46,8 @@ class HandOverWatch:
     def new_life(self, end: int, head_at: Callable[[int], bytes]) -> None:
         """Note that a process has begun; `end` is where the log of earlier lives ends now.
 
-        head_at  returns the first bytes of a record in the present log: a record that a power cut has
-                 torn may have been overwritten by a process that was killed while it started
+        head_at  returns the first bytes of a record in the present log: a record that a power cut
+                 has torn may have been overwritten by a process that was killed while it started
         """
         self.positions = {key: at for key, at in self.positions.items() if at < end}
         self.expired = {

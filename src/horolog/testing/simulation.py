@@ -158,7 +158,7 @@ class Simulation:
         self.open()
 
     def open(self) -> None:
-        """Start, also after kills during recovery; make room, and restore rotten bytes, if need be."""
+        """Start, also after kills in recovery; make room and restore rotten bytes if need be."""
         while True:
             try:
                 self.broker.open()

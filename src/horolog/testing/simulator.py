@@ -1,4 +1,4 @@
-"""The deterministic simulator: clients, disk faults, kills at any effect and clock steps, all by seed.
+"""The deterministic simulator: clients, disk faults, kills at any effect, clock steps, all by seed.
 
     python -m horolog.testing.simulator --seeds 10000
     python -m horolog.testing.simulator --seed 4711            # replay one, with its story
