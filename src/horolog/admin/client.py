@@ -54,7 +54,7 @@ def _authorization(parts: SplitResult) -> str:
 
 
 def _address(parts: SplitResult) -> tuple[str, int]:
-    """Return host and port to connect to; ValueError unless it is http://host:port of a valid host."""
+    """Return host and port of a URL; ValueError unless it is http://host:port of a valid host."""
     host, port = parts.hostname or "", parts.port
     if parts.scheme != "http" or not host or port == 0 or parts.path not in ("", "/"):
         raise ValueError(parts.netloc)
@@ -168,7 +168,7 @@ class AdminClient:
         raise self._not_a_broker(f"HTTP {status}, {text[:_SHOWN].decode(errors='replace')}")
 
     def _not_a_broker(self, seen: str) -> UnreachableError:
-        """Build the error for an answer of something else: a proxy, another server, half a broker."""
+        """Build the error for the answer of a proxy, of another server, or of half a broker."""
         shown = "".join(c if c.isprintable() else "·" for c in seen[:_SHOWN])
         return UnreachableError(self.url, shown, Silence.STRANGER)
 

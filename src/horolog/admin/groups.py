@@ -156,7 +156,7 @@ async def _topic_view(
 
 
 async def _oldest_ms(engine: RunningEngine, lag: Lag) -> int:
-    """Return when the oldest message not consumed by the group became visible; 0: none is readable."""
+    """Return when the oldest message not consumed became visible; 0: none is readable."""
     try:
         queues: list[GroupQueueView] = await engine.submit(DescribeGroup(lag.group, lag.topic))
         places = [(q.queue_id, q.ack_floor) for q in queues if q.ack_floor < q.max_offset]

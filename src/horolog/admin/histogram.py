@@ -164,7 +164,7 @@ async def _by_second(
 
 
 def _binned(rows: list[tuple[int, int]], starts: Starts) -> list[tuple[int, int]]:
-    """Sum counts of instants into the steps that `starts` begin; the last start ends the last step."""
+    """Sum counts of instants into the steps from start to start; the last start is an end only."""
     counts = np.zeros(max(len(starts) - 1, 0), np.int64)
     if rows and len(counts):
         at_ms, n = np.array(rows, np.int64).T

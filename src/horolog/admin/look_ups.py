@@ -20,7 +20,7 @@ _OF_OTHERS = "%"  # %RETRY%group and the like hold further records of other topi
 
 
 async def find_named(request: Request, parameters: Mapping[str, str]) -> list[FoundMessage]:
-    """Return messages with the query's `id` or `key`, of its `topic` if it names one; may be empty."""
+    """Return messages with the query's `id` or `key`, of its `topic` if given; may be empty."""
     topic, message_id, key = (parameters.get(name, "") for name in ("topic", "id", "key"))
     if bool(message_id) == bool(key) or (key and not topic):
         require(request)

@@ -1,4 +1,4 @@
-"""Offloads over HTTP, and the tier that they go to: freeze, commit, abort, list what waits there."""
+"""Offloads over HTTP, and the tier they go to: freeze, commit, abort, list what waits there."""
 
 from __future__ import annotations
 

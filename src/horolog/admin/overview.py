@@ -119,7 +119,7 @@ class Overview:
         return await self._shared.answer(None, self._look)
 
     async def content_for(self, identity: Identity) -> bytes:
-        """Return the part that a user may see: its own topics, nothing of the machine or of others."""
+        """Return the part that a user may see: its topics and groups, not the machine or others."""
         # The topics change when the access file is read again.
         asked = identity.access_key, identity.topics
         return await self._shared.answer(asked, lambda: self._visible_to(identity))
@@ -240,7 +240,10 @@ class Overview:
 
 
 def _quantile_bound(counts: Sequence[int], part: float) -> float | None:
-    """Return the bound that a part of the hand-overs did not pass; None: none, or above all bounds."""
+    """Return the bound that a part of the hand-overs did not pass.
+
+    None if there were no hand-overs, or if they passed all bounds.
+    """
     bound = quantile(LATENESS_BOUNDS_MS, counts, part)
     return None if bound is None or bound == float("inf") else bound
 

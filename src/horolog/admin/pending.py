@@ -1,4 +1,4 @@
-"""Scheduled messages over HTTP: exact counts per hour and second, a list in hand-over order (P10)."""
+"""Scheduled messages over HTTP: exact counts by hour and second, a list in due order (P10)."""
 
 from __future__ import annotations
 

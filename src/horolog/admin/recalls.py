@@ -1,4 +1,4 @@
-"""Recall, reschedule and hand-over over HTTP: of one message, all with a key, or all of a window."""
+"""Recall, reschedule, hand-over over HTTP: of one message, all with a key, or all of a window."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class _Place(NamedTuple):
 
     @staticmethod
     def of(text: str | None, wanted: _SearchQuery) -> _Place:
-        """Parse a place; None: where a search begins.  BAD_REQUEST unless the search can get there."""
+        """Parse a place; None: where a search begins.  BAD_REQUEST if it is not of this search."""
         if text is None:
             waits = MessageState.PENDING in wanted.states
             return _Place(PendingPlace(wanted.from_ms) if waits else None)

@@ -93,7 +93,7 @@ class _Connection(H11Protocol):
 
 
 def _connections_max() -> int:
-    """Return the most connections to hold: at worst they live in the reserve, and leave half of it."""
+    """Return the most connections to hold: at worst they take half of the reserve."""
     return min(ADMIN_CONNECTIONS_MAX, reserve_of(hard_limit()) // 2)
 
 
@@ -204,7 +204,7 @@ class AdminServer:
         self._open.pop(protocol, None)
 
     def _make_room(self) -> bool:
-        """Hang up on the oldest connection without a request to answer; return whether one exists."""
+        """Hang up on the oldest connection without a request to answer; return if there is one."""
         for protocol in self._open:
             if protocol.is_waiting and protocol.transport is not None:
                 self._forget(protocol)

@@ -1,4 +1,4 @@
-"""Topics over HTTP, progress of consumer groups in them, and messages of a queue for bulk readers."""
+"""Topics over HTTP, progress of groups in them, and messages of a queue for bulk readers."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def topic_view(topic: TopicView) -> Topic:
 
 
 def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> GroupProgress:
-    """Return the progress of a group; `waiting` counts messages not consumed, leased ones included."""
+    """Return the progress of a group; `waiting` counts unconsumed messages, leased ones too."""
     waiting = sum(max(queue.max_offset - queue.ack_floor, 0) for queue in queues)
     return {
         "group": group,

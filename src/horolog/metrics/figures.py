@@ -281,7 +281,7 @@ class Figures:
         pressure, shard = self._engine.broker.disk, self._engine.broker.shard
         try:  # on the loop, as the core's own look at the space: 5 µs a second, also while the disk hangs
             found = os.statvfs(self._data_dir)
-            # Without the space reserved for the system, as `df` counts: the rest is used, or free for us.
+            # Without the space reserved for the system, as in `df`: the rest is used or free.
             usable = found.f_blocks - found.f_bfree + found.f_bavail
             size, free = found.f_frsize * usable, found.f_frsize * found.f_bavail
         except OSError:  # the disk has been unmounted: other figures show that

@@ -61,7 +61,7 @@ class Marks:
 def group_figures(
     shard: Shard, marks: Marks, most: int, wall_ms: int
 ) -> tuple[list[GroupFigures], int]:
-    """Return figures of the first `most` pairs of a group and a topic, and how many are left out."""
+    """Return figures of the first `most` pairs of group and topic, and how many are left out."""
     found: list[GroupFigures] = []
     left = _QUEUES_MAX
     for (group_id, topic_id), queues in shard.ready.progress.items():
