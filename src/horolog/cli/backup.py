@@ -76,7 +76,7 @@ def _absolute(directory: Path) -> str:
 
 
 def _wait(client: AdminClient, begun: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Wait until the backup has ended, and return its view; raise the HorologError of a failed one."""
+    """Wait until the backup has ended; return its view, or raise the error of a failed one."""
     from horolog.admin.status import error_from_body
     from horolog.cli.progress import progress
     from horolog.errors import ErrorCode, HorologError

@@ -15,7 +15,7 @@ import typer
 from typer import _completion_shared
 from typer.models import ParameterInfo
 
-# As `admin.client.DEFAULT_URL`, which is not imported here, or by any help page: it loads http.client.
+# As `admin.client.DEFAULT_URL`, which no help page may import: it loads http.client.
 ADMIN_URL = "http://127.0.0.1:8090"
 TIMEOUT_S = 0.5
 _NAMES_MAX = 1_000
@@ -83,7 +83,7 @@ def names(kind: str, url: str, incomplete: str) -> list[str]:
 
 
 def predecessor(incomplete: str) -> str:
-    """Return the text that sorts directly before all names with this beginning, as start of a page."""
+    """Return the text that sorts directly before all names with this beginning."""
     if not incomplete:
         return ""
     if incomplete[-1] <= "-":

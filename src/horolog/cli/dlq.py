@@ -157,7 +157,7 @@ def redrive(
 def _redrive(
     client: AdminClient, group: str, body: dict[str, Any], limit: int | None
 ) -> dict[str, Any]:
-    """Re-drive all pieces, one after another; due times continue where those of the last piece end."""
+    """Re-drive all pieces in turn; due times continue where those of the last piece end."""
     from horolog.admin.client import path_of
 
     path = path_of("groups", group, "dead-letters", "redrive")

@@ -1,4 +1,4 @@
-"""`horolog monitor rules` and `dashboard`: files for Prometheus and Grafana that ship with horolog."""
+"""`horolog monitor rules` and `dashboard`: files for Prometheus and Grafana of this version."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def unreachable(error: UnreachableError) -> str:
 
 @contextmanager
 def typed_as(flags: Mapping[str, str]) -> Iterator[None]:
-    """Let a refusal name what the user typed; `flags` maps fields of the API and the core to flags."""
+    """Let a refusal name what the user typed; `flags`: fields of the API and the core → flags."""
     try:
         yield
     except HorologError as error:

@@ -182,7 +182,7 @@ def rebuild(
 
 
 def _checked(data_dir: str, out: str = "") -> tuple[Path, Path | None]:
-    """Return the data directory and --out's created directory; refuse errors before Spark starts."""
+    """Return the data directory and the created one of --out; refuse errors before Spark starts."""
     root = Path(local_place(data_dir, "DATA_DIR"))
     place = Path(local_place(out, "--out")) if out else None
     from horolog.pipeline.data_files import DataFiles, read_meta

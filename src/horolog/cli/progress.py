@@ -52,7 +52,7 @@ def progress(verb: str, *, counts: str = "", quiet: bool = False) -> Iterator[Re
 def watched(
     ask: Callable[[], _Result], look: Callable[[], None], *, every_s: float = _LOOK_EVERY_S
 ) -> _Result:
-    """Return the result of a long request, or raise its error; call `look` now and then meanwhile."""
+    """Return the result of a long request, or raise its error; call `look` meanwhile."""
     results: list[_Result] = []
     errors: list[BaseException] = []
 

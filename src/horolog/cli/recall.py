@@ -129,7 +129,7 @@ def message_fields(
 def window_fields(
     topic: str, from_: str, to: str, tag: str, *, to_flag: str = "--to"
 ) -> dict[str, Any]:
-    """Return the API fields that name all messages of a window; `to_flag` is the flag of its end."""
+    """Return the API fields that name all messages of a window; `to_flag`: the flag of its end."""
     from horolog.units import parse_time_ms
 
     return {

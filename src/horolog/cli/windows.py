@@ -1,4 +1,4 @@
-"""Commands that act on all messages of a window: a dry run and a question first, then the action."""
+"""Actions on all messages of a window: a dry run and a question first, then the action."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def act_on_window(
     ask: bool,
     as_json: bool,
 ) -> int:
-    """Ask for confirmation on a terminal, then act on the window, and print the count of messages."""
+    """Ask for confirmation on a terminal, then act on the window and print the count."""
     if ask and not dry_run and sys.stdin.isatty():
         matched = _post(client, action, window, dry_run=True)["matched"]
         if not typer.confirm(

@@ -122,7 +122,7 @@ def read_lake_piece(path: str, piece: Piece, *, lossy: bool) -> Iterator[DueRows
                 column = file.read_row_group(group, columns=[_RECORD]).column(0).combine_chunks()
             except (pa.ArrowException, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
-                    raise  # the disk has failed, not the content: errors of Arrow itself have no errno
+                    raise  # the disk has failed, not the content: Arrow's errors have no errno
                 if not lossy:
                     raise _damaged(piece, f"rows {begin} to {end - 1} cannot be read") from error
                 continue

@@ -38,8 +38,8 @@ def read_lines(
     """Read the rows of files of one kind, "csv" or "json", with the column MALFORMED.
 
     options  for Spark's reader, which win over what is set here
-    Errors: BAD_REQUEST if no line names the columns, or if a file has other columns than the first
-    one
+    Errors: BAD_REQUEST if no line has column names (CSV) or an object (JSON), or if a CSV file has
+    other columns than the first one
     """
     from pyspark.sql.types import StringType, StructField, StructType
 

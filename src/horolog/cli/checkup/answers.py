@@ -42,7 +42,7 @@ class Answers:
 
 
 def gather(client: AdminClient) -> Answers:
-    """Ask for everything.  Raises UnreachableError, or the HorologError of a broker that refuses."""
+    """Ask for everything; raise UnreachableError, or the HorologError of a broker that refuses."""
     health = client.get("/healthz")
     begun = time.monotonic()
     clock = client.get("/v1/clock")
@@ -73,7 +73,7 @@ def gather(client: AdminClient) -> Answers:
 def _maybe(
     client: AdminClient, path: str, parameters: dict[str, object] | None = None
 ) -> dict[str, Any] | None:
-    """Return the answer; None from a broker of another version, or if what was asked for is gone."""
+    """Return the answer; None from a broker of another version, or if the object is gone."""
     try:
         return client.get(path, parameters)
     except HorologError as error:

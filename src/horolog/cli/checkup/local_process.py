@@ -1,4 +1,4 @@
-"""The broker's process, found by its admin port, if it runs on this machine and has /proc (Linux)."""
+"""The broker's process, found by its admin port: on this machine only, by /proc (Linux)."""
 
 from __future__ import annotations
 

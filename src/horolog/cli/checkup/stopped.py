@@ -21,7 +21,7 @@ _SHOWN = 5
 
 
 def check_stopped(directory: Path, report: Report) -> list[Check]:
-    """Check the directory, its owner, the disk, limits of this shell, and `horolog verify --quick`."""
+    """Check directory, owner, disk, limits of this shell, and `horolog verify --quick`."""
     try:
         lock = lock_directory(directory)
     except HorologError as error:

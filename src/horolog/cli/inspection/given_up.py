@@ -20,7 +20,7 @@ _KINDS = frozenset(int(kind) for kind in Kind)
 
 
 def rows_in(content: bytes, first: int) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each apparent record in bytes of log position `first`, where a frame begins."""
+    """Yield a row for each apparent record in bytes at log position `first`, a frame's start."""
     at = HEADER_BYTES
     while at + ENVELOPE_BYTES <= len(content):
         size, kind, _, _, _ = ENVELOPE.unpack_from(content, at)

@@ -27,7 +27,7 @@ from horolog.storage.meta import parse_meta
 
 
 def read_checkpoint(path: Path, content: memoryview, *, limit: int) -> Report:
-    """Read a checkpoint: fields of its header, a row per item of the registry and of each column."""
+    """Read a checkpoint: fields of its header, a row per item of the registry and each column."""
     report = Report(str(path), "checkpoint")
     checkpoint = decode_checkpoint(bytes(content))
     if checkpoint is None:
