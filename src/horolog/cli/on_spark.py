@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 Master = Annotated[
     str,
     typer.Option(
-        metavar="URL", help="Where Spark runs: local[2], spark://…, yarn, k8s://…; by default here."
+        metavar="URL",
+        help="Where Spark runs: local[2], spark://…, yarn, k8s://…; by default this machine.",
     ),
 ]
 Conf = Annotated[
