@@ -7,7 +7,7 @@ the same damage; if there are no other findings, the problems themselves are fin
 
 from __future__ import annotations
 
-from horolog.broker.life.early_end import early_end, filed_to
+from horolog.broker.life.early_end import early_end
 from horolog.broker.life.quarantine import read_notes
 from horolog.broker.problems import problems_in
 from horolog.delay.damage import ASIDE
@@ -18,8 +18,7 @@ from horolog.verify.reading import Reading
 def find_early_end(reading: Reading, shard: str, log_id: int, end: int) -> None:
     """Add a finding, as a start reports it, if messages were filed from beyond the log's end."""
     with reading.part(f"{shard}/log"):
-        filed = filed_to(reading.storage, shard, log_id)
-        for problem in early_end(end, filed, f"{shard}/log", now_ms=0):
+        for problem in early_end(reading.storage, shard, log_id, end, now_ms=0):
             reading.findings.add(f"{shard}/log", end, problem.text)
 
 

@@ -6,7 +6,7 @@ itself does not show that: where the last frames were damaged, or an older copy 
 was put in place, it looks like a torn tail that no client had an answer for.  A power cut while
 `--flush` is `interval` or `os` leaves the same traces.
 
-Call `filed_to` before the files are cut to a checkpoint: cutting removes what it looks for.
+Call `early_end` before the files are cut to a checkpoint: cutting removes what it looks for.
 """
 
 from __future__ import annotations
@@ -22,8 +22,31 @@ from horolog.log.file_names import numbers_of
 from horolog.log.key_rows import HEADER_BYTES, ROW_BYTES, chunk_name, decode_header, intact
 from horolog.storage.api import File, Storage
 from horolog.storage.sectors import read_around
+from horolog.units import parse_unsigned
 
 _LAST_ROWS = 512  # of each file: a damaged page does not hide the others
+
+
+def early_end(
+    storage: Storage, directory: str, log_id: int, end: int, now_ms: int
+) -> list[Problem]:
+    """Return the problem of a log that ends below committed messages; an empty list if it does not.
+
+    directory  of the shard
+    end        log position at which the log ends
+    now_ms     wall clock; the problem is listed for a day
+    """
+    filed = filed_to(storage, directory, log_id)
+    if filed <= end:
+        return []
+    lost = Problem(
+        f"the commit log in {directory}/log ends at log position {end}, but what was committed reached {filed}: the "
+        "messages between are lost (damaged last frames, an older copy of a segment put in place, or a power cut "
+        "under --flush interval or os)",
+        key=f"early end {end}",
+        until_ms=now_ms,
+    )
+    return [lost]
 
 
 def filed_to(storage: Storage, directory: str, log_id: int) -> int:
@@ -32,29 +55,9 @@ def filed_to(storage: Storage, directory: str, log_id: int) -> int:
     return max([_keyed_to(storage, f"{directory}/keys", log_id), *ends])
 
 
-def early_end(end: int, filed: int, place: str, now_ms: int) -> list[Problem]:
-    """Return the problem of a log that ends below committed messages; an empty list if it does not.
-
-    end     log position at which the log ends
-    filed   log position up to which messages were committed (`filed_to`)
-    place   the directory of the log
-    now_ms  wall clock; the problem is listed for a day
-    """
-    if filed <= end:
-        return []
-    lost = Problem(
-        f"the commit log in {place} ends at log position {end}, but what was committed reached {filed}: the messages "
-        "between are lost (damaged last frames, an older copy of a segment put in place, or a power cut "
-        "under --flush interval or os)",
-        key=f"early end {end}",
-        until_ms=now_ms,
-    )
-    return [lost]
-
-
 def _index_paths(storage: Storage, directory: str) -> Iterator[str]:
     for name in storage.list(f"{directory}/hours"):
-        if name.isdecimal():
+        if parse_unsigned(name) is not None:
             yield f"{directory}/hours/{name}/{INDEX_NAME}"
     for name in storage.list(f"{directory}/runs"):
         if is_buffer(name):

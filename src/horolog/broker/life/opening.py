@@ -15,7 +15,7 @@ from horolog.broker.broker import Broker
 from horolog.broker.consume.queued import unreadable_key
 from horolog.broker.life import quarantine, retention
 from horolog.broker.life.after_salvage import given_up_before
-from horolog.broker.life.early_end import early_end, filed_to
+from horolog.broker.life.early_end import early_end
 from horolog.broker.life.facts import Facts, ShardMeta, gather, why_not_reached
 from horolog.broker.life.flipped_states import repair_states
 from horolog.broker.life.log_tail import cut_log, secure_log
@@ -192,9 +192,9 @@ class _Opening:
             self._refuse(row, self._why_refused(row, scan, facts))
         for flipped in scan.flipped:
             self._reader.write_back(flipped.pieces)
-        filed = filed_to(self._storage, self._directory, self._meta.log_id)
+        lost = early_end(self._storage, self._directory, self._meta.log_id, scan.end, self._wall_ms)
         shard = self._prepare(row, chosen)
-        shard.problems += early_end(scan.end, filed, self._log, self._wall_ms)
+        shard.problems += lost
         shard.log.repairs.extend(each.repair for each in scan.flipped)
         self._restore_keys(shard, used, facts)
         # A replay that meets damaged entries rebuilds them from the log, the tail included.
