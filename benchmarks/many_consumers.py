@@ -66,7 +66,7 @@ def of_checkpoint(core: Core) -> float:
     core.ask(sent("busy", 0, 1))
     core.longest_ms = 0.0
     before = core.opened.broker.shard.checkpoint_position
-    core.opened.broker.checkpoints.want()
+    core.opened.broker.checkpoints.request()
     while core.opened.broker.shard.checkpoint_position == before:
         core.turn([])
     return core.longest_ms

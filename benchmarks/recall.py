@@ -107,7 +107,7 @@ class Core:
         for turns in range(12):
             self.mono_ms += 2_000
             if turns < 6:
-                self.opened.broker.checkpoints.want()
+                self.opened.broker.checkpoints.request()
             self.turn([])
 
 

@@ -53,7 +53,7 @@ def fill(broker: SimBroker, clock: SimulatedClock) -> None:
                 ],
             )
         )
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
     normal = [
         encode(topic="golden", body=b"now", message_id=f"now-{i}", born_ms=now) for i in range(4)
@@ -64,7 +64,7 @@ def fill(broker: SimBroker, clock: SimulatedClock) -> None:
     broker.ask(Ack("g", "golden", [got[0].receipt_handle]))
     clock.advance(600_000)
     broker.settle()
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.settle()
     clock.advance(600_000)
     broker.settle()

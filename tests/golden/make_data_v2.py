@@ -128,7 +128,7 @@ class Maker:
 
     def checkpoint(self) -> None:
         """Take one."""
-        self.broker.want_checkpoint()
+        self.broker.request_checkpoint()
         self.broker.settle()
 
     def expected(self) -> dict[str, Any]:

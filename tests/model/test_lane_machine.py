@@ -173,7 +173,7 @@ def perform(lanes: Lanes, step: tuple) -> None:
             world.reopen(power_cut=power_cut)
             lanes.restarted = True
         case ("checkpoint",):
-            broker.want_checkpoint()
+            broker.request_checkpoint()
         case "table", Levels() as table:
             lanes.table = table
         case "recall", at if waits:
@@ -244,7 +244,7 @@ def test_counts_are_told_to_people_beside_the_checkpoint() -> None:
     lanes.send([1, 1, 2, 4], whole=True)
     lanes.world.clock.advance(1_000)
     lanes.settled()
-    lanes.world.broker.want_checkpoint()
+    lanes.world.broker.request_checkpoint()
     lanes.world.broker.settle()
     disk = lanes.world.disk
     file = disk.open("shard-00/delayOffset.json")

@@ -60,7 +60,7 @@ def take_all(world, group: str = "g", *, topic: str = "t", tags: str = "*") -> l
 
 def checkpoint(world) -> None:
     """Make a checkpoint now."""
-    world.broker.want_checkpoint()
+    world.broker.request_checkpoint()
     world.broker.settle()
 
 

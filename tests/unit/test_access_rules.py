@@ -11,7 +11,7 @@ from tests.support.access_files import ACCESS, access_file
 from horolog.access.exposed import tighter_mode
 from horolog.access.file import read_access
 from horolog.access.guard import Guard
-from horolog.access.rules import ADMIN, Right, group, topic
+from horolog.access.rules import ADMIN, Right, need_of_group, need_of_topic
 from horolog.errors import ErrorCode, HorologError
 
 
@@ -35,21 +35,21 @@ def test_the_closest_pattern_decides(tmp_path: Path, name: str, right: int) -> N
 
 def test_topics_of_a_group_go_by_the_group(tmp_path: Path) -> None:
     app = read_access(access_file(tmp_path)).identities["app"]
-    app.check([topic("%RETRY%app-1", Right.PUB), topic("%DLQ%app-1", Right.SUB)])
+    app.check([need_of_topic("%RETRY%app-1", Right.PUB), need_of_topic("%DLQ%app-1", Right.SUB)])
     with pytest.raises(HorologError, match=r"Group:other, SUB is not granted"):
-        app.check([topic("%DLQ%other", Right.SUB)])
+        app.check([need_of_topic("%DLQ%other", Right.SUB)])
 
 
 def test_a_refusal_names_who_and_what(tmp_path: Path) -> None:
     app = read_access(access_file(tmp_path)).identities["app"]
     with pytest.raises(HorologError) as met:
-        app.check([group("app-1"), topic("in-a", Right.PUB)])
+        app.check([need_of_group("app-1"), need_of_topic("in-a", Right.PUB)])
     assert met.value.code is ErrorCode.FORBIDDEN
     assert met.value.field == "topic"
     assert "User:app has no permission to access Topic:in-a, PUB" in met.value.message
     with pytest.raises(HorologError, match="administrator"):
         app.check(ADMIN)
-    read_access(access_file(tmp_path)).identities["operator"].check([*ADMIN, group("any")])
+    read_access(access_file(tmp_path)).identities["operator"].check([*ADMIN, need_of_group("any")])
 
 
 @pytest.mark.parametrize(

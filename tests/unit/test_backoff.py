@@ -112,7 +112,7 @@ def test_it_is_given_back_as_it_was_put(world, broker, policy: dict[str, Any]) -
     for _ in range(2):
         found = broker.ask(FindGroup("g"))
         assert group_config(found)["groupRetryPolicy"] == policy
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
         world.reopen(power_cut=True)
 

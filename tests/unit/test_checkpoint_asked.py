@@ -38,7 +38,7 @@ def test_the_core_asks_for_the_turn_in_which_it_can_capture(tmp_path: Path) -> N
     async def story(engine: Engine) -> None:
         await send(engine, "1")
         await engine.until_quiet()
-        engine.broker.checkpoints.want()
+        engine.broker.checkpoints.request()
         log = engine.broker.shard.log
         effects = engine.broker.step(
             [], wall_ms=engine.clock.wall_ms(), mono_ms=0, commit=log.end, durable=log.end

@@ -22,7 +22,7 @@ def test_queues_that_are_made_meanwhile(world, made) -> None:
     broker = SimBroker(Slow(1), world.disk, world.clock, "sync", 65_536)
     broker.open()
     broker.ask(CreateTopic("t", TopicType.MIXED, 1))
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.step([Answer(CreateTopic("last", TopicType.MIXED, 1))])  # the checkpoint is decided
     broker.step([Answer(made)])  # what it waits for is not committed yet
     broker.settle()

@@ -228,7 +228,7 @@ def test_a_disk_that_fills_up_between_send_and_filing_stalls_filing_only(world, 
 def test_a_receive_reads_only_what_is_its_own(world, broker) -> None:
     """Where a consume queue points at another message that one is not served; the log says which is meant."""
     broker.ask(SendMessages("t", [made("a"), made("b")]))
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.settle()
     name = "shard-00/queues/00001-00000/00000000000000000000.cq"
     content = world.disk.open(name).read(0, 40)
@@ -326,7 +326,7 @@ def test_finished_hours_are_dropped_and_a_late_recall_is_told_so(world, broker) 
         broker.ask(SendMessages("t", [made(f"later{i}", world.clock.wall_ms() + 1_000)]))
         world.clock.advance(2_000)
         broker.settle()
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
         world.reopen(power_cut=i % 2 == 0)
     hours = [int(name) for name in world.disk.list("shard-00/hours")]

@@ -307,7 +307,7 @@ def test_a_broker_ends_whose_directory_is_another_one_and_has_all_that_it_acknow
                     await send(engine, f"m{sent}")
                     sent += 1
                 if ends_with == "a checkpoint":
-                    engine.broker.checkpoints.want()
+                    engine.broker.checkpoints.request()
             with pytest.raises(HorologError, match=says.format(home=home)):
                 await engine.failed
         finally:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from horolog.broker import relations
-from horolog.delay.filing import Gathered, Unfiled
+from horolog.delay.filing import FilingBatch, Unfiled
 from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import FILED_TOGETHER_MAX, FILED_TOGETHER_MS, HOUR_MS, SECOND_MS, WINDOW_SECONDS
@@ -75,10 +75,10 @@ def filed(broker) -> int:
 def test_sends_wait_for_more_and_a_turn_without_them_files_all(world, broker) -> None:
     for n in range(4):
         broker.step([send(world, f"m{n}-")])
-    assert broker.shard.gathered.count == 3
+    assert broker.shard.unfiled.count == 3
     assert filed(broker) == 0
     broker.step([])
-    assert not broker.shard.gathered
+    assert not broker.shard.unfiled
     assert filed(broker) == 4
 
 
@@ -91,7 +91,7 @@ def test_consumers_and_what_is_handed_over_do_not_end_the_wait(world, broker) ->
         poll = Answer(Pull("t", 0, 0, 32, 1 << 20, "*", 0, group="g"))
         broker.step([send(world, f"n{n}-"), poll, Answer(ClientSeen("c"))])
     assert broker.shard.handed_over == 2
-    assert broker.shard.gathered.count == 2
+    assert broker.shard.unfiled.count == 2
     assert filed(broker) == 1
     broker.settle()
     assert filed(broker) == 4
@@ -112,7 +112,7 @@ def test_what_waits_can_be_recalled(world, broker) -> None:
     sent = send(world, "m")
     broker.step([sent])
     broker.step([send(world, "n")])
-    assert broker.shard.gathered.count == 1
+    assert broker.shard.unfiled.count == 1
     due_ms, origin = sent.result.due_ms[0], sent.result.origins[0]
     assert broker.ask(Recall("t", "m0", due_ms, origin)).status is RecallStatus.CANCELLED
     broker.settle()
@@ -146,16 +146,16 @@ def test_what_is_due_soon_does_not_wait(world, broker) -> None:
     broker.step([send(world, "o")])
     assert filed(broker) == 2
     broker.step([send(world, "p", 3 * soon_ms)])
-    assert broker.shard.gathered.count == 1
+    assert broker.shard.unfiled.count == 1
     world.clock.advance(2 * soon_ms + 1)  # as when the clock is set
     broker.step([send(world, "q")])
-    assert not broker.shard.gathered
+    assert not broker.shard.unfiled
 
 
 def test_a_checkpoint_has_all_that_lies_before_it(world, broker) -> None:
     for n in range(3):
         broker.step([send(world, f"m{n}-")])
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     for n in range(3, 6):
         broker.step([send(world, f"m{n}-")])
     broker.settle()
@@ -168,7 +168,7 @@ def test_a_checkpoint_has_all_that_lies_before_it(world, broker) -> None:
 def test_a_crash_loses_nothing_that_waits(world, broker) -> None:
     for n in range(3):
         broker.step([send(world, f"m{n}-")])
-    assert broker.shard.gathered
+    assert broker.shard.unfiled
     world.disk.crash(power_cut=True)
     broker.open()
     assert broker.ask(CountPending("t")).total == 3
@@ -187,7 +187,7 @@ def test_whatever_comes_between_sends_finds_them_all(world, broker, seed: int) -
                 sent = send(world, f"{turn}-{n}-", delay_ms)
                 broker.step([sent])
                 waiting[f"{turn}-{n}-0"] = sent
-                most = max(most, broker.shard.gathered.count)
+                most = max(most, broker.shard.unfiled.count)
         elif what == "count":
             assert broker.ask(CountPending("t")).total == len(waiting)
         elif what == "recall" and waiting:
@@ -203,7 +203,7 @@ def test_whatever_comes_between_sends_finds_them_all(world, broker, seed: int) -
             now_ms = world.clock.wall_ms()
             waiting = {n: sent for n, sent in waiting.items() if sent.result.due_ms[0] > now_ms}
         elif what == "mark":
-            broker.want_checkpoint()
+            broker.request_checkpoint()
         elif what == "crash":
             broker.step([])  # they are told
             world.disk.crash(power_cut=True)
@@ -232,7 +232,7 @@ def test_frames_that_are_filed_together_make_the_same_files() -> None:
     for together in (False, True):
         disk = FaultyDisk()
         store = DelayStore(disk, "hours", tier=LakeTier())
-        gathered = Gathered()
+        gathered = FilingBatch()
         for frame in frames:
             gathered.append(frame)
         assert gathered.first_ms == min(dues)

@@ -66,7 +66,7 @@ def test_settings_are_kept(any_world, broker, checkpoint: bool) -> None:
     broker.ask(PutGroup("g", ORDERLY))
     assert broker.shard.log.end == before, "no change"
     if checkpoint:
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
     any_world.reopen()
     assert [view.settings for view in broker.ask(ListGroups())] == [ORDERLY, GroupSettings()]
@@ -155,7 +155,7 @@ def test_a_deleted_group_leaves_nothing_behind(any_world, broker, how: str) -> N
     assert broker.ask(DeleteGroup("g")) is None
     assert waiting.result.messages == []
     if how == "checkpoint":
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
     if how != "online":
         any_world.reopen()

@@ -138,7 +138,7 @@ def test_recalls_have_their_instant(any_world, broker) -> None:
         assert events_of(broker, "one") == [("accepted", sent_ms), ("recalled", sent_ms + 2_000)]
         assert events_of(broker, "many") == [("accepted", sent_ms), ("recalled", sent_ms + 4_000)]
         assert events_of(broker, "waits") == [("accepted", sent_ms)]
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
         any_world.reopen()
 

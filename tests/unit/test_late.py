@@ -321,7 +321,7 @@ def test_what_has_expired_is_known_when_its_hour_is_forgotten(world, policy: Top
         assert by_key == ["expired", "recalled"]
         world.clock.advance(3_600_000)
         broker.settle()
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
         world.reopen()
         broker = world.broker

@@ -129,7 +129,7 @@ def test_acks_after_the_position_of_a_checkpoint_are_not_in_it(world, power_cut:
     broker.ask(SendMessages("t", messages))
     take = Receive("g", "t", -1, "*", 20, 60_000, False, 0, "c")
     handles = [each.receipt_handle for each in broker.ask(take).messages]
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.ask(Ack("g", "t", handles[::2]))
     broker.settle()
     world.reopen(power_cut=power_cut)

@@ -93,7 +93,7 @@ def test_every_state(any_world, broker) -> None:
         assert found(broker, "nobody") == found(broker, key="nothing") == []
         assert found(broker, key="waits", topic="u") == []
         assert [view.topic for view in found(broker, "waits", topic="u")] == ["u"]
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
         any_world.reopen()
 
@@ -110,7 +110,7 @@ def test_states_that_the_delay_store_has_forgotten(any_world, broker) -> None:
     for _ in range(6):
         any_world.clock.advance(HOUR)
         broker.settle()
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
         any_world.reopen()
     assert not broker.shard.delay.hours
@@ -186,7 +186,7 @@ def test_after_retention_what_waits_is_found_by_id(make_world) -> None:
     for i in range(120):
         broker.ask(SendMessages("t", [made(f"m{i}-{j}", 0, ("k",)) for j in range(20)]))
         if i % 10 == 9:
-            broker.want_checkpoint()
+            broker.request_checkpoint()
             broker.settle()
     for _ in range(2):
         assert broker.ask(DescribeBroker()).log_start > near.origins[0]
@@ -232,7 +232,7 @@ def test_a_key_index_that_is_bad_is_made_anew_from_the_log(world, harm: str) -> 
     broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     for i in range(30):
         broker.ask(SendMessages("t", [made(f"m{i}-{j}", 0, (f"k{i}",)) for j in range(10)]))
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.settle()
     broker.ask(SendMessages("t", [made("after")]))
     names = world.disk.list("shard-00/keys")
@@ -253,7 +253,7 @@ def test_a_key_index_that_is_bad_is_made_anew_from_the_log(world, harm: str) -> 
         assert states(broker, f"m{i}-3") == ["delivered"]
         assert len(found(broker, key=f"k{i}")) == 10
     assert states(broker, "after") == ["delivered"]
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.settle()
     reports = len(broker.reports)
     world.reopen()

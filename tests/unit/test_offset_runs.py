@@ -84,7 +84,7 @@ def test_one_lease_that_is_kept_costs_nothing_for_what_is_consumed_after_it(worl
         sizes.append(len(list(progress.acked.runs())))
     assert set(sizes) == {1}
     assert len(progress.acked) == 2_999
-    world.broker.want_checkpoint()
+    world.broker.request_checkpoint()
     world.broker.settle()
     (name, *_) = reversed(world.disk.list("shard-00/checkpoint"))
     content = world.disk.open(f"shard-00/checkpoint/{name}")
@@ -107,7 +107,7 @@ def test_a_checkpoint_of_an_older_horolog_has_single_offsets(world) -> None:
     send_plain(world, "t", 3)
     got = world.broker.ask(Receive("g", "t", -1, "*", 3, HOUR_MS, False, 0, "c")).messages
     world.broker.ask(Ack("g", "t", [got[1].receipt_handle]))
-    world.broker.want_checkpoint()
+    world.broker.request_checkpoint()
     world.broker.settle()
     (name, *_) = reversed(world.disk.list("shard-00/checkpoint"))
     content = world.disk.open(f"shard-00/checkpoint/{name}")

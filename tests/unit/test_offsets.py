@@ -60,7 +60,7 @@ def test_offsets_are_kept(any_world, broker) -> None:
     broker.ask(commit(3, group="other"))
     any_world.reopen()
     assert (committed(broker), committed(broker, "other")) == ({0: 7}, {0: 3})
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.settle()
     any_world.reopen()
     assert (committed(broker), committed(broker, "other")) == ({0: 7}, {0: 3})

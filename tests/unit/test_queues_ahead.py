@@ -30,7 +30,7 @@ def written(changes: list[str]) -> int:
 
 def turns_until_decided(world) -> list[int]:
     """The queues that each turn writes from the wish for a checkpoint on."""
-    world.broker.want_checkpoint()
+    world.broker.request_checkpoint()
     found = []
     while not world.broker.core.checkpoints.is_decided:
         with changes_of(world.disk) as changes:
@@ -64,7 +64,7 @@ def test_news_that_come_as_fast_do_not_put_a_checkpoint_off(world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.NORMAL, QUEUES))
     send_to_each(world, 0)
     position = world.broker.shard.checkpoint_position
-    world.broker.want_checkpoint()
+    world.broker.request_checkpoint()
     for round in range(1, 4):
         send_to_each(world, round)
     assert world.broker.shard.checkpoint_position > position
@@ -73,7 +73,7 @@ def test_news_that_come_as_fast_do_not_put_a_checkpoint_off(world) -> None:
 def test_files_of_a_topic_that_is_deleted_meanwhile_do_not_come_back(world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.NORMAL, QUEUES))
     send_to_each(world, 1)
-    world.broker.want_checkpoint()
+    world.broker.request_checkpoint()
     world.broker.step([])
     assert not world.broker.core.checkpoints.is_decided
     world.broker.ask(DeleteTopic("t"))
@@ -88,7 +88,7 @@ def test_a_full_disk_ends_it(world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.NORMAL, QUEUES))
     send_to_each(world, 1)
     world.disk.capacity_bytes = world.disk.used_bytes()
-    world.broker.want_checkpoint()
+    world.broker.request_checkpoint()
     world.broker.settle()
     assert world.broker.shard.topics.by_name["t"].queues[0].is_unwritten
     world.disk.capacity_bytes = None

@@ -104,7 +104,7 @@ def test_each_is_redriven_once(world, broker) -> None:
     world.reopen(power_cut=True)
     assert redrive(broker).letters == []
     assert count(broker) == (0, 2)
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.settle()
     world.reopen()
     assert count(broker) == (0, 2)
@@ -238,7 +238,7 @@ def test_letters_are_listed_by_pages_and_groups_counted(broker) -> None:
 
 def test_letters_of_a_queue_that_is_cut_are_refused_and_the_others_go(world, broker) -> None:
     give_up(broker, "a", "b", "c", "d")
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.settle()
     letters = broker.ask(ListDeadLetters("g")).letters
     topic = broker.shard.topics.by_name["%DLQ%g"]

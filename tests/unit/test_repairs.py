@@ -101,7 +101,7 @@ def findings(world):
 def test_a_rotten_record_is_handed_over_from_the_log(make_world, kind) -> None:
     world = waiting_world(make_world, kind)
     rot(world, kind, "m05")
-    world.broker.want_checkpoint()
+    world.broker.request_checkpoint()
     assert hand_over(world) == world.ids, "P2, P7"
     assert view(world).problems == []
     assert view(world).repairs == 1

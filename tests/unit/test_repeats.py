@@ -224,7 +224,7 @@ def test_a_crash_between_the_first_and_its_retry(
     due = world.clock.wall_ms() + 200_000
     first = send(world, made("a", due), made("b"))
     if checkpoint:
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
         send(world, made("after"))
         world.clock.advance(1_500)
@@ -309,7 +309,7 @@ def test_the_setting_switches_it_off(make_world) -> None:
 def test_a_record_that_is_damaged_repeats_nothing(world, broker) -> None:
     position = send(world, made("a")).origins[0]
     send(world, made("b"))
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.settle()
     world.disk.flip("shard-00/log/00000000000000000000.log", position + 40, 1, 4)
     world.reopen()

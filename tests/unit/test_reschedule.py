@@ -153,7 +153,7 @@ def test_the_old_handle_says_where_it_moved(world, broker, later, restart) -> No
     broker.ask(Reschedule("t", "m", second, third))
     if later:
         pass_time(world, later)
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
     if restart:
         world.reopen()
@@ -388,7 +388,7 @@ def test_what_was_delivered_long_ago_is_known_by_the_log(world, broker, due_in, 
     pass_time(world, due_in)
     assert take(world) == [("m", due)]
     pass_time(world, 12 * HOUR)
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     broker.settle()
     if restart:
         world.reopen()

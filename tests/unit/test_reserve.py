@@ -211,7 +211,7 @@ def test_messages_wait_in_memory_for_files_that_cannot_be_opened() -> None:
             await engine.submit(
                 SendMessages("t", [encode(topic="t", body=b"x", message_id=f"n{hour}")])
             )
-        engine.broker.checkpoints.want()
+        engine.broker.checkpoints.request()
         assert (await engine.submit(DescribeBroker())).pending == 5
         assert engine.broker.shard.delay.stalled
         assert (await engine.submit(DescribeTopic("t"))).pending == 5

@@ -78,7 +78,7 @@ def used(broker) -> tuple[str, int]:
 def test_nothing_of_it_is_seen_again(any_world, broker, how: str) -> None:
     handle, position = used(broker)
     if how == "older checkpoint":
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
     end = broker.ask(DescribeTopic("t")).queue_offsets[0]
     waiting = [Answer(receive(20_000)), Answer(Pull("t", 0, end, 9, 999, "*", 20_000))]
@@ -87,7 +87,7 @@ def test_nothing_of_it_is_seen_again(any_world, broker, how: str) -> None:
     assert broker.ask(DeleteTopic("t")) is None
     assert [each.result.code for each in waiting] == [ErrorCode.TOPIC_NOT_FOUND] * 2
     if how == "checkpoint":
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
     if how != "online":
         any_world.reopen()
@@ -171,7 +171,7 @@ def test_no_turn_follows_the_other_while_messages_cannot_be_filed(world) -> None
     world.disk.capacity_bytes = used
     broker.settle()
     assert broker.shard.delay.stalled
-    broker.want_checkpoint()
+    broker.request_checkpoint()
     for topic in ("t", "other"):
         gone = Answer(DeleteTopic(topic))
         broker.step([gone])
@@ -197,7 +197,7 @@ def test_files_go_when_no_checkpoint_needs_them(tmp_path, make_world) -> None:
 
     def checkpoint() -> list[str]:
         broker.ask(send(f"m{broker.shard.log.end}", topic="other"))
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
         return sorted(path.name for path in (tmp_path / "shard-00" / "queues").iterdir())
 

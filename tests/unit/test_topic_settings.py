@@ -66,7 +66,7 @@ def test_settings_are_kept(any_world, broker, checkpoint: bool) -> None:
     broker.ask(CreateTopic("u", TopicType.NORMAL, 3, SETTINGS))
     broker.ask(ChangeTopic("t", 4, TopicSettings(order=True)))
     if checkpoint:
-        broker.want_checkpoint()
+        broker.request_checkpoint()
         broker.settle()
     any_world.reopen()
     t, u = (broker.ask(DescribeTopic(name)) for name in ("t", "u"))

@@ -84,7 +84,7 @@ def test_a_topic_is_changed_to_have_more_queues_and_never_fewer(world) -> None:
     for _ in range(2):
         world.reopen()
         assert world.broker.ask(DescribeTopic("temps")).queues == 8
-        world.broker.want_checkpoint()
+        world.broker.request_checkpoint()
         world.broker.settle()
     sent = world.broker.ask(SendMessages("temps", [made("temps")] * 2))
     assert not sent.refused
@@ -161,7 +161,7 @@ def test_a_start_looks_for_the_files_of_no_empty_queue(world, monkeypatch) -> No
     for number in range(3):
         message = encode(topic="full", body=b"x", message_id=f"m{number}")
         world.broker.ask(SendMessages("full", [message]))
-    world.broker.want_checkpoint()
+    world.broker.request_checkpoint()
     world.broker.settle()
     listed, of_disk = [], world.disk.list
     monkeypatch.setattr(world.disk, "list", lambda path: (listed.append(path), of_disk(path))[1])

@@ -29,7 +29,7 @@ _log = logging.getLogger("horolog.access")
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 ADDED_LATER = "_UNIQUE_KEY_QUERY"  # old clients add this field after they have signed
 _VERIFIED_MAX = 4_096  # gRPC signatures that are kept: a client has one a second
-_NOBODYS_SECRET = b"a secret that nobody has"
+_UNUSED_SECRET = b"a secret that nobody has"
 
 
 class Guard:
@@ -162,7 +162,7 @@ class Guard:
     ) -> Identity:
         """Return the identity of the key, if the signature is right for one of `signed`."""
         identity = self._identities.get(access_key)
-        secret = identity.secret if identity is not None else _NOBODYS_SECRET
+        secret = identity.secret if identity is not None else _UNUSED_SECRET
         right = any(
             hmac.compare_digest(hmac.digest(secret, each, "sha1"), signature) for each in signed
         )
@@ -202,7 +202,7 @@ class Guard:
         name, _, secret = pair.partition(b":")
         access_key = name.decode("utf-8", "replace")
         identity = self._identities.get(access_key)
-        right = hmac.compare_digest(identity.secret if identity else _NOBODYS_SECRET, secret)
+        right = hmac.compare_digest(identity.secret if identity else _UNUSED_SECRET, secret)
         if identity is None or not right:
             raise _failed(access_key, "authorization")
         return identity

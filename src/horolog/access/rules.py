@@ -67,7 +67,7 @@ ADMIN = (Need(Kind.CLUSTER, "cluster", Right.DENY),)
 
 
 @lru_cache(maxsize=_DECIDED_MAX)
-def topic(name: str, rights: int) -> Need:
+def need_of_topic(name: str, rights: int) -> Need:
     """Return the need of an action on a topic; for a group's topic, the right of a group member."""
     for prefix in _OF_GROUPS:
         if name.startswith(prefix):
@@ -76,7 +76,7 @@ def topic(name: str, rights: int) -> Need:
 
 
 @lru_cache(maxsize=_DECIDED_MAX)
-def group(name: str) -> Need:
+def need_of_group(name: str) -> Need:
     """Return the need to be a member of a consumer group."""
     return Need(Kind.GROUP, name, Right.SUB)
 

@@ -119,7 +119,7 @@ async def show_identity(request: Request) -> Response:
     rights = [
         right.name
         for right in (rules.Right.PUB, rules.Right.SUB)
-        if topic and may(request, rules.topic(check_topic(topic), right))
+        if topic and may(request, rules.need_of_topic(check_topic(topic), right))
     ]
     return answer(
         {

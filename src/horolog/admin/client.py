@@ -176,7 +176,7 @@ class AdminClient:
 def no_answer(url: str, error: Exception) -> UnreachableError:
     """Build the error for a call that ended without an answer, in the system's own words."""
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    silence = Silence.HANGS if isinstance(error, TimeoutError) else Silence.NOBODY
+    silence = Silence.HANGS if isinstance(error, TimeoutError) else Silence.NO_ANSWER
     return UnreachableError(url, why, silence)
 
 

@@ -92,7 +92,7 @@ async def _page(request: Request, after: str, limit: int) -> tuple[list[GroupVie
     while True:
         page: list[GroupView] = await engine.submit(ListGroups(after, limit + 1))
         for group in page[:limit]:
-            if not is_system_group(group.name) and may(request, rules.group(group.name)):
+            if not is_system_group(group.name) and may(request, rules.need_of_group(group.name)):
                 if len(groups) == limit:
                     return groups, after
                 groups.append(group)
@@ -116,7 +116,7 @@ async def show_group(request: Request) -> Response:
     parameters = query(request, "limit", "after")
     limit = query_int(parameters, "limit", 100, 1, ADMIN_LIST_MAX)
     name = check_group(request.path_params["group"])
-    require(request, rules.group(name))
+    require(request, rules.need_of_group(name))
     engine = engine_of(request)
     group: GroupView = await engine.submit(FindGroup(name))
     members = members_of(request, name)
@@ -126,7 +126,7 @@ async def show_group(request: Request) -> Response:
     topics = [
         topic
         for topic in topics
-        if topic > after and may(request, rules.topic(topic, rules.EITHER))
+        if topic > after and may(request, rules.need_of_topic(topic, rules.EITHER))
     ]
     view: Group = {
         **_settings_view(group),

@@ -104,7 +104,7 @@ def _year_ms(year: int) -> int:
 async def show_histogram(request: Request) -> Response:
     """GET /v1/pending/histogram?step=&from=&to=&zone=&topic=: count pending messages in even steps."""
     wanted = _parse_query(request)
-    require(request, rules.topic(wanted.topic, rules.EITHER))
+    require(request, rules.need_of_topic(wanted.topic, rules.EITHER))
     engine = engine_of(request)
     shared: Shared = request.app.state.histograms
     content = await shared.answer(wanted, lambda: _count(engine, wanted))

@@ -22,7 +22,7 @@ from horolog.protocol.commands import (
     MessageState,
 )
 from horolog.protocol.history_commands import (
-    GroupView,
+    GroupDelivery,
     HistoryEvent,
     MessageHistory,
     ShowMessage,
@@ -48,7 +48,7 @@ async def show(request: Request) -> Response:
     parameters, message_id = query(request, "topic"), request.path_params["id"]
     if "topic" in parameters:
         topic = check_topic(parameters["topic"])
-        require(request, rules.topic(topic, rules.Right.SUB))
+        require(request, rules.need_of_topic(topic, rules.Right.SUB))
     else:
         topic = await topic_of(request, message_id)
     known = await messages.show(engine_of(request), ShowMessage(topic, message_id))
@@ -112,7 +112,7 @@ def _copy_view(found: FoundMessage, broker: str) -> Copy:
     }
 
 
-def _group_view(group: GroupView) -> GroupState:
+def _group_view(group: GroupDelivery) -> GroupState:
     until_ms = None
     if group.leased_ms is not None and group.lease_ms is not None:
         until_ms = group.leased_ms + group.lease_ms

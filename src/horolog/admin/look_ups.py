@@ -26,7 +26,7 @@ async def find_named(request: Request, parameters: Mapping[str, str]) -> list[Fo
         require(request)
         raise refused("topic", "give id, or topic and key")
     if topic:
-        require(request, rules.topic(check_topic(topic), rules.Right.SUB))
+        require(request, rules.need_of_topic(check_topic(topic), rules.Right.SUB))
         return await messages.find(engine_of(request), FindMessages(topic, message_id, key))
     found: list[FoundMessage] = []
     for each in await _topics_with(request, message_id):
@@ -53,4 +53,4 @@ async def _topics_with(request: Request, message_id: str) -> list[str]:
     """Return the topics with messages of an id, if the caller may read them."""
     admit_known_caller(request)
     known = await messages.topics_with(engine_of(request), message_id)
-    return [topic for topic in known if may(request, rules.topic(topic, rules.Right.SUB))]
+    return [topic for topic in known if may(request, rules.need_of_topic(topic, rules.Right.SUB))]

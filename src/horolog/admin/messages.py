@@ -61,7 +61,7 @@ _IDS = MessageIds()
 async def send(request: Request) -> Response:
     """POST /v1/messages: send a message; 201 once it is as durable as `--flush` promises."""
     wanted = await read_body(request, MessageBody)
-    require(request, rules.topic(wanted.topic, rules.Right.PUB))
+    require(request, rules.need_of_topic(wanted.topic, rules.Right.PUB))
     engine = engine_of(request)
     message = _new_message(wanted, engine.clock.wall_ms())
     sent: Sent = await engine.submit(SendMessages(wanted.topic, [message]))
@@ -154,7 +154,11 @@ async def receive(request: Request) -> Response:
     A message comes again unless it is acked within `invisible_ms`, as often as its group allows.
     """
     wanted = await read_body(request, ReceiveBody)
-    require(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
+    require(
+        request,
+        rules.need_of_group(wanted.group),
+        rules.need_of_topic(wanted.topic, rules.Right.SUB),
+    )
     parse_tags(wanted.filter)
     engine = engine_of(request)
     command = Receive(
@@ -217,7 +221,11 @@ async def _wait_for_messages(
 async def ack(request: Request) -> Response:
     """POST /v1/ack: acknowledge leased messages; return how many, and errors of the other handles."""
     wanted = await read_body(request, AckBody)
-    require(request, rules.group(wanted.group), rules.topic(wanted.topic, rules.Right.SUB))
+    require(
+        request,
+        rules.need_of_group(wanted.group),
+        rules.need_of_topic(wanted.topic, rules.Right.SUB),
+    )
     handles = wanted.receipt_handles
     acked: Acked = await engine_of(request).submit(
         Ack(check_group(wanted.group), check_topic(wanted.topic), handles)

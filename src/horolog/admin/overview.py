@@ -129,7 +129,7 @@ class Overview:
         counts: PendingCounts = await self._engine.submit(CountPending(by=CountBy.TOPIC))
 
         def is_seen(topic: str) -> bool:
-            return identity.has((rules.topic(topic, rules.EITHER),))
+            return identity.has((rules.need_of_topic(topic, rules.EITHER),))
 
         pending = {name: n for name, n in counts.topics if is_seen(name)}
         rates = {

@@ -58,11 +58,13 @@ async def count_pending(request: Request) -> Response:
     if by is CountBy.TOPIC and not topic:
         admit_known_caller(request)
     else:
-        require(request, rules.topic(topic, rules.EITHER))
+        require(request, rules.need_of_topic(topic, rules.EITHER))
     counts: PendingCounts = await engine_of(request).submit(CountPending(topic, hour, by))
     if by is CountBy.TOPIC and not is_admin(request):
         counts.topics = [
-            each for each in counts.topics if may(request, rules.topic(each[0], rules.EITHER))
+            each
+            for each in counts.topics
+            if may(request, rules.need_of_topic(each[0], rules.EITHER))
         ]
         counts.total = sum(count for _, count in counts.topics)
     return answer(counts_view(counts, topic, by))
@@ -95,7 +97,7 @@ async def list_pending(request: Request) -> Response:
     """GET /v1/pending/messages?from=&to=&topic=&limit=: list scheduled messages due in [from, to)."""
     parameters = query(request, "from", "to", "topic", "limit")
     topic = _topic(parameters)
-    require(request, rules.topic(topic, rules.EITHER))
+    require(request, rules.need_of_topic(topic, rules.EITHER))
     from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
     to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
     limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)

@@ -90,7 +90,7 @@ async def recall_by_key(request: Request) -> Response:
     The answer has the result for each message.
     """
     wanted = await read_body(request, RecallKeyBody)
-    require(request, rules.topic(wanted.topic, rules.Right.PUB))
+    require(request, rules.need_of_topic(wanted.topic, rules.Right.PUB))
     command = RecallByKey(check_topic(wanted.topic), wanted.key)
     found = await messages.recall_by_key(engine_of(request), command)
     if not found:
@@ -110,7 +110,7 @@ async def recall_many(request: Request) -> Response:
     The answer comes when all is done, with the counts of messages matched and cancelled.
     """
     wanted = await read_body(request, RecallManyBody)
-    require(request, rules.topic(wanted.topic, rules.Right.PUB))
+    require(request, rules.need_of_topic(wanted.topic, rules.Right.PUB))
     command = RecallMany(
         check_topic(wanted.topic), wanted.from_ms, wanted.to_ms, wanted.tag, wanted.dry_run
     )
@@ -176,7 +176,7 @@ async def reschedule_many(request: Request) -> Response:
     The answer comes when all is done, with the counts of messages matched and moved.
     """
     wanted = await read_body(request, RescheduleManyBody)
-    require(request, rules.topic(wanted.topic, rules.Right.PUB))
+    require(request, rules.need_of_topic(wanted.topic, rules.Right.PUB))
     if (wanted.new_deliver_at_ms is None) == (wanted.shift_ms is None):
         raise refused("new_deliver_at_ms", "give either new_deliver_at_ms or shift_ms")
     if wanted.shift_ms == 0:
@@ -209,7 +209,7 @@ async def hand_over_many(request: Request) -> Response:
     The answer comes when all is done, with the counts of messages matched and handed over.
     """
     wanted = await read_body(request, HandOverManyBody)
-    require(request, rules.topic(wanted.topic, rules.Right.PUB))
+    require(request, rules.need_of_topic(wanted.topic, rules.Right.PUB))
     topic = check_topic(wanted.topic)
     command = MoveMany(
         topic, wanted.from_ms, wanted.to_ms, wanted.tag, now=True, dry_run=wanted.dry_run
@@ -239,7 +239,7 @@ async def bulk_under_way(request: Request) -> Response:
             "done": each.done,
         }
         for each in found
-        if may(request, rules.topic(each.topic, rules.EITHER))
+        if may(request, rules.need_of_topic(each.topic, rules.EITHER))
     ]
     return answer({"under_way": rows})
 
@@ -307,7 +307,7 @@ def _raise_unless_done(status: str, detail: str) -> None:
 def _message_of(request: Request, wanted: RecallBody) -> RecallHandle:
     """Return the handle of the requested message; FORBIDDEN if the caller may not change it."""
     handle = _handle_of(wanted)
-    require(request, rules.topic(handle.topic, rules.Right.PUB))
+    require(request, rules.need_of_topic(handle.topic, rules.Right.PUB))
     return handle
 
 

@@ -80,7 +80,7 @@ async def search(request: Request) -> Response:
     if "id" in parameters or "key" in parameters:
         return await _search_named(request, parameters, limit)
     topic = check_topic(parameters["topic"]) if "topic" in parameters else ""
-    require(request, rules.topic(topic, rules.Right.SUB))
+    require(request, rules.need_of_topic(topic, rules.Right.SUB))
     states = _states(parameters.get("state"), topic)
     from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
     to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS

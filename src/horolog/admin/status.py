@@ -51,7 +51,7 @@ _FIELDS = {
 class Silence(Enum):
     """What was found at a URL where no broker answers."""
 
-    NOBODY = "nobody takes the connection, or it ends without an answer"
+    NO_ANSWER = "nobody takes the connection, or it ends without an answer"
     HANGS = "the time for an answer is over"
     STRANGER = "something else answers"
 
@@ -64,7 +64,7 @@ class UnreachableError(Exception):
     silence  which of the three cases it was
     """
 
-    def __init__(self, url: str, why: str, silence: Silence = Silence.NOBODY) -> None:
+    def __init__(self, url: str, why: str, silence: Silence = Silence.NO_ANSWER) -> None:
         super().__init__(url, why, silence)
         self.url = url
         self.why = why
@@ -81,7 +81,7 @@ class UnreachableError(Exception):
         name_another  how the reader names another broker: "name another with --admin URL"
         """
         match self.silence:
-            case Silence.NOBODY:
+            case Silence.NO_ANSWER:
                 advice = f"start one with `horolog serve`, or {name_another}"
             case Silence.HANGS:
                 advice = "it is overloaded, or its process is stopped: `horolog doctor` looks at it"

@@ -79,7 +79,9 @@ async def list_topics(request: Request) -> Response:
     pieces: list[bytes] = []  # as JSON: so many objects at once would trigger the garbage collector
     while left > 0:
         topics: list[TopicView] = await engine.submit(ListTopics(after, with_pending=False))
-        seen = [each for each in topics if may(request, rules.topic(each.name, rules.EITHER))]
+        seen = [
+            each for each in topics if may(request, rules.need_of_topic(each.name, rules.EITHER))
+        ]
         for topic in seen:
             topic.pending = pending.get(topic.name, 0)
         if seen:
@@ -180,7 +182,7 @@ async def describe_topic(request: Request) -> Response:
     """GET /v1/topics/{name}: show a topic."""
     query(request)
     name = check_topic(request.path_params["name"])
-    require(request, rules.topic(name, rules.EITHER))
+    require(request, rules.need_of_topic(name, rules.EITHER))
     return answer(topic_view(await engine_of(request).submit(DescribeTopic(name))))
 
 

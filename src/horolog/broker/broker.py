@@ -27,7 +27,7 @@ from horolog.broker.hand_over import hand_over
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.recalls import applied_recalls
-from horolog.broker.send.sends import NOBODY
+from horolog.broker.send.sends import NO_REPLY
 from horolog.broker.shard import Shard
 from horolog.broker.waits import BulkPiece, HandOver, TakeRuns
 from horolog.limits import (
@@ -135,7 +135,9 @@ class Broker:
         effects.replies += decisions.adoptions.flush(wall_ms)
         effects.replies += decisions.dead_letters.flush(wall_ms)
         effects.replies += [
-            reply for reply in decisions.sends.flush(wall_ms, mono_ms) if reply.token is not NOBODY
+            reply
+            for reply in decisions.sends.flush(wall_ms, mono_ms)
+            if reply.token is not NO_REPLY
         ]
         self._append_records(decisions.send_backs.take_buried(), now)
         settled = self.shard.wheel.load(wall_ms, LOAD_CHUNK)
@@ -194,7 +196,7 @@ class Broker:
         shard.log.commit_position = commit
         shard.log.durable_position = durable
         if not waits:
-            shard.file_gathered()
+            shard.file_unfiled()
         self.checkpoints.capture(now, effects)
         while shard.uncommitted and shard.uncommitted[0].end <= commit:
             shard.apply(shard.uncommitted.popleft(), files_later=waits)
@@ -239,7 +241,7 @@ class Broker:
         decisions = self._decisions
         if decisions.wants_turn or decisions.recalls.wants_turn or self.shard.visible:
             return True
-        if self.shard.gathered and self.shard.log.commit_position == self.shard.log.end:
+        if self.shard.unfiled and self.shard.log.commit_position == self.shard.log.end:
             return True
         if self.shard.ready.polls.has_postponed:
             return True

@@ -21,7 +21,7 @@ from horolog.broker.settings import ShardSettings
 from horolog.broker.topics import Topics
 from horolog.broker.transactions.open_halves import OpenHalves
 from horolog.delay.far.adopted import Adoption
-from horolog.delay.filing import Gathered
+from horolog.delay.filing import FilingBatch
 from horolog.delay.lanes import Lanes
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
@@ -84,7 +84,7 @@ class Shard:
         self.log_times = LogTimes(settings.dedup_ms)
         self.ready = Ready(self.topics.first_offset)
         self.uncommitted = Uncommitted()
-        self.gathered = Gathered()  # committed messages, to be filed together with later ones
+        self.unfiled = FilingBatch()  # committed messages, to be filed together with later ones
         self.visible: set[tuple[int, int]] = set()  # (topic id, queue id) of queues that have grown
         self.handed_over = 0
         self.recalled = 0
@@ -104,12 +104,12 @@ class Shard:
     def apply(self, change: Applied, *, files_later: bool = False) -> None:
         """Apply a committed frame: make its messages visible.
 
-        files_later  scheduled messages wait for `file_gathered`, or for a frame that needs all of
+        files_later  scheduled messages wait for `file_unfiled`, or for a frame that needs all of
                      them filed
         """
         assert self.applied <= change.end, (self.applied, change.end)
         if change.needs_all_filed:
-            self.file_gathered()
+            self.file_unfiled()
         self.counters.count_applied(change)
         for topic, queue_id, units in change.units:
             queue = topic.queues[queue_id]
@@ -139,9 +139,9 @@ class Shard:
         if change.unfiled is not None:
             if change.adopted is None:  # what comes back from the tier was scheduled before
                 self.lanes.schedule(change.unfiled.heads["lane"])
-            self.gathered.append(change.unfiled)
+            self.unfiled.append(change.unfiled)
             if not files_later:
-                self.file_gathered()
+                self.file_unfiled()
         self.applied = change.end
 
     def is_applied(self, position: int) -> bool:
@@ -158,7 +158,7 @@ class Shard:
     # --- what the tier asks of the shard (`delay.tier.TierHost`) ----------------------------------
 
     @property
-    def tier_moves(self) -> bool:
+    def is_tier_changing(self) -> bool:
         """Whether a step of the tier is appended and not applied: no other may run beside it."""
         return self.uncommitted.tier_steps > 0
 
@@ -178,7 +178,7 @@ class Shard:
 
     def append_step(self, step: Step, wall_ms: int) -> None:
         """Log a step of the tier, in a frame of its own after all earlier ones of this turn."""
-        assert not self.tier_moves, step.fields
+        assert not self.is_tier_changing, step.fields
         self.log.append(encode_offload(*step), 1, wall_ms)
         self.uncommitted.append(Applied(self.log.end, [], None, [], step=step))
 
@@ -195,7 +195,7 @@ class Shard:
             self.schedules,
             self.problems,
             self.counters,
-            self.gathered,
+            self.unfiled,
         ]
         every += [self.key_index, far, self.tier]
         for queues in self.ready.progress.values():
@@ -212,10 +212,10 @@ class Shard:
         if adoption.promotion is not None:
             self.tier.note_promoted(adoption.promotion)
 
-    def file_gathered(self) -> None:
-        """File the gathered messages, after those that wait for disk space."""
-        if self.gathered:
-            self.delay.stalled += self.gathered.take()
+    def file_unfiled(self) -> None:
+        """File the unfiled messages, after those that wait for disk space."""
+        if self.unfiled:
+            self.delay.stalled += self.unfiled.take()
             self.file_stalled()
 
     def file_stalled(self) -> bool:

@@ -36,7 +36,7 @@ class ShardUnderWay:
         self._recalls = recalls
         self._questions: Mapping[Wait, Callable[[Any, object], bool]] = {
             Wait.LOG: lambda _command, _token: shard.is_log_full,
-            Wait.TIER_STEP: lambda _command, _token: shard.tier_moves,
+            Wait.TIER_STEP: lambda _command, _token: shard.is_tier_changing,
             Wait.EARLIER: self._earlier,
             Wait.BULK_PIECE: lambda _command, _token: recalls.bulk.is_uncommitted,
             Wait.ADOPTION: self._adoption,

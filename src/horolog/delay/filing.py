@@ -42,7 +42,7 @@ class Unfiled(NamedTuple):
     append_ms: int  # append time of their frame
 
 
-class Gathered:
+class FilingBatch:
     """Messages gathered to be filed together.
 
     Half the cost of filing a few messages is fixed: it is the same for a thousand.

@@ -4,8 +4,8 @@
                         are, outside the core: the command names the rows that were found
                         (`protocol.tier_commands.Elsewhere`).
     whom it makes wait  The steps of a tier are records of the log.  From the frame with a step
-                        until the step is applied (`Shard.tier_moves`), nothing else may change what
-                        the step is about: `broker.waits` says who waits.
+                        until the step is applied (`Shard.is_tier_changing`), nothing else may
+                        change what the step is about: `broker.waits` says who waits.
     what it gives back  An hour of a topic, as an adoption that is a promotion.
 
 Every change comes from a record of the log, so a replay comes to the same state.  A shard has one

@@ -56,8 +56,8 @@ class GroupState(StrEnum):
     CONSUMED = "consumed"
 
 
-class GroupView(NamedTuple):
-    """A consumer group that takes messages from the queue of a message."""
+class GroupDelivery(NamedTuple):
+    """The delivery of a message to one consumer group that takes from its queue."""
 
     group: str
     state: GroupState
@@ -88,7 +88,7 @@ class MessageHistory:
 
     messages: list[FoundMessage]
     events: list[HistoryEvent] = field(default_factory=list)
-    groups: list[GroupView] = field(default_factory=list)  # of the newest message that is visible
+    groups: list[GroupDelivery] = field(default_factory=list)  # of the newest visible message
     complete: bool = True
 
 

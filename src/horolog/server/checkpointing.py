@@ -131,7 +131,7 @@ class Checkpointing:
         self._waiters = [waiter for waiter in self._waiters if not waiter.durable.done()]
         if self._waiters:
             if not (self.is_busy or self._broker.checkpoints.is_decided):
-                self._broker.checkpoints.want()
+                self._broker.checkpoints.request()
             self._turn()
             self._retry_timer = asyncio.get_running_loop().call_later(_RETRY_S, self._request)
 

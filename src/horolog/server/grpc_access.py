@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from horolog.access.guard import Guard
-from horolog.access.rules import ADMIN, Need, Right, group, topic
+from horolog.access.rules import ADMIN, Need, Right, need_of_group, need_of_topic
 from horolog.errors import HorologError
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.quick_acks import QuickAck
@@ -25,35 +25,35 @@ Needs = tuple[Need, ...]
 
 def _send(request: QuickSend | pb.SendMessageRequest) -> Needs:
     if isinstance(request, QuickSend):
-        return (topic(request.topic, _PUB),)
+        return (need_of_topic(request.topic, _PUB),)
     if not request.messages:
         return ()
-    return (topic(name_of(request.messages[0].topic), _PUB),)  # others are refused later
+    return (need_of_topic(name_of(request.messages[0].topic), _PUB),)  # others are refused later
 
 
 def _publish(request: Any) -> Needs:
-    return (topic(name_of(request.topic), _PUB),)
+    return (need_of_topic(name_of(request.topic), _PUB),)
 
 
 def _route(request: pb.QueryRouteRequest) -> Needs:
-    return (topic(name_of(request.topic), _EITHER),)
+    return (need_of_topic(name_of(request.topic), _EITHER),)
 
 
 def _consume(request: Any) -> Needs:
     if isinstance(request, QuickAck):
-        return group(request.group), topic(request.topic, _SUB)
-    return group(name_of(request.group)), topic(name_of(request.topic), _SUB)
+        return need_of_group(request.group), need_of_topic(request.topic, _SUB)
+    return need_of_group(name_of(request.group)), need_of_topic(name_of(request.topic), _SUB)
 
 
 def _of_queue(request: Any) -> Needs:
-    of_topic = topic(name_of(request.message_queue.topic), _SUB)
+    of_topic = need_of_topic(name_of(request.message_queue.topic), _SUB)
     if "group" not in request.DESCRIPTOR.fields_by_name:
         return (of_topic,)
-    return group(name_of(request.group)), of_topic
+    return need_of_group(name_of(request.group)), of_topic
 
 
 def _of_member(request: Any) -> Needs:
-    return (group(name_of(request.group)),) if request.HasField("group") else ()
+    return (need_of_group(name_of(request.group)),) if request.HasField("group") else ()
 
 
 NEEDS: dict[str, Callable[[Any], Needs]] = {
@@ -79,10 +79,10 @@ NEEDS: dict[str, Callable[[Any], Needs]] = {
 
 def _of_settings(settings: pb.Settings) -> Needs:
     if settings.HasField("publishing"):
-        return tuple(topic(name_of(each), _PUB) for each in settings.publishing.topics)
+        return tuple(need_of_topic(name_of(each), _PUB) for each in settings.publishing.topics)
     wanted = settings.subscription
-    topics = [topic(name_of(each.topic), _SUB) for each in wanted.subscriptions]
-    return group(name_of(wanted.group)), *topics
+    topics = [need_of_topic(name_of(each.topic), _SUB) for each in wanted.subscriptions]
+    return need_of_group(name_of(wanted.group)), *topics
 
 
 class GrpcAccess:
@@ -103,7 +103,7 @@ class GrpcAccess:
     def may_publish(self, call: Call, name: str) -> bool:
         """Return whether the caller may send to a topic, with the access file as it is now."""
         try:
-            self._check(call, (topic(name, _PUB),))
+            self._check(call, (need_of_topic(name, _PUB),))
         except HorologError:
             return False
         return True

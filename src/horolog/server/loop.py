@@ -315,7 +315,7 @@ class Engine:
         if not self.failed.done():
             self.broker.is_ending = True
             await self.until_quiet()
-            self.broker.checkpoints.want()  # a checkpoint of the whole log: no new work is begun
+            self.broker.checkpoints.request()  # a checkpoint of the whole log: no new work is begun
             await self.until_quiet()
         self._stopping = True
         self.checkpointing.refuse()

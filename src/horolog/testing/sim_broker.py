@@ -254,9 +254,9 @@ class SimBroker:
             return
         self.core.job_done()
 
-    def want_checkpoint(self) -> None:
+    def request_checkpoint(self) -> None:
         """Ask for a checkpoint at the next turn."""
-        self.core.checkpoints.want()
+        self.core.checkpoints.request()
 
     def settle(self, turns: int = 200) -> None:
         """Run turns without commands until nothing is in flight and nothing is due."""

@@ -243,7 +243,7 @@ class Simulation:
         elif roll < 0.91:
             self._step_clock()
         elif roll < 0.94:
-            self.broker.want_checkpoint()
+            self.broker.request_checkpoint()
             self.broker.step([])
         elif roll < 0.955:
             self._squeeze()

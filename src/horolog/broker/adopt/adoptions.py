@@ -237,7 +237,7 @@ def _check_promotion(shard: Shard, adoption: Adoption) -> None:
     if adoption.promotion is None:
         return
     shard.tier.check_promotion(adoption.promotion, adoption.topic, adoption.rows)
-    if shard.tier_moves:
+    if shard.is_tier_changing:
         raise refused(
             "number",
             f"another step of the {shard.tier.name} is under way",

@@ -11,7 +11,7 @@ from horolog.broker.consume.renewals import Renewals, regrant_record
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
 from horolog.broker.send.send_backs import LeasedPlace, SendBacks
-from horolog.broker.send.sends import NOBODY
+from horolog.broker.send.sends import NO_REPLY
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.errors import ErrorCode, HorologError, refused
@@ -185,7 +185,7 @@ class Receives:
         for p in spent:
             place = LeasedPlace(topic.id, queue_id, p.offset)
             try:
-                self._send_backs.bury(NOBODY, group, place, p.record, p.attempt - 1, now)
+                self._send_backs.bury(NO_REPLY, group, place, p.record, p.attempt - 1, now)
             except HorologError as error:
                 if error.fatal:
                     raise

@@ -53,7 +53,7 @@ class Checkpoints:
     def _apply_event(self, event: Event) -> None:
         self._life = after(TABLE, self._life, event)
 
-    def want(self) -> None:
+    def request(self) -> None:
         """Take a checkpoint at the next step that can."""
         self._next_at = 0
 

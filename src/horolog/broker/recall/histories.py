@@ -27,8 +27,8 @@ from horolog.log.frame_reader import Hole
 from horolog.log.record import Kind
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState
 from horolog.protocol.history_commands import (
+    GroupDelivery,
     GroupState,
-    GroupView,
     MessageEvent,
     MessageHistory,
     ShowMessage,
@@ -229,7 +229,7 @@ class Histories:
 
     # --- the present ------------------------------------------------------------------------------
 
-    def _present(self, trail: Trail, found: list[FoundMessage]) -> list[GroupView]:
+    def _present(self, trail: Trail, found: list[FoundMessage]) -> list[GroupDelivery]:
         """Return the state in each group, and add the events that the log did not tell.
 
         Such events have no instant, except leases: the time of their grant is known.
@@ -244,7 +244,7 @@ class Histories:
             event = events.get(view.state)
             if event is not None and view.origin not in trail.ended:
                 trail.add(_LAST, event, None)
-        views: list[GroupView] = []
+        views: list[GroupDelivery] = []
         newest = max((view for view in found if view.queue_offset >= 0), key=_origin, default=None)
         for place, topic in trail.places.items():
             is_newest = newest is not None and place == (
@@ -258,7 +258,7 @@ class Histories:
                 self._add_unlogged(trail, topic, place, group)
         return views
 
-    def _groups_at(self, place: QueuePlace) -> Iterator[GroupView]:
+    def _groups_at(self, place: QueuePlace) -> Iterator[GroupDelivery]:
         topic_id, queue, offset = place
         ready = self._shard.ready
         for group_id, name in ready.groups.names.items():
@@ -269,10 +269,10 @@ class Histories:
             lease = progress.leases.get(offset)
             if lease is None:
                 is_new = state is State.NEW
-                yield GroupView(name, GroupState.NEW if is_new else GroupState.CONSUMED)
+                yield GroupDelivery(name, GroupState.NEW if is_new else GroupState.CONSUMED)
                 continue
             is_live = state is State.LEASED
-            yield GroupView(
+            yield GroupDelivery(
                 name,
                 GroupState.LEASED if is_live else GroupState.WAITS_AGAIN,
                 lease.attempt,
@@ -281,7 +281,7 @@ class Histories:
             )
 
     def _add_unlogged(
-        self, trail: Trail, topic: Topic, place: QueuePlace, group: GroupView
+        self, trail: Trail, topic: Topic, place: QueuePlace, group: GroupDelivery
     ) -> None:
         """Add events of a group that no record told: the log was too long or begins later."""
         key = group.group, place

@@ -38,7 +38,7 @@ for _type, _kinds in ACCEPTED.items():
 _TAKES[:, MessageType.TRANSACTION] = False  # sent as half messages (`transactions.halves`)
 
 
-NOBODY = object()
+NO_REPLY = object()
 """The token of a send that needs no reply."""
 
 

@@ -33,7 +33,7 @@ _ADVICE = (
      "stop the broker and run `horolog verify DIR`: docs/guides/operate.md#rotten-messages"),
 )  # fmt: skip
 _SILENCE_ADVICE = {
-    Silence.NOBODY: "start it, or name another one with --admin; `horolog doctor --data-dir DIR` looks at a stopped one",
+    Silence.NO_ANSWER: "start it, or name another one with --admin; `horolog doctor --data-dir DIR` looks at a stopped one",
     Silence.HANGS: "its process is stopped or overloaded: look at CPU, disk and its log",
     Silence.STRANGER: "name the admin port of the broker with --admin; its ready line has it",
 }

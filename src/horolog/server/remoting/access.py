@@ -13,7 +13,15 @@ from typing import Any
 import orjson
 
 from horolog.access.guard import ACCESS_KEY, ADDED_LATER, Guard
-from horolog.access.rules import ADMIN, Identity, Need, Patterns, Right, group, topic
+from horolog.access.rules import (
+    ADMIN,
+    Identity,
+    Need,
+    Patterns,
+    Right,
+    need_of_group,
+    need_of_topic,
+)
 from horolog.errors import HorologError
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
@@ -24,15 +32,15 @@ from horolog.server.remoting.link import RemotingLink
 _PUB, _SUB = int(Right.PUB), int(Right.SUB)
 _EITHER = _PUB | _SUB
 Needs = tuple[Need, ...]
-NOBODYS: Needs = ()  # any client with a key may ask
+NO_NEEDS: Needs = ()  # any client with a key may ask
 
 
 def _send(frame: Frame) -> Needs:
-    return (topic(frame.fields.get("topic", ""), _PUB),)
+    return (need_of_topic(frame.fields.get("topic", ""), _PUB),)
 
 
 def _send_short(frame: Frame) -> Needs:
-    return (topic(frame.fields.get("b", ""), _PUB),)
+    return (need_of_topic(frame.fields.get("b", ""), _PUB),)
 
 
 def _end(frame: Frame) -> Needs:
@@ -40,61 +48,61 @@ def _end(frame: Frame) -> Needs:
 
     Their topic is looked up later, by the position of the half message.
     """
-    return NOBODYS if names_no_topic(frame) else _send(frame)
+    return NO_NEEDS if names_no_topic(frame) else _send(frame)
 
 
 def _consume(frame: Frame) -> Needs:
-    of_group = group(frame.fields.get("consumerGroup", ""))
-    return of_group, topic(frame.fields.get("topic", ""), _SUB)
+    of_group = need_of_group(frame.fields.get("consumerGroup", ""))
+    return of_group, need_of_topic(frame.fields.get("topic", ""), _SUB)
 
 
 def _look(frame: Frame) -> Needs:
-    return (topic(frame.fields.get("topic", ""), _SUB),)
+    return (need_of_topic(frame.fields.get("topic", ""), _SUB),)
 
 
 def _either(frame: Frame) -> Needs:
-    return (topic(frame.fields.get("topic", ""), _EITHER),)
+    return (need_of_topic(frame.fields.get("topic", ""), _EITHER),)
 
 
 def _member(frame: Frame) -> Needs:
-    return (group(frame.fields.get("consumerGroup", "")),)
+    return (need_of_group(frame.fields.get("consumerGroup", "")),)
 
 
 def _send_back(frame: Frame) -> Needs:
-    return (group(frame.fields.get("group", "")),)
+    return (need_of_group(frame.fields.get("group", "")),)
 
 
 def _anybody(_frame: Frame) -> Needs:
-    return NOBODYS
+    return NO_NEEDS
 
 
 def _heartbeat(frame: Frame) -> Needs:
     needs: list[Need] = []
     for consumer in _objects(_body(frame).get("consumerDataSet")):
-        needs.append(group(_name(consumer, "groupName")))
+        needs.append(need_of_group(_name(consumer, "groupName")))
         needs += _topics(consumer.get("subscriptionDataSet"))
     return tuple(needs)
 
 
 def _locks(frame: Frame) -> Needs:
     body = _body(frame)
-    return group(_name(body, "consumerGroup")), *_topics(body.get("mqSet"))
+    return need_of_group(_name(body, "consumerGroup")), *_topics(body.get("mqSet"))
 
 
 def _check_client(frame: Frame) -> Needs:
     body = _body(frame)
-    return group(_name(body, "group")), *_topics([body.get("subscriptionData")])
+    return need_of_group(_name(body, "group")), *_topics([body.get("subscriptionData")])
 
 
 def _assignment(frame: Frame) -> Needs:
     body = _body(frame)
-    return group(_name(body, "consumerGroup")), topic(_name(body, "topic"), _SUB)
+    return need_of_group(_name(body, "consumerGroup")), need_of_topic(_name(body, "topic"), _SUB)
 
 
 def _batch_ack(frame: Frame) -> Needs:
     needs: list[Need] = []
     for ack in _objects(_body(frame).get("acks")):
-        needs += (group(_name(ack, "c")), topic(_name(ack, "t"), _SUB))
+        needs += (need_of_group(_name(ack, "c")), need_of_topic(_name(ack, "t"), _SUB))
     return tuple(needs)
 
 
@@ -117,7 +125,7 @@ def _name(fields: dict[str, Any], field: str) -> str:
 
 
 def _topics(listed: object) -> Iterable[Need]:
-    return [topic(_name(each, "topic"), _SUB) for each in _objects(listed)]
+    return [need_of_topic(_name(each, "topic"), _SUB) for each in _objects(listed)]
 
 
 NEEDS: dict[int, Callable[[Frame], Needs]] = {
@@ -165,7 +173,7 @@ _SIGNED_UNSENT = {"split": "\x01"}
 The C++ client names the same channel and signs no more than it sends.
 """
 
-_NOBODY = Identity("", b"", "", False, Patterns({}), Patterns({}))
+_ANONYMOUS = Identity("", b"", "", False, Patterns({}), Patterns({}))
 BY_POSITION = frozenset({Code.VIEW_MESSAGE_BY_ID, Code.CONSUMER_SEND_MSG_BACK})
 
 
@@ -186,7 +194,7 @@ class RemotingAccess:
         """
         is_route = frame.code == Code.GET_ROUTEINFO_BY_TOPIC
         if is_route and ACCESS_KEY not in frame.fields and self._guard.unsigned_routes:
-            return _NOBODY
+            return _ANONYMOUS
         unsent = _SIGNED_UNSENT if is_route and _ALIBABAS in frame.fields else None
         identity = self._guard.signer_of_fields(frame.fields, frame.body, link.address, unsent)
         link.identity, link.guard = identity, self._guard
@@ -220,9 +228,9 @@ def names_no_topic(frame: Frame) -> bool:
 
 def check_half(identity: Identity, name: str) -> None:
     """Raise FORBIDDEN unless the identity may end transactions of this topic."""
-    identity.check((topic(name, _PUB),))
+    identity.check((need_of_topic(name, _PUB),))
 
 
 def check_stored(identity: Identity, layout: bytes) -> None:
     """Raise FORBIDDEN unless the identity may read the topic of this message."""
-    identity.check((topic(topic_and_properties(layout)[0], _SUB),))
+    identity.check((need_of_topic(topic_and_properties(layout)[0], _SUB),))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from horolog.access.guard import Guard
-from horolog.access.rules import Identity, Right, topic
+from horolog.access.rules import Identity, Right, need_of_topic
 from horolog.errors import HorologError
 from horolog.limits import (
     REMARK_MAX,
@@ -299,7 +299,7 @@ class RemotingLink(Link):
         if self.identity is None or self.guard is None:
             return True
         identity = self.guard.known_now(self.identity)
-        return identity is not None and identity.has((topic(name, Right.PUB),))
+        return identity is not None and identity.has((need_of_topic(name, Right.PUB),))
 
     def take_output(self) -> bytes:
         """Return all bytes that are to be written now."""
