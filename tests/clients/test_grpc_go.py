@@ -33,7 +33,7 @@ class TestGo(Conformance, GrpcScenarios):
 
     client = "go"
 
-    def test_a_consumer_without_a_right_to_its_group_is_told(
+    def test_a_consumer_without_a_right_to_its_group_is_refused_with_the_reason(
         self, driver: Driver, guarded: BrokerProcess
     ) -> None:
         """The client begins when settings have come, and not before."""
@@ -45,7 +45,7 @@ class TestGo(Conformance, GrpcScenarios):
             with pytest.raises(Refused, match="no permission to access Group:of-others"):
                 driver.ask(kind, **asked, **at)
 
-    def test_a_consumer_of_lite_topics_is_told_that_there_are_none(
+    def test_a_consumer_of_lite_topics_learns_that_there_are_none(
         self, driver: Driver, running: BrokerProcess
     ) -> None:
         """Else it would take the messages of the topic that they were to be in."""

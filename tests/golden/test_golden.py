@@ -143,7 +143,7 @@ def test_far_store_has_delivered_what_it_had(v2) -> None:
     assert sorted_ids(*got) == KEPT
 
 
-def test_far_store_tells_the_truth_about_what_was_recalled_moved_or_delivered(v2) -> None:
+def test_far_store_reports_recalled_moved_and_delivered_messages_correctly(v2) -> None:
     now = V2["now_ms"]
     opened = open_v2(v2)
     states = {"tail-far-1": "recalled", "near-b-20": "recalled", "far0-8": "delivered"}

@@ -239,7 +239,7 @@ def test_a_level_stays_a_fifo_across_a_small_step_back() -> None:
     lanes.check()
 
 
-def test_counts_are_told_to_people_beside_the_checkpoint() -> None:
+def test_counts_are_shown_beside_the_checkpoint() -> None:
     lanes = Lanes()
     lanes.send([1, 1, 2, 4], whole=True)
     lanes.world.clock.advance(1_000)

@@ -321,7 +321,9 @@ def test_nothing_can_be_done_to_what_has_just_been_moved_until_it_is_read_again(
         expect(view.get_by_role("button", name=name)).to_be_enabled()
 
 
-def test_what_changed_meanwhile_is_told_and_not_done(view: Page, still: BrokerProcess) -> None:
+def test_changes_in_the_meantime_are_reported_and_nothing_is_done(
+    view: Page, still: BrokerProcess
+) -> None:
     """The page shows a message as it was; the broker decides by what it is."""
     moved = send(still)
     open_message(view, still, moved)
@@ -342,7 +344,7 @@ def test_what_changed_meanwhile_is_told_and_not_done(view: Page, still: BrokerPr
     expect_refusals(view, 2)
 
 
-def test_no_answer_is_not_told_as_a_failure(page: Page, tmp_path: Path) -> None:
+def test_no_answer_is_not_reported_as_a_failure(page: Page, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         broker.create_topic("orders")
         sent = send(broker)

@@ -43,7 +43,7 @@ def test_an_administrator_may_look_and_act(chromium: Browser, guarded: BrokerPro
     page.context.close()
 
 
-def test_who_is_nobody_is_told_so_in_words(chromium: Browser, guarded: BrokerProcess) -> None:
+def test_an_unknown_identity_is_refused_in_words(chromium: Browser, guarded: BrokerProcess) -> None:
     page, status = visit(chromium, guarded, "operator", "guessed")
     assert status == 401
     expect(page.get_by_role("heading", level=1)).to_have_text("Nobody is logged in")

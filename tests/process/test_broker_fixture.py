@@ -33,7 +33,7 @@ def schedule(broker: BrokerProcess, in_ms: int) -> None:
     broker.admin.post("/v1/messages", {"topic": "orders", "body": "x", "in_ms": in_ms})
 
 
-def test_time_moves_only_when_it_is_told_to(horolog_broker: BrokerProcess) -> None:
+def test_time_moves_only_on_request(horolog_broker: BrokerProcess) -> None:
     """Durations as text or milliseconds; what became due is there when `advance` returns."""
     horolog_broker.create_topic("orders")
     start_ms = horolog_broker.now_ms()

@@ -72,7 +72,7 @@ def test_a_topic_of_files_goes_on_after_damage_only_if_it_may(data_dir, how, kno
     assert damage.messages * 3 // 4 - 2 <= lost <= damage.messages * 3 // 4 + 2
 
 
-def test_damage_is_told_where_it_is_passed_over(data_dir, caplog) -> None:
+def test_damage_is_reported_where_it_is_passed_over(data_dir, caplog) -> None:
     hurt(data_dir, "page", 0.2)
     read_all(data_dir, lossy=True)
     text = " ".join(caplog.messages)

@@ -179,7 +179,7 @@ def test_tasks_keep_all_cores_busy(rows: int, cores: int, tasks: int) -> None:
     assert tasks_for(rows, 250_000, cores) == tasks
 
 
-def test_a_file_that_comes_too_late_is_told(runs, monkeypatch) -> None:
+def test_a_file_that_comes_too_late_is_reported(runs, monkeypatch) -> None:
     clock = [START + 5_000]
     monkeypatch.setattr("horolog.spark.due_source.now_ms", lambda options: clock[0])
     reader, lossy = stream(runs), stream(runs, failOnDataLoss="false")
@@ -230,7 +230,7 @@ def test_a_file_that_is_being_written_is_waited_for(runs, monkeypatch) -> None:
     assert refused.value.code is ErrorCode.DAMAGED
 
 
-def test_a_damaged_row_is_told_or_left_out(runs) -> None:
+def test_a_damaged_row_is_reported_or_left_out(runs) -> None:
     content = bytearray((runs / "r2.run").read_bytes())
     at = content.index(b"%016d" % 2_500)
     content[at] ^= 1
@@ -313,7 +313,7 @@ def damaged_lake(lake: Path) -> Piece:
     return Piece(path.name, 400, 0, 400)
 
 
-def test_damaged_rows_of_a_lake_are_told_or_left_out(tmp_path) -> None:
+def test_damaged_rows_of_a_lake_are_reported_or_left_out(tmp_path) -> None:
     lake = tmp_path / "lake"
     piece = damaged_lake(lake)
     for part, says in (

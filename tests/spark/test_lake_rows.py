@@ -253,7 +253,7 @@ def test_the_guides_vacuum_removes_what_nothing_names(runs, tmp_path) -> None:
     assert given_up.noted(uri, "feed") == [8]
 
 
-def test_a_flipped_byte_of_a_file_is_told_and_never_promoted(runs, tmp_path) -> None:
+def test_a_flipped_byte_of_a_file_is_reported_and_never_promoted(runs, tmp_path) -> None:
     """The broker makes fresh sums of what comes back, so nobody would notice later."""
     uri = str(tmp_path / "lake")
     delta.commit_files(uri, "feed", 7, export(runs, uri, START_MS))

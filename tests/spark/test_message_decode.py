@@ -186,7 +186,7 @@ def test_rows_of_one_shape_are_read_as_others_are(name: str) -> None:
         ALIKE[0].replace(b"\x02UNIQ", b"2UNIQ").replace(b"UNIQ_KEY\x01", b"UNIQ_KEY1"),
     ],
 )
-def test_rows_of_several_shapes_are_told(other: bytes) -> None:
+def test_rows_of_several_shapes_are_reported(other: bytes) -> None:
     for rows in ([*ALIKE, other], [other, *ALIKE]):
         content, ends = b"".join(rows), np.cumsum([len(row) for row in rows])
         assert uniform_of(content, ends) is None
@@ -195,7 +195,7 @@ def test_rows_of_several_shapes_are_told(other: bytes) -> None:
 @pytest.mark.parametrize(
     "row", [b"", b"a\x02", b"a\x01b", b"a\x01b\x02a\x01c\x02", b"\xff\x01b\x02"]
 )
-def test_rows_of_one_shape_that_are_no_properties_are_told(row: bytes) -> None:
+def test_rows_of_one_shape_that_are_no_properties_are_reported(row: bytes) -> None:
     assert uniform_of(row * 3, np.cumsum([len(row)] * 3)) is None
     assert uniform_of(b"", np.empty(0, np.int64)) is None
 

@@ -282,7 +282,7 @@ def _serves_the_same(path: Path, new: Path, later_ms: int) -> dict[str, object]:
     return old
 
 
-def test_adopted_runs_are_kept_and_their_state_is_made_anew(spark, adopted, tmp_path):
+def test_adopted_runs_are_kept_and_their_state_is_rebuilt(spark, adopted, tmp_path):
     path, new = _copied(adopted, tmp_path / "old"), tmp_path / "new"
     for file in path.glob("shard-00/checkpoint/*"):
         file.unlink()  # nothing but the log and the adopted files is needed

@@ -50,13 +50,13 @@ def test_tasks_say_who_asks(guarded, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("place", ["operator:{}@h:80", "https://operator:{}@h:80", "http://a:{}@ "])
-def test_a_wrong_url_is_told_without_its_secret(place) -> None:
+def test_a_wrong_url_is_shown_without_its_secret(place) -> None:
     with pytest.raises(HorologError, match=r"option .broker.: .* is not a URL such as") as refused:
         batch_reader({"broker": place.format(_SECRET), "topic": "orders"}, MESSAGE_SCHEMA)
     assert _SECRET not in refused.value.message
 
 
-def test_a_broker_that_does_not_answer_is_told_without_the_secret() -> None:
+def test_a_broker_that_does_not_answer_is_reported_without_the_secret() -> None:
     place = TopicAnswers(f"http://operator:{_SECRET}@127.0.0.1:1", "orders", 1)
     for ask in (place.bounds, lambda: list(place.read(0, 0, 1))):
         with pytest.raises(

@@ -83,7 +83,7 @@ def test_a_queue_that_is_added_is_read_from_its_beginning(bounds) -> None:
     assert stream.partitions(end, end) == []
 
 
-def test_what_retention_has_dropped_is_told_or_passed_over(bounds) -> None:
+def test_what_retention_has_dropped_is_reported_or_passed_over(bounds) -> None:
     start, end = {"0": 20, "1": 0}, {"0": 100, "1": 10}
     bounds[0] = Bounds(60, 100)
     with pytest.raises(HorologError, match="begins at 60 now, but 20 was not read yet") as lost:

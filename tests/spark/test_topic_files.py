@@ -153,7 +153,7 @@ def test_what_is_not_committed_is_not_seen(world) -> None:
         TopicFiles(str(world.root), "t", position + 10_000)
 
 
-def test_a_changed_byte_is_told(world) -> None:
+def test_a_changed_byte_is_reported(world) -> None:
     send(world, 0, 20)
     checkpoint(world)
     files = files_of(world)

@@ -166,7 +166,7 @@ def test_users_may_do_over_http_what_they_may_do_over_the_doors(
     assert may("in-1") == (number not in _PUBLISHES)
 
 
-def test_users_are_told_how_far_windows_of_their_topics_are(tmp_path: Path) -> None:
+def test_users_see_the_progress_of_windows_of_their_topics(tmp_path: Path) -> None:
     status, content, _ = request(tmp_path, "GET", "/v1/bulk", None)
     assert status == 200
     assert [row["topic"] for row in content["result"]["under_way"]] == ["orders"]
@@ -321,7 +321,7 @@ def test_an_overview_of_a_user_says_nothing_of_others() -> None:
         ("operator", "anything", ["PUB", "SUB"]),
     ],
 )
-def test_everybody_is_told_its_own_rights(who: str, topic: str, rights: list[str]) -> None:
+def test_each_identity_sees_its_own_rights(who: str, topic: str, rights: list[str]) -> None:
     found = answered(who, f"/v1/identity?topic={quote(topic)}")[1]["result"]
     assert found["rights"] == rights
     assert (found["access_key"], found["admin"]) == (who, who == "operator")

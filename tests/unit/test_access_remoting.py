@@ -116,7 +116,7 @@ def claim_group(client: RemotingClient, who: str, secret: str) -> None:
     assert done.code == Status.SUCCESS, done.remark
 
 
-def test_routes_without_a_key_are_told_if_the_file_says_so(tmp_path: Path) -> None:
+def test_routes_without_a_key_are_answered_if_the_file_allows_it(tmp_path: Path) -> None:
     """Go's pull consumers sign nothing that they ask the name server, and RocketMQ's looks at no key."""
     guard = Guard(access_file(tmp_path, "unsigned_routes = true\n" + ACCESS))
     route, orders = Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}

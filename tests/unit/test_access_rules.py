@@ -175,7 +175,7 @@ def test_a_pipe_is_not_read_again(tmp_path: Path) -> None:
         guard.reload()
 
 
-def test_no_secret_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Not by `repr`, not in a refusal, not in the log."""
     caplog.set_level("DEBUG")
     guard = Guard(access_file(tmp_path))

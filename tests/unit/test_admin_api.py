@@ -344,7 +344,7 @@ def test_a_poll_ends_by_real_time_also_under_a_simulated_clock() -> None:
     assert isinstance(engine.asked[1], CancelReceive)
 
 
-def test_what_was_leased_for_a_caller_that_has_gone_is_given_back() -> None:
+def test_leases_for_a_caller_that_has_left_are_released() -> None:
     """In the moment in which its messages came; they were leased for 30 s, and nobody had them."""
     body = b'{"topic": "reminders", "group": "me", "invisible_ms": 30000}'
     heard = iter([{"type": "http.request", "body": body}])

@@ -49,7 +49,7 @@ def test_a_body_that_never_ends_is_refused_in_time() -> None:
     assert answer.headers["connection"] == "close"
 
 
-def test_json_that_is_no_object_is_told_as_that() -> None:
+def test_json_that_is_no_object_is_refused_as_that() -> None:
     """And not in the words of the library that reads it."""
     (answer,) = ask(Bodies(wait_s=5), [pieces(b"[1]")])
     assert answer.status_code == 400

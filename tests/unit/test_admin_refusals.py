@@ -164,7 +164,7 @@ def test_bad_input_names_its_field_and_reaches_nobody(
         ("limit", 99, "less than or equal to 32"),
     ],
 )
-def test_a_limit_of_a_duration_is_told_with_its_unit(field: str, given: int, limit: str) -> None:
+def test_a_limit_of_a_duration_has_its_unit(field: str, given: int, limit: str) -> None:
     _, answer, _ = exchange("POST", "/v1/receive", {"topic": "a", "group": "g", field: given})
     assert answer["error"]["message"] == f"{field}: input should be {limit}"
 
@@ -292,7 +292,7 @@ def test_a_sentence_offers_what_is_taken(
     assert answer["error"]["message"].startswith(message)
 
 
-def test_a_method_that_is_not_allowed_is_told_which_are() -> None:
+def test_a_method_that_is_not_allowed_is_answered_with_those_that_are() -> None:
     """All of the path, whichever function answers them."""
 
     async def use(client: httpx.AsyncClient, engine: ScriptedEngine) -> None:
@@ -306,7 +306,7 @@ def test_a_method_that_is_not_allowed_is_told_which_are() -> None:
     serve(use)
 
 
-def test_a_bug_is_told_without_its_entrails() -> None:
+def test_a_bug_is_reported_without_internals() -> None:
     """500, the kind of error, no traceback."""
     status, answer, _ = exchange(
         "GET", "/v1/broker", script=answering(DescribeBroker, KeyError("secret"))

@@ -94,7 +94,7 @@ def test_a_group_is_reset_and_a_dry_run_only_says_how(tmp_path: Path) -> None:
         assert [to for _, _, to in moves(reset(to="2001-01-01T00:00:00Z"))] == [0, 0]
 
 
-def test_connected_4x_consumers_are_told(tmp_path: Path) -> None:
+def test_connected_4x_consumers_are_notified(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         with_progress(door)
         beat(client, "c1", "workers", "orders")

@@ -54,7 +54,7 @@ def test_what_is_no_http_is_refused_in_the_one_error_shape(request_bytes: bytes)
     assert json.loads(body)["error"]["field"] == "request"
 
 
-def test_a_bad_request_is_told_and_the_next_ones_are_counted(
+def test_a_bad_request_is_reported_and_the_next_ones_are_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story() -> None:

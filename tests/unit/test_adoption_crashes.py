@@ -232,7 +232,7 @@ def test_the_log_of_an_adoption_may_go_while_its_rows_wait(make_world) -> None:
 
 
 @pytest.mark.parametrize(("log_is_cut", "tail"), [(False, False), (False, True), (True, False)])
-def test_a_damaged_file_is_told_and_never_delivered(make_world, log_is_cut, tail) -> None:
+def test_a_damaged_file_is_reported_and_never_delivered(make_world, log_is_cut, tail) -> None:
     """In the header, so the file as a whole; before (`tail`) or after a checkpoint names it."""
     world = open_world(make_world, retention_ms=1_000 if log_is_cut else MAX_DELAY_MS)
     start = world.clock.wall_ms()
@@ -261,7 +261,7 @@ def test_a_damaged_file_is_told_and_never_delivered(make_world, log_is_cut, tail
     assert any("quarantined" in name for name in world.disk.list("shard-00/runs"))
 
 
-def test_another_run_in_the_place_of_an_adopted_file_is_told_at_the_start(make_world) -> None:
+def test_another_run_in_the_place_of_an_adopted_file_is_reported_at_the_start(make_world) -> None:
     world = open_world(make_world)
     start = world.clock.wall_ms()
     adopt(world, 0, parts_of(0, start))
@@ -305,7 +305,7 @@ def test_one_flipped_bit_of_a_row_costs_nothing(make_world, where) -> None:
 
 
 @pytest.mark.parametrize("where", ["index", "record"])
-def test_a_damaged_row_is_told_and_never_delivered(make_world, where) -> None:
+def test_a_damaged_row_is_reported_and_never_delivered(make_world, where) -> None:
     world = open_world(make_world)
     start = world.clock.wall_ms()
     adopt(world, 0, parts_of(0, start))

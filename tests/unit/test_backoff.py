@@ -106,7 +106,7 @@ def test_what_nobody_can_keep_to_is_refused(policy: Any, field: str) -> None:
 
 
 @pytest.mark.parametrize("policy", [LISTED, GROWN, {"type": "CUSTOMIZED"}])
-def test_it_is_given_back_as_it_was_put(world, broker, policy: dict[str, Any]) -> None:
+def test_it_is_returned_as_it_was_put(world, broker, policy: dict[str, Any]) -> None:
     name, settings = read_group_config({"groupName": "g", "groupRetryPolicy": policy})
     broker.ask(PutGroup(name, settings))
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_what_an_older_horolog_kept_among_the_attributes_holds_now() -> None:
 # --- what clients are told ----------------------------------------------------------------------
 
 
-def test_clients_are_told_what_the_group_says() -> None:
+def test_clients_get_the_settings_of_the_group() -> None:
     policy = consumer_policy(GroupSettings(retry_max=4, backoff=backoff_of(LISTED)), "JAVA")
     pauses = policy.customized_backoff.next
     assert (policy.max_attempts, [each.ToMilliseconds() for each in pauses]) == (
@@ -140,14 +140,14 @@ def test_clients_are_told_what_the_group_says() -> None:
     )  # fmt: skip
 
 
-def test_python_is_told_a_list_of_whole_seconds() -> None:
+def test_python_gets_a_list_of_whole_seconds() -> None:
     for policy, seconds in ((LISTED, [2, 2, 7]), (GROWN, [1, 2, 4, 8, 9])):
         pauses = consumer_policy(GroupSettings(backoff=backoff_of(policy)), "PYTHON")
         assert [each.ToSeconds() for each in pauses.customized_backoff.next] == seconds
         assert not any(each.nanos for each in pauses.customized_backoff.next)
 
 
-def test_node_is_told_an_exponential_policy() -> None:
+def test_node_gets_an_exponential_policy() -> None:
     grown = consumer_policy(GroupSettings(backoff=backoff_of(LISTED)), "HTTP").exponential_backoff
     assert (grown.initial.ToMilliseconds(), grown.max.ToMilliseconds()) == (1_500, 7_000)
     assert grown.multiplier == 2

@@ -63,7 +63,7 @@ def test_many_who_ask_at_once_get_what_covers_their_messages(tmp_path: Path) -> 
     with_engine(tmp_path, story)
 
 
-def test_who_waits_is_told_when_the_engine_ends(tmp_path: Path) -> None:
+def test_waiting_callers_are_answered_when_the_engine_ends(tmp_path: Path) -> None:
     async def story(engine: Engine) -> None:
         await send(engine, "1")
         waits = asyncio.ensure_future(engine.checkpoint())

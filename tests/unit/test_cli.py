@@ -304,7 +304,7 @@ def test_a_body_that_no_broker_takes(
     assert capsys.readouterr().err == f"horolog: {message}\n"
 
 
-def test_a_load_is_told_of_flags_not_of_options_of_spark() -> None:
+def test_a_load_names_flags_and_not_options_of_spark() -> None:
     """Also within the sentence."""
     said = "column 'at': is bigint; say what it counts since 1970 with deliverAtUnit (ms, s, us)"
     with pytest.raises(HorologError) as caught, in_flags():
@@ -372,7 +372,7 @@ def test_nobody_answers(arguments: list[str], capsys: pytest.CaptureFixture[str]
     assert "horolog serve" in shown
 
 
-def test_silence_is_not_told_as_absence() -> None:
+def test_silence_is_not_reported_as_absence() -> None:
     """A broker that hangs takes connections all the same."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"

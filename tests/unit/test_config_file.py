@@ -71,7 +71,7 @@ def test_a_setting_and_its_flag_are_described_alike() -> None:
             assert Settings.model_fields[option.name].description == f"{text}."
 
 
-def test_check_tells_what_is_not_the_default(
+def test_check_shows_settings_other_than_the_default(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "horolog.toml"

@@ -313,7 +313,7 @@ def test_a_forged_handle_of_a_message_to_come_changes_nothing(any_world, any_bro
     assert take_all(any_world) == ["b"]
 
 
-def test_finished_hours_are_dropped_and_a_late_recall_is_told_so(world, broker) -> None:
+def test_finished_hours_are_dropped_and_a_late_recall_is_refused(world, broker) -> None:
     """Kept for three hours, then gone once no kept checkpoint names them; restarts in between change nothing."""
     schedule(world, 60_000)
     due = world.clock.wall_ms() + 60_000

@@ -103,7 +103,9 @@ def test_a_backup_copies_what_is_there_and_says_what_is_damaged(
     assert verify(tmp_path / "restored").hole_bytes == damage.bytes
 
 
-def test_damage_is_told_again_while_the_copy_is_used_again(data_dir: Path, tmp_path: Path) -> None:
+def test_damage_is_reported_again_while_the_copy_is_used_again(
+    data_dir: Path, tmp_path: Path
+) -> None:
     hurt(data_dir, "body", 0.2)
     first, second = (backed_up(data_dir, tmp_path / "backup") for _ in range(2))
     assert second.number == first.number + 1

@@ -184,7 +184,7 @@ def test_trouble_is_seen(
     assert is_well(checks) == (state in ("ok", "note"))
 
 
-def test_a_check_that_is_not_ok_is_told_once() -> None:
+def test_a_check_that_is_not_ok_is_reported_once() -> None:
     """The store's detail is the list of problems; another check has a text of its own."""
     store = {"name": "store", "ok": False, "detail": "a; b"}
     core = {"name": "core", "ok": False, "detail": "no answer within 2 s"}

@@ -97,7 +97,7 @@ def test_consumers_and_what_is_handed_over_do_not_end_the_wait(world, broker) ->
     assert filed(broker) == 4
 
 
-def test_whoever_asks_is_told_of_all(world, broker) -> None:
+def test_an_answer_names_all(world, broker) -> None:
     for n in range(3):
         broker.step([send(world, f"m{n}-")])
     assert filed(broker) == 0

@@ -40,7 +40,7 @@ def test_tags(expression: str, tags: set[str]) -> None:
     assert all(found.matches(tag) for tag in tags)
 
 
-def test_exact_test_tells_equal_codes_apart() -> None:
+def test_exact_test_distinguishes_equal_codes() -> None:
     found = parse_tags("AaAa")
     assert tags_code("BBBB") in found.codes
     assert not found.matches("BBBB")

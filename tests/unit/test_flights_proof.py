@@ -41,7 +41,7 @@ def test_what_agrees_has_no_fault(proof: Any) -> None:
         ({"faults": 1}, 855, 336_776, "the log is damaged"),
     ],
 )
-def test_what_does_not_agree_is_told(
+def test_what_does_not_agree_is_reported(
     proof: Any, fields: dict[str, object], arrived: int, pending: int, message: str
 ) -> None:
     (fault,) = proof.compare(found(**fields), arrived, pending)

@@ -112,7 +112,7 @@ def test_a_salvage_finds_nothing_to_give_up(world) -> None:
 
 
 @pytest.mark.parametrize("at", [30, HEADER_BYTES + 40])
-def test_verify_tells_it_from_other_damage(world, at) -> None:
+def test_verify_distinguishes_it_from_other_damage(world, at) -> None:
     filled(world)
     checkpoint(world)
     meta = {"format": 1, "log_id": "5eed5eed5eed5eed", "shards": 1, "clock": "simulated"}

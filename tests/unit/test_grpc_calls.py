@@ -162,7 +162,7 @@ def test_what_is_not_grpc_gets_an_http_status() -> None:
     assert answers(calls) == [[(b":status", b"415")]]
 
 
-def test_a_caller_who_goes_is_told_of() -> None:
+def test_a_caller_that_leaves_is_reported() -> None:
     calls = greeted()
     calls.receive(request(framed(b"x")), 0)
     assert calls.receive(frame(Type.RST_STREAM, 0, 1, bytes(4)), 0) == [Dropped(1)]

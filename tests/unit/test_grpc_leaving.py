@@ -238,7 +238,7 @@ class LateCall:
         self.status = status
 
 
-def test_a_receive_that_is_answered_after_its_deadline_is_given_back(tmp_path) -> None:
+def test_a_receive_that_is_answered_after_its_deadline_is_returned(tmp_path) -> None:
     async def story(engine: Engine) -> None:
         await send(engine, 2)
         call: Any = LateCall()
@@ -439,7 +439,7 @@ def test_a_topic_without_scheduled_messages_has_nothing_to_recall(tmp_path) -> N
     on_the_wire(tmp_path, story)
 
 
-def test_a_broken_invariant_is_told_in_the_protocols_own_way(tmp_path) -> None:
+def test_a_broken_invariant_is_answered_in_the_protocols_own_way(tmp_path) -> None:
     class Broken:
         """An engine that cannot even take a command."""
 

@@ -38,7 +38,7 @@ async def assigned(door: Door, group: str) -> list[int]:
     return [each.message_queue.id for each in answer.assignments]
 
 
-def test_a_client_is_told_whether_its_group_consumes_in_order(tmp_path) -> None:
+def test_a_client_learns_whether_its_group_consumes_in_order(tmp_path) -> None:
     async def story(door: Door) -> None:
         await door.engine.submit(CreateTopic("steps", TopicType.FIFO, 3))
         await door.engine.submit(PutGroup("in-order", ORDERLY))

@@ -68,7 +68,7 @@ def test_a_simple_consumer_keeps_its_polling_time() -> None:
     assert merged_settings(none, "PYTHON").subscription.long_polling_timeout.seconds == 20
 
 
-def test_what_the_client_said_of_itself_is_given_back() -> None:
+def test_the_settings_that_a_client_sends_are_returned() -> None:
     sent = consumer(pb.PUSH_CONSUMER)
     settings = merged_settings(sent, "PYTHON")
     for name in ("client_type", "request_timeout", "access_point", "user_agent"):
@@ -111,7 +111,7 @@ def test_a_route_has_nothing_that_a_client_refuses(kind) -> None:
         (TopicSettings(perm=4, read_queues=2), [pb.READ] * 2),
     ],
 )
-def test_a_route_tells_what_may_be_done_with_each_queue(settings, permissions) -> None:
+def test_a_route_has_the_permission_of_each_queue(settings, permissions) -> None:
     view = TopicView("t", TopicType.MIXED, 3, [0, 0, 0], 0, settings=settings)
     queues = route(pb.Resource(name="t"), view, "broker-a", ENDPOINTS)
     assert [queue.permission for queue in queues] == permissions

@@ -266,7 +266,7 @@ def test_a_type_that_the_fields_contradict_is_refused(system, field) -> None:
     assert caught.value.message.startswith(f"{field}: ")
 
 
-def test_a_compressed_body_is_stored_and_given_back_as_it_is() -> None:
+def test_a_compressed_body_is_stored_and_returned_as_it_is() -> None:
     system = pb.SystemProperties(message_id="m", body_encoding=pb.GZIP)
     record = to_record(
         "t", pb.Message(topic=TOPIC, body=b"\x1f\x8b", system_properties=system), Peer()

@@ -229,7 +229,7 @@ def test_what_comes_is_credited() -> None:
         connection.check_invariants()
 
 
-def test_a_peer_that_ignores_the_windows_is_told() -> None:
+def test_a_peer_that_ignores_the_windows_gets_an_error() -> None:
     connection = greeted(Limits(window_bytes=20_000))
     connection.receive(headers(1), 0)
     connection.receive(body_frame(1, bytes(9_000)), 0)

@@ -351,7 +351,7 @@ def test_what_doors_have_gathered_when_the_disk_fails_is_refused() -> None:
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_what_a_turn_has_taken_when_it_fails_is_told_so() -> None:
+def test_commands_of_a_turn_that_fails_get_the_error() -> None:
     async def run() -> None:
         engine = await with_engine(FaultyDisk())
         await engine.until_quiet()

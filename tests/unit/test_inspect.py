@@ -231,7 +231,7 @@ def test_checkpoint_queue_and_meta(tmp_path: Path) -> None:
     assert {each.kind for each in inspect_tree(tmp_path)} == {"consume queue", "checkpoint", "meta"}
 
 
-def test_what_cannot_be_read_is_not_told_as_intact(tmp_path, monkeypatch) -> None:
+def test_an_unreadable_file_is_not_reported_as_intact(tmp_path, monkeypatch) -> None:
     """The kernel's refusal is acted: whoever runs the tests may be root, whom it refuses nothing."""
     (tmp_path / "meta").write_bytes(b"x")
 

@@ -146,7 +146,7 @@ def test_reading_goes_on_once_every_reason_to_stop_has_gone() -> None:
     assert transport.calls == ["stops", "goes on", "stops"], "it is over"
 
 
-def test_a_connection_too_many_is_told_so_and_closed() -> None:
+def test_a_connection_too_many_gets_an_error_and_is_closed() -> None:
     class Door:
         @staticmethod
         def admit(_: Link) -> bool:

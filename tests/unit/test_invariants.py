@@ -159,7 +159,7 @@ def never_look_after_one_again(broker: Broker) -> None:
     ],
     ids=lambda broken: broken.__name__,
 )
-def test_a_broken_part_is_told_of(broker, broken: Callable[[Broker], None]) -> None:
+def test_a_broken_part_is_reported(broker, broken: Callable[[Broker], None]) -> None:
     broken(broker)
     with pytest.raises(AssertionError):
         broker.check_invariants()
@@ -183,7 +183,7 @@ def load_twice(broker: Broker) -> None:
 @pytest.mark.parametrize(
     "broken", [mark_and_forget, pass_over, load_twice], ids=lambda broken: broken.__name__
 )
-def test_a_message_out_of_place_is_told_of(broker, broken) -> None:
+def test_a_message_out_of_place_is_reported(broker, broken) -> None:
     broken(broker)
     with pytest.raises(AssertionError):
         relations.check_rows(broker.shard)

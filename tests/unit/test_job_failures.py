@@ -59,7 +59,7 @@ def test_refusals_and_mistakes_of_ours_stay_what_they_are() -> None:
         assert failed.value is error
 
 
-def test_a_broker_that_does_not_answer_is_told_of_as_the_option_that_names_it(tmp_path) -> None:
+def test_a_broker_that_does_not_answer_is_reported_with_the_option_that_names_it(tmp_path) -> None:
     """In Spark nobody has typed a flag."""
     asked = {"broker": SILENT, "topic": "t", "timeout": "1ms"}
     rows = StructType().add("body", "string").add("deliver_at", "timestamp")

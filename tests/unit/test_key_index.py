@@ -194,7 +194,7 @@ def test_files_that_retention_did_not_drop_are_missed() -> None:
 
 
 @pytest.mark.parametrize("harm", ["short", "row", "header", "foreign", "gone", "last row"])
-def test_a_file_that_is_bad_at_start_is_told(harm: str) -> None:
+def test_a_file_that_is_bad_at_start_is_reported(harm: str) -> None:
     disk = FaultyDisk(1)
     index = opened(disk)
     filled(index, some_keys(100))
@@ -325,7 +325,7 @@ def test_chunks_fit_the_segments() -> None:
 
 
 @pytest.mark.parametrize("rows", [1_024, 4_096], ids=["sealed", "open"])
-def test_a_file_that_is_cut_while_it_is_mapped_is_told(tmp_path, rows: int) -> None:
+def test_a_file_that_is_cut_while_it_is_mapped_is_reported(tmp_path, rows: int) -> None:
     """Reading what is not there any more would end the process; the rest of the rows is found."""
     disk = Disk(tmp_path)
     index = opened(disk, rows)

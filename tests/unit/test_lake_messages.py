@@ -159,7 +159,7 @@ def test_an_offload_that_comes_meanwhile_is_looked_at_too(core) -> None:
     assert [each.looked for each in core.asked] == [(1, 2), (3,)]
 
 
-def test_a_dry_run_counts_anew_when_hours_have_come_or_gone(core) -> None:
+def test_a_dry_run_counts_again_when_hours_have_come_or_gone(core) -> None:
     """What was promoted in between would be counted there and here; single recalls do not matter."""
 
     def promoted() -> None:
@@ -249,7 +249,7 @@ def test_by_key_each_message_that_may_be_elsewhere_is_recalled_by_itself(core, m
         ({(1, 4): 2}, {1: 70}, None),
     ],
 )
-def test_when_a_message_went_there_is_told_where_it_is_certain(
+def test_the_time_of_the_move_is_shown_where_it_is_certain(
     hours: dict[tuple[int, int], int], committed_ms: dict[int, int], at_ms: int | None
 ) -> None:
     there = FoundMessage(MessageState.IN_TIER, "t", "m", [], ONE.due_ms, 64, 0, -1, 5, b"")

@@ -184,7 +184,7 @@ def test_a_policy_as_text() -> None:
         assert str(policy) == text
 
 
-def test_a_recall_tells_the_truth(world) -> None:
+def test_the_answer_to_a_recall_is_true(world) -> None:
     make(world, DEAD)
     due_ms = world.clock.wall_ms() + MINUTE_MS
     send(world, "a", MINUTE_MS)

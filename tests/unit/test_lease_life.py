@@ -89,7 +89,7 @@ def test_every_state_of_an_offset_is_reached_and_all_events_come() -> None:
         lambda progress: setattr(progress, "floor", 2),
     ],
 )
-def test_broken_progress_is_told_of(broken) -> None:
+def test_broken_progress_is_reported(broken) -> None:
     progress, _ = offset_in(State.NEW)
     progress.check_invariants()
     broken(progress)

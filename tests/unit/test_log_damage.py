@@ -95,7 +95,7 @@ def test_idle_log_ends_with_a_mark_that_states_the_durable_position(world) -> No
     assert world.broker.ask(DescribeBroker()).log_end == end, "one mark, then rest"
 
 
-def test_power_cut_before_the_sync_loses_only_what_nobody_was_told(world) -> None:
+def test_power_cut_before_the_sync_loses_only_unanswered_sends(world) -> None:
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
     send(world, "a")
     log = world.broker.shard.log

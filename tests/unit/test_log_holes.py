@@ -298,7 +298,7 @@ def test_a_message_whose_unit_leads_nowhere_is_found_in_the_log(world) -> None:
 
 
 @pytest.mark.parametrize("is_written", [True, False])
-def test_units_that_lead_nowhere_are_made_anew_while_running(world, is_written) -> None:
+def test_units_that_lead_nowhere_are_rebuilt_while_running(world, is_written) -> None:
     filled(world)
     path = queue_file(world)
     whole = world.disk.open(path).read(0, N * 20)

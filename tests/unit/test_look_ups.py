@@ -119,7 +119,7 @@ def test_states_that_the_delay_store_has_forgotten(any_world, broker) -> None:
     assert states(broker, "c") == ["moved", "delivered"]
 
 
-def test_copies_of_one_second_are_told_apart(any_world, broker) -> None:
+def test_copies_of_one_second_are_distinguished(any_world, broker) -> None:
     """A frame hands over many: each HANDED record belongs to the origin at its place in the HAND_OVER."""
     now = any_world.clock.wall_ms()
     names = [f"m{i}" for i in range(30)]
@@ -227,7 +227,7 @@ def test_a_message_that_waits_for_space_is_pending(make_world) -> None:
 
 
 @pytest.mark.parametrize("harm", ["cut", "gone", "flipped", "registry"])
-def test_a_key_index_that_is_bad_is_made_anew_from_the_log(world, harm: str) -> None:
+def test_a_key_index_that_is_bad_is_rebuilt_from_the_log(world, harm: str) -> None:
     broker = world.broker
     broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     for i in range(30):

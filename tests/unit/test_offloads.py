@@ -74,7 +74,7 @@ def test_counts_stay_exact_and_runs_go_when_their_rows_are_in_the_lake(make_worl
     assert len([n for n in names if n.startswith("lake.state")]) == 1
 
 
-def test_what_is_recalled_after_the_freeze_is_told(make_world) -> None:
+def test_recalls_after_the_freeze_are_reported(make_world) -> None:
     world = open_world(make_world)
     made = schedule(world, 60)
     assert recall(world, "m2", made).status is RecallStatus.CANCELLED

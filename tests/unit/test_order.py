@@ -424,7 +424,7 @@ def test_without_room_for_leases_a_group_goes_on_when_there_is_some(world, broke
     world.broker.check_invariants(rows=True)
 
 
-def test_offsets_that_are_set_begin_anew(world, broker) -> None:
+def test_offsets_that_are_set_start_again(world, broker) -> None:
     send(world, "a1 a2 b1 a3")
     take(world, 2)
     world.broker.ask(CommitOffsets("g", "t", {0: 1}))

@@ -80,7 +80,7 @@ def test_who_gives_up_spoils_it_for_nobody() -> None:
     run(test)
 
 
-def test_a_failed_look_is_told_to_those_who_waited_and_not_kept() -> None:
+def test_a_failed_look_fails_for_all_that_waited_and_is_not_kept() -> None:
     async def test(watched: Watched) -> None:
         good = watched.engine.answers[DescribeBroker]
         watched.engine.answers[DescribeBroker] = HorologError(ErrorCode.INTERNAL, "broken")

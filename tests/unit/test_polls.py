@@ -287,7 +287,7 @@ def test_nobody_is_woken_for_a_lease_that_nobody_waits_for(turns) -> None:
     assert turns.last.wake_in_ms == idle
 
 
-def test_a_poll_is_woken_by_a_message_that_was_given_back(turns) -> None:
+def test_a_poll_is_woken_by_a_message_that_was_returned(turns) -> None:
     turns.turn(send())
     handle = turns.turn(poll(poll_ms=0))[0].messages[0].receipt_handle
     turns.turn(poll())

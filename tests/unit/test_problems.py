@@ -31,7 +31,7 @@ def again(problems: Problems, exists=always, now_ms: int = 0) -> Problems:
     return found
 
 
-def test_what_is_met_often_is_listed_and_told_once() -> None:
+def test_repeated_problems_are_listed_and_reported_once() -> None:
     problems = Problems()
     for _ in range(3):
         problems.append("a")
@@ -74,7 +74,7 @@ def test_a_problem_goes_with_its_part_or_its_time() -> None:
     assert list(kept) == ["of a"]
 
 
-def test_a_repair_is_counted_and_told_but_no_problem() -> None:
+def test_a_repair_is_counted_and_reported_but_no_problem() -> None:
     problems = Problems()
     problems.append(Problem("two are lost", key="x"))
     problems.note_repaired("two were repaired", 2)

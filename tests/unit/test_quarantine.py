@@ -293,7 +293,7 @@ def test_row_12_entries_of_a_far_buffer_are_made_again_from_their_records_or_the
     assert sorted(got) == sorted(far - lost)
 
 
-def test_row_12_a_short_queue_is_made_anew_from_the_log_without_loss(make_world) -> None:
+def test_row_12_a_short_queue_is_rebuilt_from_the_log_without_loss(make_world) -> None:
     world = cut_world(make_world)
     topic = world.broker.ask(DescribeTopic("t"))
     expected = take(world, "before")

@@ -33,7 +33,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return lines
 
 
-def test_a_disk_at_the_edge_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_at_the_edge_is_reported_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     lines = RefusalLog()
     for at in range(0, 3 * QUIET_MS, 1_000):
@@ -47,7 +47,7 @@ def test_a_disk_at_the_edge_is_told_of_once_a_minute(caplog: pytest.LogCaptureFi
     assert len(said(caplog)) == 1
 
 
-def test_the_log_tells_of_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_reports_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
     """Health and metrics told; whoever reads only the log saw nothing while every send was refused."""
     caplog.set_level(logging.INFO)
 

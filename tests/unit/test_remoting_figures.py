@@ -85,11 +85,11 @@ def test_what_exporters_and_dashboards_parse_is_there(tmp_path: Path) -> None:
         (5 << 60, "5120.0 PiB"),
     ],
 )
-def test_sizes_are_told_as_tools_cut_them(size: int, shown: str) -> None:
+def test_sizes_are_cut_as_by_other_tools(size: int, shown: str) -> None:
     assert figures._size(size) == shown
 
 
-def test_rates_of_topics_and_groups_are_told(tmp_path: Path) -> None:
+def test_rates_of_topics_and_groups_are_answered(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         client.json(Code.GET_BROKER_RUNTIME_INFO)
         door.create("orders", queues=1)

@@ -165,7 +165,7 @@ def test_without_auto_creation_there_is_no_topic_to_make_others_after(tmp_path: 
 # --- heartbeats -------------------------------------------------------------------------------------
 
 
-def test_members_of_a_group_are_told_of_changes(tmp_path: Path) -> None:
+def test_members_of_a_group_are_notified_of_changes(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as one:
         assert one.call(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).code == 1
         one.done(Code.HEART_BEAT, body=heartbeat("one"))

@@ -84,7 +84,7 @@ def test_a_request_that_waits_keeps_nothing_that_it_came_with(
         assert door.within(lambda: door.front._intake._under_way) < 64 * 1_024
 
 
-def test_attributes_are_not_so_deep_that_nobody_can_be_told_of_them(tmp_path: Path) -> None:
+def test_attributes_are_not_too_deep_to_be_answered(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         refused = 0
         for depth in range(240, 260):
@@ -141,7 +141,7 @@ def test_no_message_is_anywhere_else(tmp_path: Path, offset: int) -> None:
         assert "unexpected" not in back.remark + view.remark
 
 
-def test_a_damaged_table_of_values_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_damaged_table_of_values_is_reported_at_the_start(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door:
         (tmp_path / "data" / FILE).write_bytes(b"{")
         another = RemotingFront(Node(door.engine))
@@ -161,7 +161,7 @@ def test_an_advertised_host_is_a_name_or_an_address(host: str) -> None:
     ("host", "message"),
     [("broker.internal", "broker.internal:1"), ("10.0.0.1", "10.0.0.1:1"), ("::1", "[::1]:1")],
 )
-def test_an_advertised_host_is_told_with_the_port(host: str, message: str) -> None:
+def test_an_advertised_host_is_in_routes_with_the_port(host: str, message: str) -> None:
     settings = load({"advertised_host": host}, environment={})
     engine: Any = None
     asked: Any = None

@@ -121,7 +121,7 @@ def test_what_is_wrong_with_a_group_is_named_and_nothing_is_made(
         (Code.CLONE_GROUP_OFFSET, "srcGroup"),
     ],
 )
-def test_an_unknown_group_is_told_from_an_illegal_one(
+def test_an_unknown_group_is_distinguished_from_an_illegal_one(
     tmp_path: Path, code: Code, field: str
 ) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:

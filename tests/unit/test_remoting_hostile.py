@@ -100,7 +100,7 @@ def test_a_query_gives_the_newest_messages_that_an_answer_holds(tmp_path: Path) 
         assert found == sent[-len(found) :]
 
 
-def test_an_answer_that_is_too_large_is_told(tmp_path: Path) -> None:
+def test_an_answer_that_is_too_large_is_refused(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         client.done(Code.GET_BROKER_CLUSTER_INFO)
         link = door.within(lambda: next(iter(door.front.doors["broker"]._links)))
@@ -217,7 +217,7 @@ def beat(client_id: str, group: str = "g", *, topic: str = "t", version: Any = 0
     }
 
 
-def test_members_are_told_once_of_many_changes(tmp_path: Path) -> None:
+def test_members_are_notified_once_of_many_changes(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as one, door.client() as many:
         one.done(Code.HEART_BEAT, body=beat("one"))
         assert one.push().fields == {"consumerGroup": "g"}
@@ -323,7 +323,7 @@ def test_locks_are_bounded() -> None:
     assert locks.lock("h", "two", queues, 100_000) == queues[:3]
 
 
-def test_a_client_that_reads_nothing_is_told_nothing(tmp_path: Path) -> None:
+def test_a_client_that_reads_nothing_gets_no_notices(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         client.done(Code.GET_BROKER_CLUSTER_INFO)
 

@@ -119,7 +119,7 @@ def test_a_reset_gives_out_what_is_leased_too(tmp_path: Path) -> None:
         assert [each.queue_offset for each in door.submit(receive).messages] == [1, 2]
 
 
-def test_clients_are_told_of_a_reset_each_in_its_own_way(tmp_path: Path) -> None:
+def test_clients_are_notified_of_a_reset_each_in_its_own_way(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as java, door.client() as cpp:
         _orders(door)
         join(java, "java")

@@ -198,7 +198,7 @@ def popped_again(door: RemotingDoor, *names: bytes) -> None:
     raise AssertionError("nobody gave them back")
 
 
-def test_a_pop_whose_client_goes_before_its_answer_is_given_back(door, client) -> None:
+def test_a_pop_whose_client_leaves_before_its_answer_is_returned(door, client) -> None:
     """In order it waits for the disk, and its client goes meanwhile: the messages came a minute later."""
     send(client, "A1", "A2")
     answered = threading.Event()
@@ -217,7 +217,7 @@ def test_a_pop_whose_client_goes_before_its_answer_is_given_back(door, client) -
     popped_again(door, b"A1", b"A2")
 
 
-def test_a_pop_that_is_refused_its_answer_is_given_back(door, client, monkeypatch) -> None:
+def test_a_pop_whose_answer_is_refused_is_returned(door, client, monkeypatch) -> None:
     """Its client leaves too many answers unread: it heard "too many", and nobody had the messages for a minute."""
     send(client, "A1")
     monkeypatch.setattr(Door, "admit_answer", lambda *_: False)
@@ -248,7 +248,7 @@ def test_whether_there_is_something(door, client) -> None:
     client.done(Code.ACK_MESSAGE, of(message))
 
 
-def test_how_many_pops_wait_is_told_of_a_group_and_a_queue(door, client) -> None:
+def test_the_number_of_waiting_pops_of_a_group_and_a_queue(door, client) -> None:
     def waiting(**fields: Any) -> str:
         asked = {"consumerGroup": "g", "topic": "orders", "queueId": -1} | fields
         return client.done(Code.POLLING_INFO, asked).fields["pollingNum"]

@@ -51,7 +51,7 @@ def committed(door: RemotingDoor) -> int:
     return offsets[0]
 
 
-def test_a_pull_consumer_is_told_by_its_next_pull(door: RemotingDoor) -> None:
+def test_a_pull_consumer_is_notified_by_its_next_pull(door: RemotingDoor) -> None:
     with door.client() as client:
         join(client, "CONSUME_ACTIVELY")
         client.done(Code.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
@@ -72,7 +72,7 @@ def test_a_pull_consumer_is_told_by_its_next_pull(door: RemotingDoor) -> None:
         assert committed(door) == 2, "what it commits counts again"
 
 
-def test_one_that_waits_is_told_at_once(door: RemotingDoor) -> None:
+def test_one_that_waits_is_notified_at_once(door: RemotingDoor) -> None:
     with door.client() as client, door.client() as tool:
         join(client, "CONSUME_ACTIVELY")
         waits = client.ask(Code.LITE_PULL_MESSAGE, pulling(queueOffset=3, sysFlag=4 + 2))
@@ -89,7 +89,7 @@ def test_one_that_pulls_from_there_already_gets_its_messages(door: RemotingDoor)
             assert client.call(Code.PULL_MESSAGE, pulling(queueOffset=0)).code == Status.SUCCESS
 
 
-def test_push_consumers_are_told_by_the_broker_alone(door: RemotingDoor) -> None:
+def test_push_consumers_are_notified_by_the_broker_alone(door: RemotingDoor) -> None:
     with door.client() as client:
         join(client, "CONSUME_PASSIVELY")
         client.done(Code.INVOKE_BROKER_TO_RESET_OFFSET, RESET)

@@ -116,7 +116,7 @@ def test_scheduled_ones_have_handles_of_their_own(crowd: Crowd) -> None:
     assert command.topic == "orders"
 
 
-def test_what_is_wrong_with_one_is_told_to_it_alone(crowd: Crowd) -> None:
+def test_an_error_of_one_is_answered_to_it_alone(crowd: Crowd) -> None:
     requests = crowd.sends(2)
     requests[3] = crowd.clients[3].request(
         Code.SEND_MESSAGE_V2, sending(properties={"UNIQ_KEY": "ID2x"}), b"", opaque=2
@@ -126,7 +126,7 @@ def test_what_is_wrong_with_one_is_told_to_it_alone(crowd: Crowd) -> None:
     assert codes == [0, 0, 0, Status.MESSAGE_ILLEGAL, 0]
 
 
-def test_a_refusal_of_the_command_is_told_to_all(crowd: Crowd) -> None:
+def test_a_refusal_of_the_command_is_answered_to_all(crowd: Crowd) -> None:
     crowd.door.submit(ChangeTopic("orders", settings=TopicSettings(perm=4)))
     assert len(crowd.say(*crowd.sends(2))) == 1
     answers = crowd.answers(2)
@@ -161,7 +161,7 @@ def test_what_comes_while_their_topic_is_made_stays_in_the_order_of_each(crowd: 
             assert offsets == sorted(offsets)
 
 
-def test_a_mistake_of_ours_is_told_to_each(crowd: Crowd) -> None:
+def test_an_internal_error_is_answered_to_each(crowd: Crowd) -> None:
     class Broken:
         def take(self, *_: object) -> list[bytes]:
             raise RuntimeError("a mistake")

@@ -199,7 +199,7 @@ def _stats(body: bytes) -> list[object]:
 
 
 @pytest.mark.parametrize("code", [Code.GET_TOPIC_CONFIG, Code.GET_TOPIC_STATS_INFO])
-def test_an_unknown_topic_is_told_from_an_illegal_one(tmp_path: Path, code: Code) -> None:
+def test_an_unknown_topic_is_distinguished_from_an_illegal_one(tmp_path: Path, code: Code) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         unknown = client.call(code, {"topic": "nothing"})
         assert (unknown.code, unknown.remark) == (
@@ -364,7 +364,7 @@ def test_topics_are_listed_in_pages_too(tmp_path: Path) -> None:
         assert other.remark.startswith("cluster: 'Other' is not known here")
 
 
-def test_system_topics_are_told_with_the_brokers_address(tmp_path: Path) -> None:
+def test_system_topics_are_listed_with_the_brokers_address(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         for code in (Code.GET_SYSTEM_TOPIC_LIST_FROM_NS, Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER):
             found = client.json(code)

@@ -207,7 +207,7 @@ FIELDS = [at for _, at in ENTRY.fields.values()]  # the first byte of each
 
 @pytest.mark.parametrize("at", FIELDS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_index_entry_is_made_anew(make_world, kind, at) -> None:
+def test_a_damaged_index_entry_is_rebuilt(make_world, kind, at) -> None:
     if kind == "run":  # several runs of two rows or so
         row = 0
     else:
@@ -225,7 +225,7 @@ def test_a_damaged_index_entry_is_made_anew(make_world, kind, at) -> None:
 
 @pytest.mark.parametrize("at", [32, 56])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_damaged_index_entry_is_made_anew_without_the_log(make_world, kind, at) -> None:
+def test_a_damaged_index_entry_is_rebuilt_without_the_log(make_world, kind, at) -> None:
     """By the CRC of the entry itself, which is intact."""
     world = waiting_world(make_world, kind, log_is_gone=True)
     rot_entry(world, kind, 0 if kind == "run" else 5, at)
@@ -234,7 +234,7 @@ def test_a_damaged_index_entry_is_made_anew_without_the_log(make_world, kind, at
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_entry_that_cannot_be_made_anew_is_quarantined_and_not_waited_for(
+def test_an_entry_that_cannot_be_rebuilt_is_quarantined_and_not_waited_for(
     make_world, kind
 ) -> None:
     world = waiting_world(make_world, kind, log_is_gone=True)
@@ -302,7 +302,7 @@ def test_a_start_finds_what_was_handed_over_although_its_entry_rotted(make_world
     assert view(world).pending == 0
 
 
-def test_a_start_goes_on_when_what_was_handed_over_cannot_be_made_anew(make_world) -> None:
+def test_a_start_goes_on_when_what_was_handed_over_cannot_be_rebuilt(make_world) -> None:
     """The replay quarantines an entry with another one's frame, and then meets its own hand-over."""
     world = waiting_world(make_world, "hour", log_is_gone=True)
     world.broker.settings = world.broker.settings._replace(turn_bytes=1_000)
@@ -334,7 +334,7 @@ def test_a_recall_finds_a_message_whose_entry_rotted(make_world, kind) -> None:
 # --- jobs ---------------------------------------------------------------------------------------------
 
 
-def test_a_flush_leaves_out_nothing_that_can_be_made_anew(make_world) -> None:
+def test_a_flush_leaves_out_nothing_that_can_be_rebuilt(make_world) -> None:
     """A damaged entry of a buffer was left out of its run, without a word."""
     world = waiting_world(make_world, "buffer")
     rot_entry(world, "buffer", 5, 33)
@@ -347,7 +347,7 @@ def test_a_flush_leaves_out_nothing_that_can_be_made_anew(make_world) -> None:
     assert hand_over(world) == world.ids
 
 
-def test_a_merge_leaves_out_nothing_that_can_be_made_anew(make_world) -> None:
+def test_a_merge_leaves_out_nothing_that_can_be_rebuilt(make_world) -> None:
     world = waiting_world(make_world, "run")
     far = world.broker.shard.delay.far
     world.broker.settings = world.broker.settings._replace(

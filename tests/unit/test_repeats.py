@@ -283,7 +283,7 @@ def test_many_messages_and_many_turns(world, broker) -> None:
     assert len(take_all(world)) == 60 * 40 + 9
 
 
-def test_hashes_that_collide_are_told_apart(world, broker, monkeypatch) -> None:
+def test_hashes_that_collide_are_distinguished(world, broker, monkeypatch) -> None:
     monkeypatch.setattr(message, "key_hash", lambda topic, message_id: 7)
     for i in range(3):
         assert send(world, *[made(f"m{i}-{j}") for j in range(3)]).first_due_ms == {}

@@ -89,7 +89,7 @@ def test_a_row_more_or_twice_is_another_sum() -> None:
     assert len({each.sum for each in sums}) == 3
 
 
-def test_a_task_tells_it_as_sparks_long() -> None:
+def test_a_task_passes_it_as_sparks_long() -> None:
     (row,) = SumOfRows(Unit.MS)(iter([batch(ROWS)]))
     whole = summed([batch(ROWS)], Unit.MS)
     assert row.to_pylist() == [{"rows": 200, "sum": signed(whole.sum)}]

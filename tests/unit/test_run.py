@@ -87,7 +87,7 @@ def test_finds_origins_even_when_one_millisecond_has_most_rows() -> None:
     assert ends.tolist() == [-1, -1]
 
 
-def test_rows_of_an_origin_are_told_apart() -> None:
+def test_rows_of_an_origin_are_distinguished() -> None:
     source = Source([HOUR_MS] * 100)
     source.entries["origin"] = 77
     source.entries["row"] = np.arange(100)[::-1]

@@ -69,7 +69,7 @@ def hand_over(world) -> list[str]:
 
 
 @pytest.mark.parametrize("part", ["header", "fences", "directory", "footer"])
-def test_what_follows_from_the_index_is_made_anew_while_running(make_world, part) -> None:
+def test_what_follows_from_the_index_is_rebuilt_while_running(make_world, part) -> None:
     world = two_runs(make_world)
     path = path_of(world)
     size = world.disk.open(path).size()

@@ -385,7 +385,7 @@ def hurt_without_checkpoints(data_dir: Path) -> Hurt:
     return hurt(data_dir, "body", 0.5)
 
 
-def test_the_command_lists_first_and_gives_up_when_told(data_dir, capsys) -> None:
+def test_the_command_lists_first_and_gives_up_on_request(data_dir, capsys) -> None:
     damage = hurt_without_checkpoints(data_dir)
     before = {path: path.read_bytes() for path in (data_dir / "shard-00/log").iterdir()}
     assert run(["salvage", str(data_dir)]) == 6

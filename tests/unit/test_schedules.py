@@ -189,7 +189,7 @@ def test_the_clock_steps_back_and_nothing_fires_again(world) -> None:
 
 
 @pytest.mark.parametrize("missed", [Missed.LATEST, Missed.SKIP])
-def test_a_clock_that_was_ahead_by_days_is_told_of(world, missed: Missed) -> None:
+def test_a_clock_that_was_ahead_by_days_is_reported(world, missed: Missed) -> None:
     start = world.clock.wall_ms()
     create(world, HOURLY._replace(missed=missed))
     advance(world, HOUR_MS)

@@ -290,7 +290,7 @@ def test_a_broker_without_memory_says_so(tmp_path: Path) -> None:
     within_10_s(work())
 
 
-def test_whoever_waits_for_a_turn_that_fails_is_told(tmp_path: Path) -> None:
+def test_callers_that_wait_for_a_turn_that_fails_get_the_error(tmp_path: Path) -> None:
     """Also the commands of that very turn: nobody waits for ever for a core that has broken off."""
 
     async def work() -> None:

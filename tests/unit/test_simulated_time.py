@@ -124,7 +124,7 @@ def test_a_lease_ends_after_a_start_when_it_would_have_ended_without(tmp_path: P
 
 
 @pytest.mark.parametrize("content", [b"", b"yesterday", b"-1", b"%d" % 2**63, b"9" * 5_000])
-def test_a_clock_file_that_is_no_time_is_passed_over_and_told(
+def test_a_clock_file_that_is_no_time_is_passed_over_and_reported(
     tmp_path: Path, content: bytes
 ) -> None:
     """As if it were missing: the log's newest time counts."""

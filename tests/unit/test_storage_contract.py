@@ -245,7 +245,7 @@ def test_a_power_cut_leaves_a_renamed_file_one_of_its_names() -> None:
         (errno.EIO, ErrorCode.DISK_FAILED),
     ],
 )
-def test_errors_of_the_real_disk_are_told_apart(tmp_path, monkeypatch, number, code) -> None:
+def test_errors_of_the_real_disk_are_distinguished(tmp_path, monkeypatch, number, code) -> None:
     file = Disk(tmp_path).open("a", create=True)
 
     def refuse(*_arguments: object) -> int:
@@ -310,7 +310,7 @@ def test_a_lock_that_is_no_file_is_named(tmp_path) -> None:
         DirectoryLock(tmp_path)
 
 
-def test_a_file_of_somebody_else_is_told_with_its_owner(tmp_path, monkeypatch) -> None:
+def test_a_file_of_somebody_else_is_reported_with_its_owner(tmp_path, monkeypatch) -> None:
     """The kernel's refusal is acted: whoever runs the tests may be root, whom it refuses nothing."""
     path = tmp_path / "log"
     path.write_bytes(b"x")

@@ -76,7 +76,7 @@ def test_others_get_their_turn_meanwhile(turns) -> None:
     assert turns.broker.shard.ready.parked == 40
 
 
-def test_a_receive_that_does_not_wait_is_told_what_is_there_all_the_same(turns) -> None:
+def test_a_receive_that_does_not_wait_still_gets_what_is_there(turns) -> None:
     turns.turn(plain("t", 1, "a", BACKLOG))
     token = object()
     answers: dict[object, object] = {token: turns.turn(poll("g", poll_ms=0), tokens=[token])[0]}

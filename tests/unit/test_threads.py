@@ -132,7 +132,7 @@ class Core:
 
 
 @pytest.mark.parametrize("error", [ValueError(), Panic("index out of bounds"), StopIteration()])
-def test_a_late_promotion_that_dies_is_told_and_tried_again(
+def test_a_late_promotion_that_dies_is_reported_and_tried_again(
     error: BaseException,
 ) -> None:
     """An error without a text, or one that is no Exception, left the lock held and health green."""
@@ -159,7 +159,7 @@ def test_a_late_promotion_that_dies_is_told_and_tried_again(
     asyncio.run(asyncio.wait_for(run(), 20))
 
 
-def test_a_problem_that_a_busy_broker_does_not_take_is_told_later() -> None:
+def test_a_problem_that_a_busy_broker_does_not_take_is_reported_later() -> None:
     def promote_due(*_: Any, **__: Any) -> Any:
         raise OSError("gone")
 

@@ -49,7 +49,7 @@ def test_results_and_refusals_come_in_order_also_after_a_broken_callback(tmp_pat
     run(tmp_path, story)
 
 
-def test_what_a_stopping_broker_refuses_is_told_later_as_well(tmp_path) -> None:
+def test_refusals_of_a_stopping_broker_are_logged_later_as_well(tmp_path) -> None:
     async def story(engine) -> None:
         engine._stopping = True
         refused = asyncio.get_running_loop().create_future()

@@ -150,7 +150,7 @@ def test_the_files_are_read_again_and_bad_ones_change_nothing(tmp_path) -> None:
     with_door(served, story)
 
 
-def test_a_key_that_others_can_read_is_told(tmp_path, caplog) -> None:
+def test_a_key_that_others_can_read_is_reported(tmp_path, caplog) -> None:
     certificate, key, _ = files(tmp_path, "broker.test")
     certificate.chmod(0o644)
     key.chmod(0o600)
@@ -244,7 +244,7 @@ def test_it_is_known_when_the_certificate_of_files_ends(tmp_path) -> None:
     assert Certificate(None, None, "127.0.0.1").ends_s is None
 
 
-def test_a_certificate_that_is_not_valid_now_is_told(tmp_path, caplog) -> None:
+def test_a_certificate_that_is_not_valid_now_is_reported(tmp_path, caplog) -> None:
     """At a start, when it is read again, and by `horolog config check`; it is used all the same."""
     certificate, key, _ = files(tmp_path, "broker.test")
     key.chmod(0o600)

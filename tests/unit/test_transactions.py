@@ -97,7 +97,7 @@ def test_what_is_rolled_back_never_comes(world, broker) -> None:
     assert not broker.shard.halves.open
 
 
-def test_an_end_may_be_told_again_and_not_otherwise(world, broker) -> None:
+def test_an_end_may_be_sent_again_but_not_changed(world, broker) -> None:
     (position,) = begin(broker, half("m"))
     broker.ask(EndTransaction(position, UNKNOWN))
     broker.ask(EndTransaction(position, COMMIT))

@@ -79,7 +79,7 @@ def test_a_disk_that_reads_next_to_nothing_has_failed(stored) -> None:
     assert stored.disk.open(path).size() == len(content)
 
 
-def test_a_note_tells_how_the_last_process_ended(tmp_path: Path) -> None:
+def test_a_note_says_how_the_last_process_ended(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(f"Fatal Python error: {BUS_ERROR}\n\nThread 1:\n  File x\n")
     note = CrashNote(tmp_path)
     assert note.begin() == f"Fatal Python error: {BUS_ERROR}"

@@ -289,7 +289,9 @@ def test_every_byte_of_small_structures(made: Path, tmp_path: Path) -> None:
             path.write_bytes(content)
 
 
-def test_a_flip_in_space_allocated_ahead_is_told_as_a_torn_tail(made: Path, tmp_path: Path) -> None:
+def test_a_flip_in_space_allocated_ahead_is_reported_as_a_torn_tail(
+    made: Path, tmp_path: Path
+) -> None:
     """Nothing was promised there, and a start cuts it off; it is told, but it is no damage."""
     data_dir = tmp_path / "data"
     shutil.copytree(made, data_dir)
@@ -432,7 +434,7 @@ def test_a_directory_in_use_or_none_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "lock").exists(), "nothing is left in a directory that is none"
 
 
-def test_meta_that_cannot_be_read_is_told(made: Path, tmp_path: Path) -> None:
+def test_meta_that_cannot_be_read_is_reported(made: Path, tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     shutil.copytree(made, data_dir)
     meta = data_dir / "meta"
