@@ -109,5 +109,5 @@ def test_it_says_what_is_wrong_and_what_is_empty(page: Page, million: BrokerProc
     expect(page.get_by_role("alert")).to_contain_text("topic 'nope' does not exist")
     million.create_topic("quiet")
     page.goto(f"{million.admin_url}/#/future?topic=quiet")
-    expect(page.get_by_text("Nothing waits")).to_be_visible()
+    expect(page.get_by_text("Nothing is pending")).to_be_visible()
     page.faults.clear()  # type: ignore[attr-defined]  # a browser logs a 404

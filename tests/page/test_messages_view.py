@@ -159,7 +159,7 @@ def test_a_window_is_listed_a_page_at_a_time(view: Page, still: BrokerProcess) -
 
 def test_nothing_and_mistakes_are_said(view: Page, still: BrokerProcess) -> None:
     view.goto(f"{still.admin_url}/#/search?topic=orders&tag=nobody-has-it")
-    expect(view.get_by_text("No message is like this")).to_be_visible()
+    expect(view.get_by_text("No message matches")).to_be_visible()
     view.goto(f"{still.admin_url}/#/search?topic=nope&key=x")
     expect(view.get_by_role("alert")).to_contain_text("topic 'nope' does not exist")
     view.goto(f"{still.admin_url}/#/messages/orders/{'0' * 32}")
@@ -180,7 +180,7 @@ def expect_refusals(page: Page, most: int) -> None:
 
 def test_a_message_that_waits_says_when(view: Page, still: BrokerProcess) -> None:
     open_message(view, still, send(still, properties={"region": "eu-west"}, tag="eu"))
-    assert why(view) == ["It waits and is not late: it is due in 1 h."]
+    assert why(view) == ["It is pending and not late: it is due in 1 h."]
     expect(view.get_by_role("row").filter(has_text="region")).to_contain_text("eu-west")
     expect(view.locator(".timeline li")).to_have_count(1)
 
@@ -265,7 +265,7 @@ def test_a_recall_asks_first_and_is_true(view: Page, still: BrokerProcess) -> No
     assert states(still, sent) == ["pending"]
     view.get_by_role("button", name="Recall …").click()
     view.get_by_role("dialog").get_by_role("button", name="Recall").click()
-    expect(outcome(view)).to_have_text("Recalled: nobody gets it.")
+    expect(outcome(view)).to_have_text("Recalled: no consumer will get it.")
     assert states(still, sent) == ["recalled"]
     expect(view.locator(".why")).to_contain_text("It was recalled")
     expect(view.get_by_role("button", name="Recall …")).to_have_count(0)
@@ -352,7 +352,7 @@ def test_no_answer_is_not_reported_as_a_failure(page: Page, tmp_path: Path) -> N
         page.get_by_role("button", name="Recall …").click()
         broker.kill()
         page.get_by_role("dialog").get_by_role("button", name="Recall").click()
-        expect(outcome(page)).to_contain_text("Whether it was done is not known")
+        expect(outcome(page)).to_contain_text("it may have been done or not")
         page.goto("about:blank")
         page.faults.clear()  # type: ignore[attr-defined]  # the broker is gone
 
@@ -374,7 +374,7 @@ def test_many_are_counted_before_anything_is_done(view: Page, still: BrokerProce
     expect(go_on).to_be_disabled()
     assert still.pending("campaign") == 12
     view.keyboard.press("Escape")
-    expect(outcome(view)).to_contain_text("Left as it is: 8 messages")
+    expect(outcome(view)).to_contain_text("Nothing was changed: 8 messages")
 
     view.get_by_role("button", name="Dry run …").click()
     expect(box).to_be_visible()

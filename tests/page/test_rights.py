@@ -39,7 +39,7 @@ def test_an_administrator_may_look_and_act(chromium: Browser, guarded: BrokerPro
     page.goto(f"{guarded.admin_url}/#/messages/orders/{sent['message_id']}")
     page.get_by_role("button", name="Recall …").click()
     page.get_by_role("dialog").get_by_role("button", name="Recall").click()
-    expect(page.locator(".outcome strong")).to_have_text("Recalled: nobody gets it.")
+    expect(page.locator(".outcome strong")).to_have_text("Recalled: no consumer will get it.")
     page.context.close()
 
 
@@ -118,7 +118,7 @@ def test_a_user_may_act_where_it_may_send(
     page.goto(f"{guarded.admin_url}/#/messages/{filled['orders']}")
     page.get_by_role("button", name="Recall …").click()
     page.get_by_role("dialog").get_by_role("button", name="Recall").click()
-    expect(page.locator(".outcome strong")).to_have_text("Recalled: nobody gets it.")
+    expect(page.locator(".outcome strong")).to_have_text("Recalled: no consumer will get it.")
     page.context.close()
 
 

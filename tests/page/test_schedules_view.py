@@ -96,7 +96,7 @@ def test_a_schedule_is_changed_paused_resumed_and_removed(page: Page, still: Bro
 
     page.get_by_role("button", name="Pause …").click()
     page.get_by_role("dialog").get_by_role("button", name="Pause").click()
-    expect(page.get_by_text("If it went on now.")).to_be_visible()
+    expect(page.get_by_text("If it were resumed now.")).to_be_visible()
     assert still.admin.get(path_of("schedules", "poll"))["state"] == "paused"
     page.get_by_role("button", name="Resume …").click()
     page.get_by_role("dialog").get_by_role("button", name="Resume").click()
@@ -120,6 +120,6 @@ def test_somebody_elses_change_is_not_overwritten(page: Page, still: BrokerProce
     expect(page.get_by_role("button", name="Save the change")).to_be_enabled()
     still.admin.put(path_of("schedules", "shared"), {**given, "body": "theirs"})
     page.get_by_role("button", name="Save the change").click()
-    expect(page.locator(".outcome strong")).to_contain_text("somebody has changed the schedule")
+    expect(page.locator(".outcome strong")).to_contain_text("somebody else has changed the schedule")
     assert still.admin.get(path_of("schedules", "shared"))["body"] == "theirs"
     page.faults.clear()  # type: ignore[attr-defined]  # the refusal

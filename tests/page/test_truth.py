@@ -13,7 +13,7 @@ pytestmark = pytest.mark.page
 
 BETWEEN_MS = 150  # due times are that far apart, so that some come while the page asks
 ACTS = {
-    "Recall …": ("Recall", "Recalled: nobody gets it.", "recalled"),
+    "Recall …": ("Recall", "Recalled: no consumer will get it.", "recalled"),
     "Move …": ("Move", "Moved: it is due at", "pending"),
     "Hand over now …": ("Hand over now", "Handed over: queue", "delivered"),
 }

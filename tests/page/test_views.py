@@ -71,7 +71,7 @@ def test_topics_and_groups_lead_to_each_other(page: Page, busy: BrokerProcess) -
     expect(page.get_by_role("heading", name="shipping")).to_be_visible()
     topics = page.get_by_role("table", name="Topics of this group")
     expect(topics.get_by_role("row").nth(1)).to_contain_text(re.compile(r"orders\D*17\D*5"))
-    expect(page.get_by_text("Nobody is connected", exact=True)).to_be_visible()
+    expect(page.get_by_text("No client is connected", exact=True)).to_be_visible()
     page.goto(f"{busy.admin_url}/#/groups")
     expect(page.get_by_role("table", name="Consumer groups")).to_contain_text("shipping")
 
@@ -86,7 +86,7 @@ def test_topics_are_found_by_a_part_of_their_name(page: Page, busy: BrokerProces
     page.reload()
     expect(rows).to_have_count(3)
     page.get_by_role("searchbox").fill("nope")
-    expect(page.get_by_text("No topic has such a name")).to_be_visible()
+    expect(page.get_by_text("No topic has a matching name")).to_be_visible()
 
 
 def test_problems_lists_the_checks(page: Page, busy: BrokerProcess) -> None:

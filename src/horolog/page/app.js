@@ -1,4 +1,4 @@
-// The page's beginning: what stands around the views, then the view that the address names.
+// Start of the page: draws the frame around the views, then the view that the address names.
 
 import { show } from "./core/dom.js";
 import { learnIdentity, userName } from "./core/identity.js";

@@ -1,9 +1,9 @@
-// Bars: standing ones for a histogram, lying ones for a list.
+// Bars: vertical ones for a histogram, horizontal ones for a list.
 
 import { h } from "../core/dom.js";
 import { count, short } from "../core/format.js";
 
-/** bars: [{label, n, title}], side by side; small counts are still to be seen. */
+/** bars: [{label, n, title}], side by side; small counts stay visible. */
 export function histogram({ bars, label }) {
   const most = Math.max(1, ...bars.map(({ n }) => n));
   const columns = bars.map(({ label: name, n, title }) =>
@@ -30,7 +30,7 @@ export function ranking(rows) {
   );
 }
 
-/** How much of something is used. */
+/** A gauge of the used share of something. */
 export function meter(part, label) {
   const kind = part > 0.95 ? "bad" : part > 0.85 ? "warn" : "";
   return h("div", { class: `meter ${kind}`, role: "meter", "aria-valuenow": Math.round(part * 100), "aria-valuemin": 0, "aria-valuemax": 100, "aria-label": label }, h("i", { css: { "--part": String(Math.min(Math.max(part, 0), 1)) } }));

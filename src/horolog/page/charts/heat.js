@@ -1,13 +1,13 @@
 // A heat map: rows of cells in a grid, coloured by count. One cell has the cursor; arrow keys move
-// it, Enter opens it, and pointing at a cell tells what it is.
+// it, Enter opens it, and hovering over a cell describes it.
 
 import { h, show } from "../core/dom.js";
 import { count, short } from "../core/format.js";
 
 const SHADES = 5;
 
-/** Shade 1 to 5 of a count, where the largest is `most`; 0 for nothing. The scale is that of square roots: what is
- *  small can still be told from nothing, and peaks from what is merely much. */
+/** Shade 1 to 5 of a count, where the largest is `most`; 0 for nothing. The scale is that of square roots, so that small
+ *  counts differ from nothing, and peaks from large counts. */
 export function shadeOf(n, most) {
   if (n <= 0) return 0;
   return Math.min(SHADES, Math.max(1, Math.ceil(Math.sqrt(n / most) * SHADES)));
@@ -33,11 +33,11 @@ function legend(most) {
 /**
  * columns  texts; "" where there is no room for one
  * rows     [{label, title, open, cells: [{column, n, …}], n}]: `open` is called with a click on the label
- * describe (cell) → text: what a cell is
+ * describe (cell) → text: the description of a cell
  * open     (cell) is called by click and Enter
  * start    the cell that has the cursor at first
- * moved    (cell) is told where the cursor is
- * label    what the whole is, for those who hear it
+ * moved    (cell) is called when the cursor has moved there
+ * label    description of the map, for screen readers
  */
 export function heat({ columns, rows, describe, open, start, moved, label, isNow = () => false, isPast = () => false }) {
   const most = Math.max(0, ...rows.flatMap((row) => row.cells.map((cell) => cell.n)));
@@ -79,7 +79,7 @@ export function heat({ columns, rows, describe, open, start, moved, label, isNow
     if (!quiet) tell(cells.get(node));
   };
   const step = (down, right) => {
-    // Short rows (February) are passed over; the edges hold.
+    // Skip rows that are too short (February); stop at the edges.
     for (let r = row + down, c = column + right; r >= 0 && r < rows.length && c >= 0 && c < width; r += down, c += right) {
       if (nodeAt(r, c)) return point(r, c);
     }
@@ -109,7 +109,7 @@ export function heat({ columns, rows, describe, open, start, moved, label, isNow
   return h("div", { class: "heat-whole" }, h("div", { class: "heat-frame" }, grid), h("div", { class: "heat-foot" }, tip, legend(most)));
 }
 
-/** Where a cell is; else the first that has something; else the first. */
+/** The place of a cell; without it, of the first cell with a count, or of the first one. */
 function placeOf(places, cells, start) {
   let first = null;
   let filled = null;

@@ -1,11 +1,11 @@
-// Levels of the future: all → year → month → day → hour → second. Each says which window it shows in which steps, and
-// where a step stands in its grid.
+// Levels of the future: all → year → month → day → hour → second. Each gives its window, its steps,
+// and the place of a step in the grid.
 
 import { timeText, zoneName } from "../core/time.js";
 
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const WEEKDAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
-const MOST_MONTHS = 36; // that are shown by day at once
+const MOST_MONTHS = 36; // shown by day at once
 const utc = () => zoneName() === "utc";
 const numbers = (n, every, first = 0) => Array.from({ length: n }, (_, at) => (at % every === 0 ? String(at + first) : ""));
 const at60 = numbers(60, 5);
@@ -98,7 +98,7 @@ export const LEVELS = {
   second: { text: (ms) => timeText(ms).slice(-8), up: "hour" },
 };
 
-/** Everything that waits, by day: a row a month, if that is not too much. */
+/** All pending messages by day, one row a month, unless that is too much. */
 const MONTHLY = {
   ...LEVELS.all,
   row: (ms) => ({ key: local(ms).year * 12 + local(ms).month, label: `${MONTHS[local(ms).month]} ${local(ms).year % 100}` }),
@@ -108,7 +108,7 @@ const MONTHLY = {
   rowNext: "month",
 };
 
-/** The level as it is drawn: all of two years by day, all of twenty by month. */
+/** The level that is drawn: two years are shown by day, twenty by month. */
 export function drawn(name, steps) {
   if (name !== "all" || !steps.length) return LEVELS[name];
   const [first, last] = [local(steps[0][0]), local(steps.at(-1)[0])];
@@ -127,7 +127,7 @@ export function gridOf(level, steps, toMs) {
   const rows = new Map();
   for (const [at, [startMs, n]] of steps.entries()) {
     const endMs = steps[at + 1]?.[0] ?? toMs;
-    // A day of a zone with half hours begins within an hour: its middle is surely in it.
+    // A day of a zone with half hours begins within an hour: its middle is certainly in the day.
     const inside = level.step === "second" || level.step === "minute" || level.step === "hour" ? startMs : startMs + (endMs - startMs) / 2;
     const { key, label } = level.row(inside);
     const column = level.column(inside);

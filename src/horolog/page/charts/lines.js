@@ -1,4 +1,4 @@
-// Lines over the last two minutes: one point a look, gaps where there was none.
+// Lines over the last two minutes: one point for each look at the broker, gaps where there was none.
 
 import { h, s } from "../core/dom.js";
 import { rate } from "../core/format.js";
@@ -31,7 +31,7 @@ function pathOf(points, fromMs, toMs, top) {
   return text;
 }
 
-/** series: [{label, points: [[ms, value], …]}]; the newest value stands in the legend. */
+/** series: [{label, points: [[ms, value], …]}]; the legend has the newest value. */
 export function lines({ series, spanMs, nowMs, label }) {
   const fromMs = nowMs - spanMs;
   const most = Math.max(0, ...series.flatMap(({ points }) => points.filter(([ms]) => ms >= fromMs).map(([, value]) => value ?? 0)));

@@ -1,10 +1,10 @@
-// Requests to the broker: {"result": …} is returned, {"error": …} thrown as a Failure, and so is everything else that
-// can go wrong, so that a view has one kind of error to show.
+// Requests to the broker: {"result": …} is returned, {"error": …} thrown as a Failure. All other errors
+// become Failures too, so that a view has one kind of error to show.
 
 const PATIENCE_MS = 20_000;
 const BACKOFF_MS = [1_000, 2_000, 4_000, 8_000, 15_000, 30_000];
 
-/** What went wrong. `code` is the broker's, or `unreachable` when there was no answer, or `garbled`. */
+/** An error. `code` is the broker's, or `unreachable` if there was no answer, or `garbled`. */
 export class Failure extends Error {
   constructor(status, { code, message, field = "", limit = "", retriable = false, ...rest }) {
     super(message);
@@ -12,7 +12,7 @@ export class Failure extends Error {
   }
 }
 
-/** Whether an error only says that somebody left. */
+/** Whether an error only means that the user left the view. */
 export const isLeft = (error) => error?.name === "AbortError";
 
 async function ask(method, path, { query = {}, body, signal, patienceMs = PATIENCE_MS } = {}) {
@@ -47,7 +47,7 @@ async function read(response) {
     throw new Failure(response.status, { code: "garbled", message: `status ${response.status}, and no JSON` });
   }
   if (whole.error) throw new Failure(response.status, whole.error);
-  // A broker that is not well says so with 503 and the same body as ever.
+  // An unhealthy broker answers 503, with the usual body.
   if (whole.result === undefined) throw new Failure(response.status, { code: "garbled", message: "no result" });
   return whole.result;
 }
@@ -67,8 +67,8 @@ export function part(texts, ...names) {
 }
 
 /**
- * Ask again and again while the page is looked at: `load(signal)` every `everyMs`, and with longer pauses after
- * failures. `got(value)` and `failed(error)` are told. Ends with `signal`. Returns a function that asks at once.
+ * Call `load(signal)` every `everyMs` while the page is visible, with longer pauses after failures. Calls `got(value)` or
+ * `failed(error)` with each result. Ends with `signal`. Returns a function that loads at once.
  */
 export function watch({ load, everyMs, signal, got, failed }) {
   let timer = 0;
@@ -115,8 +115,8 @@ export function watch({ load, everyMs, signal, got, failed }) {
   return now;
 }
 
-/** A mistake of this page: told in the console, and in the view. */
+/** An error of this page: shown in the console and in the view. */
 function shown(error) {
   console.error(error);
-  return new Failure(0, { code: "page", message: `a mistake of this page: ${error.message}` });
+  return new Failure(0, { code: "page", message: `an error of this page: ${error.message}` });
 }

@@ -1,5 +1,5 @@
-// Elements from names and text. Text goes in as text nodes and nothing is ever parsed as HTML, so whatever a message,
-// a name or a property contains is shown and does nothing.
+// Elements from names and text. Text becomes text nodes and is never parsed as HTML, so that the content of a message,
+// a name or a property is only shown, and never executed.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -28,7 +28,7 @@ function fill(node, properties, children) {
 
 /** Links lead to this page only. */
 function own(href) {
-  if (!String(href).startsWith("#") && !String(href).startsWith("/")) throw new Error(`a link to elsewhere: ${href}`);
+  if (!String(href).startsWith("#") && !String(href).startsWith("/")) throw new Error(`a link that leaves the page: ${href}`);
   return href;
 }
 
@@ -40,7 +40,7 @@ function add(node, children) {
   }
 }
 
-/** Replace everything in a node. */
+/** Replace the content of a node. */
 export function show(node, ...children) {
   const fresh = document.createDocumentFragment();
   add(fresh, children);

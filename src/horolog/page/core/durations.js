@@ -5,7 +5,7 @@ const WHOLE = /^(?:\d+(?:\.\d+)?(?:ms|min|s|m|h|d|w))+$/;
 const PART = /(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)/g;
 const MOST = 36_525 * UNITS.d;
 
-/** Milliseconds, rounded up; null for what is no duration. A minus in front is for shifts. */
+/** Milliseconds, rounded up; null if the text is no duration. A leading minus is for shifts. */
 export function parseDuration(text) {
   const compact = text.trim().toLowerCase().replaceAll(/[\s_]/g, "").replace("−", "-");
   const sign = compact.startsWith("-") ? -1 : 1;

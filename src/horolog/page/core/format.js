@@ -27,7 +27,7 @@ export function bytes(n) {
   return `${at && rest < 100 ? rest.toFixed(1) : Math.round(rest)} ${units[at]}`;
 }
 
-/** So many a second. */
+/** Events a second. */
 export function rate(n) {
   if (!known(n)) return "–";
   if (n === 0) return "0";

@@ -1,11 +1,11 @@
-// Who looks at this page, so that nobody is offered what the broker would refuse. It refuses that all the same.
+// The user of this page, so that the page offers only what the broker allows. The broker checks each request anyway.
 
 import { api } from "./api.js";
 import { heardClock } from "./clock.js";
 
 let identity = { access_key: "", admin: true };
 
-/** Ask once, before the first view, and for the clock; who gets no answer is shown everything, with the refusals. */
+/** Ask once, before the first view, also for the clock. Without an answer, everything is shown, with the refusals. */
 export async function learnIdentity() {
   const asked = (path) => api.get(path, { patienceMs: 5_000 });
   try {
@@ -17,7 +17,7 @@ export async function learnIdentity() {
   }
 }
 
-/** Whether everything may be seen and done. */
+/** Whether the user may see and do everything. */
 export const isAdmin = () => identity.admin;
 
 /** The access key of a user with rights to some topics and groups; "" for administrators. */

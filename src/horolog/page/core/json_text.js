@@ -1,10 +1,10 @@
-// JSON with indents, letter by letter as it came: numbers keep all their digits and fields their order, which parsing
-// and writing anew would not promise.
+// JSON with indents, with the original characters: numbers keep all their digits and fields their order, which is not
+// certain if the text is parsed and written again.
 
 const TOKEN = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 const INDENT = "  ";
 
-/** The text with indents; null for what is no JSON. */
+/** The text with indents; null if it is no JSON. */
 export function prettyJson(text) {
   try {
     JSON.parse(text);

@@ -1,4 +1,4 @@
-// Keys: single ones ("?"), and "g" with a letter to go to a view. None while something is being typed.
+// Keys: single ones ("?"), and "g" with a letter to go to a view. They do nothing while a field has the focus.
 
 import { dialog } from "../parts/dialog.js";
 import { h } from "./dom.js";
@@ -8,7 +8,7 @@ const known = [];
 let first = "";
 let firstAt = 0;
 
-/** Let `keys` ("z", "g t") do something; `text` says what in the help. Until `signal` ends, if one is given. */
+/** Bind `keys` ("z", "g t") to an action, until `signal` ends if one is given. `text` describes it in the help. */
 export function onKeys(keys, text, act, signal) {
   const entry = { keys, text, act };
   known.push(entry);
@@ -28,7 +28,7 @@ const WALKED = {
   k: "tr[tabindex]",
 };
 
-/** Where nothing of the view has the focus, as after a search: give it to the first row, or to the map, which go on. */
+/** Focus the first row, or the map, if nothing of the view has the focus, as after a search. */
 function walkIn(event) {
   const main = document.getElementById("main");
   if (event.target !== main && main.contains(event.target)) return false;
@@ -43,7 +43,7 @@ function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
   if (document.querySelector("dialog[open]")) return;
   if (isTyping(event.target)) {
-    if (event.key === "Escape") event.target.blur(); // keys go to the page again
+    if (event.key === "Escape") event.target.blur(); // so that keys belong to the page again
     return;
   }
   if (!first && walkIn(event)) return;
@@ -59,7 +59,7 @@ function pressed(event) {
   }
 }
 
-/** Every shortcut of now, in a dialog. */
+/** Show all present shortcuts in a dialog. */
 export function showHelp() {
   const rows = known.map(({ keys, text }) =>
     h("tr", {}, h("td", {}, keys.split(" ").map((key) => [h("kbd", {}, key), " "])), h("td", {}, text)),
@@ -75,7 +75,7 @@ export function showHelp() {
   dialog({ title: "Keyboard", body: h("table", { class: "keys" }, h("tbody", {}, rows, fixed)) });
 }
 
-/** Begin to listen; called once. */
+/** Start listening; called once. */
 export function startKeys() {
   document.addEventListener("keydown", pressed);
 }

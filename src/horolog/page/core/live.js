@@ -1,5 +1,5 @@
-// One look at the broker a second for all tabs of a browser: whoever holds the lock asks, and tells the others. A tab
-// that nobody sees gives the lock up, so ten open tabs are one request a second, and none when all are hidden.
+// One look at the broker a second for all tabs of a browser: the tab that holds the lock asks, and shares the answer
+// with the others. A hidden tab releases the lock, so ten open tabs make one request a second, and hidden ones none.
 
 import { api, watch } from "./api.js";
 import { heardClock } from "./clock.js";
@@ -7,19 +7,19 @@ import { heardClock } from "./clock.js";
 const EVERY_MS = 1_000;
 const NAME = "horolog-overview";
 const STALE_MS = 5_000;
-const KEPT = 120; // looks that charts have when they are opened: two minutes
+const KEPT = 120; // looks that charts show when they open: two minutes
 
 const listeners = new Set();
 const channel = new BroadcastChannel(NAME);
 const state = { value: null, atMs: 0, error: null, history: [] };
 
-/** The newest look: {value, atMs, error, history}; `value` is that of GET /v1/overview, null before the first. */
+/** The newest look: {value, atMs, error, history}; `value` is the answer of GET /v1/overview, null before the first. */
 export const newest = () => state;
 
-/** Whether what is shown is old: nothing came for a while. */
+/** Whether the shown values are old, because no answer has come for a while. */
 export const isStale = () => state.error !== null || (state.value !== null && Date.now() - state.atMs > STALE_MS);
 
-/** Call `listener(state)` with every look, and now if there was one; until `signal` ends. */
+/** Call `listener(state)` with every look, and now if there was one already, until `signal` ends. */
 export function onOverview(listener, signal) {
   listeners.add(listener);
   signal.addEventListener("abort", () => listeners.delete(listener));
@@ -56,7 +56,7 @@ function lead(signal) {
   });
 }
 
-/** Begin; called once. */
+/** Start; called once. */
 export function startLive() {
   channel.onmessage = ({ data }) => take(data);
   let leading = null;
@@ -74,7 +74,7 @@ export function startLive() {
   look();
 }
 
-/** Call `begin` while no other tab of this browser has the lock; where there are no locks each tab is alone. */
+/** Call `begin` when this tab gets the lock; where browsers have no locks, each tab asks for itself. */
 function whenAlone(signal, begin) {
   if (!navigator.locks) {
     begin();

@@ -1,4 +1,4 @@
-// Messages as the views want them: one with all that is known of it, or a page of a search.
+// Messages for the views: one with its history, or a page of a search.
 
 import { api, part } from "./api.js";
 import { brokerNow, heardClock } from "./clock.js";
@@ -9,7 +9,7 @@ const INFLATED_MOST = 16 * 1024 * 1024; // a small body may claim to be a huge o
 /** Whether a text looks like the id of a message rather than a key. */
 export const looksLikeId = (text) => ID.test(text);
 
-/** One message (of a topic; "": of whichever has that id), its history, its body as `bytes`, and `nowMs`, when the broker was asked. */
+/** A message of a topic ("": of any topic), its history, its body as `bytes`, and `nowMs`, the time of the request. */
 export async function oneMessage(topic, id, signal) {
   const [message, clock] = await Promise.all([
     api.get(part`/v1/messages/${id}`, { query: { topic }, signal }),
@@ -21,7 +21,7 @@ export async function oneMessage(topic, id, signal) {
   return { ...message, nowMs: clock.wall_ms, bytes: inflated ?? stored, isInflated: inflated !== null };
 }
 
-/** What a producer has compressed with zlib; null for what is something else, or too large. */
+/** The content of a body that its producer has compressed with zlib; null if it is something else, or too large. */
 async function inflate(stored) {
   try {
     const reader = new Blob([stored]).stream().pipeThrough(new DecompressionStream("deflate")).getReader();
@@ -50,7 +50,7 @@ export async function searchMessages(query, signal) {
   const found = await look(asked);
   const nowMs = brokerNow();
   const named = query.id || query.key;
-  // Anything may be an id, and a key, which is one of a topic, may look like one.
+  // Any text may be an id, and a key may look like one.
   if (found.messages.length || !named || !query.topic) return { ...found, nowMs };
   return { ...(await look({ ...query, id: query.key, key: query.id })), nowMs };
 }

@@ -1,4 +1,4 @@
-// Views and where they are: #/topics/orders?tab=groups is the view "topics" with params ["orders"] and a query.
+// Views and their addresses: #/topics/orders?tab=groups is the view "topics" with params ["orders"] and a query.
 
 import { h, show } from "./dom.js";
 import { isAdmin } from "./identity.js";
@@ -9,7 +9,7 @@ let leaving = new AbortController();
 let shown = "";
 
 /**
- * Make a view known.
+ * Register a view.
  *
  * name    first part of its address: "topics"; "" is the first page
  * title   in the navigation and the window's title
@@ -39,7 +39,7 @@ export function go(name, ...rest) {
   location.hash = link(name, ...rest);
 }
 
-/** Change the query of this address without going anywhere: for filters that a reload should keep. */
+/** Change the query of the address without leaving the view: for filters that a reload should keep. */
 export function keepQuery(query) {
   const [name, ...params] = address().parts;
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
@@ -102,7 +102,7 @@ function route() {
   view.render(root, { params: params.filter((each) => each !== ""), query, signal: leaving.signal, title });
 }
 
-/** Show what the address says, now and whenever it changes; called once, when all views are known. */
+/** Show the view of the address, now and whenever it changes; called once, when all views are registered. */
 export function startRouter() {
   addEventListener("hashchange", () => location.hash !== shown && route());
   document.getElementById("skip").addEventListener("click", (event) => {
@@ -112,7 +112,7 @@ export function startRouter() {
   route();
 }
 
-/** Draw the present view anew, as after an action that changed what it shows. */
+/** Draw the present view again, as after an action that has changed its data. */
 export function redraw() {
   route();
 }

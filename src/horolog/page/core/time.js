@@ -1,4 +1,4 @@
-// Instants in the zone that was chosen (this machine's, or UTC), and durations for people.
+// Instants in the chosen zone (this machine's, or UTC), and durations for people.
 
 import { h } from "./dom.js";
 
@@ -15,14 +15,14 @@ export const DAY = 24 * HOUR;
 /** "local" or "utc". */
 export const zoneName = () => zone;
 
-/** The other zone; every instant on the page follows. */
+/** Switch to the other zone; all instants on the page change. */
 export function switchZone() {
   zone = zone === "utc" ? "local" : "utc";
   localStorage.setItem(KEY, zone);
   changed.dispatchEvent(new Event("zone"));
 }
 
-/** Call when the zone changes, until `signal` ends. */
+/** Call a function when the zone changes, until `signal` ends. */
 export const onZone = (listener, signal) => changed.addEventListener("zone", listener, { signal });
 
 function fields(ms, utc) {
@@ -52,7 +52,7 @@ export function timeText(ms, { to = "second", utc = zone === "utc", mark = false
 /** Only the time of the day. */
 export const clockText = (ms, utc = zone === "utc") => timeText(ms, { utc }).slice(-8);
 
-/** A <time> that follows the chosen zone; its title says both. Nothing (0, null) is a dash. */
+/** A <time> that follows the chosen zone; its title has both zones. No instant (0, null) is a dash. */
 export function timeNode(ms, { to = "second", mark = false } = {}) {
   if (!ms) return h("span", { class: "faint" }, "–");
   const iso = Math.abs(ms) < 8.64e15 ? new Date(ms).toISOString() : "";

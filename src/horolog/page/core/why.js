@@ -1,15 +1,15 @@
-// Why a message is late, or that it is not, in sentences: each is a time that somebody waited and for whom.
+// Explains in sentences why a message is late, or that it is not: each names a time of waiting, and its cause.
 
 import { plural } from "./format.js";
 import { durationText } from "./time.js";
 
-const PROMPT_MS = 50; // a hand-over within it is what "on time" means to people
+const PROMPT_MS = 50; // people call a hand-over within this time "on time"
 const SLOW_MS = 1_000;
 
 const newestOf = (history, event) => history.findLast((each) => each.event === event && each.at_ms !== null);
 const oldestOf = (history, event) => history.find((each) => each.event === event && each.at_ms !== null);
 
-/** A sentence and how bad it is: "good", "warn", "bad" or "". */
+/** A sentence and its severity: "good", "warn", "bad" or "". */
 const said = (kind, text) => ({ kind, text });
 
 function ofAcceptance(message, history) {
@@ -18,7 +18,7 @@ function ofAcceptance(message, history) {
   const moves = history.filter((each) => each.event === "moved");
   const late = accepted.at_ms - message.deliver_at_ms;
   if (!moves.length && late > PROMPT_MS) {
-    return [said("warn", `It came here ${durationText(late)} after it was due: it was late before the broker had it.`)];
+    return [said("warn", `The broker received it ${durationText(late)} after it was due.`)];
   }
   return moves.length ? [said("", `It was moved ${moves.length === 1 ? "once" : plural(moves.length, "time")}; the due time is that of the last move.`)] : [];
 }
@@ -37,13 +37,13 @@ function ofHandOver(message, history, nowMs) {
     return [
       said(
         late > SLOW_MS ? "bad" : "warn",
-        `The broker handed it over ${durationText(late)} after it was due. It was down, stopped or overloaded, or its clock stepped ahead: see the overview and the problems of that time.`,
+        `The broker handed it over ${durationText(late)} after it was due. It was down, stopped or overloaded, or its clock stepped ahead: check the overview and the problems of that time.`,
       ),
     ];
   }
   if (message.state !== "pending" && message.state !== "lake") return [];
-  if (!due || due > nowMs) return [said("good", `It waits and is not late: it is due in ${durationText(due - nowMs)}.`)];
-  return [said("bad", `It was due ${durationText(nowMs - due)} ago and has not been handed over: look at the problems, and at the disk.`)];
+  if (!due || due > nowMs) return [said("good", `It is pending and not late: it is due in ${durationText(due - nowMs)}.`)];
+  return [said("bad", `It was due ${durationText(nowMs - due)} ago and has not been handed over: check the problems and the disk.`)];
 }
 
 function ofGroup({ group, state, attempt, leased_ms, acked_ms, waiting }, overMs, nowMs) {
@@ -69,7 +69,7 @@ function ofGroup({ group, state, attempt, leased_ms, acked_ms, waiting }, overMs
   return lines;
 }
 
-/** For each group: its state now, joined with what the history has of it. */
+/** The present state of each group, joined with its events in the history. */
 function groupsOf(message, history) {
   const found = new Map((message.groups ?? []).map((each) => [each.group, { ...each, leased_ms: null, acked_ms: null }]));
   for (const { event, at_ms, detail } of history) {
@@ -88,7 +88,7 @@ function ofEnd(history, nowMs) {
   for (const { event, at_ms, detail } of history) {
     const when = at_ms === null ? "" : ` ${durationText(nowMs - at_ms)} ago`;
     const whose = detail?.group ? ` of group ${detail.group}` : "";
-    if (event === "recalled") lines.push(said("warn", `It was recalled${when}: nobody gets it.`));
+    if (event === "recalled") lines.push(said("warn", `It was recalled${when}: no consumer gets it.`));
     if (event === "expired") lines.push(said("bad", `It was too late for the rule of its topic, and was dropped${when}.`));
     if (event === "dead_lettered") lines.push(said("bad", `It became a dead letter${whose}${when}.`));
     if (event === "quarantined") lines.push(said("bad", `It is damaged, and was set aside${when}.`));
@@ -97,8 +97,8 @@ function ofEnd(history, nowMs) {
 }
 
 /**
- * Sentences {kind, text} about a message as GET /v1/messages/{id} gives it, the most important first to last in the
- * order of time. `nowMs` is the broker's.
+ * Sentences {kind, text} about a message as GET /v1/messages/{id} returns it, in the order of
+ * time. `nowMs` is the broker's.
  */
 export function whyLate(message, nowMs) {
   const history = message.history ?? [];
@@ -111,6 +111,6 @@ export function whyLate(message, nowMs) {
     if (!groups.length && overMs !== null) lines.push(said("warn", "No consumer group takes from its topic yet."));
   }
   lines.push(...ofEnd(history, nowMs));
-  if (!lines.length) lines.push(said("", "What happened to it is not known any more: the log has been dropped by retention."));
+  if (!lines.length) lines.push(said("", "Its history is no longer known: retention has dropped that part of the log."));
   return lines;
 }

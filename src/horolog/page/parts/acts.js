@@ -1,5 +1,5 @@
-// What can be done to one message that waits: recall it, move it, hand it over now. Each asks first, and each names the
-// message by its handle, which holds the due time that the user saw: if that has changed meanwhile, nothing is done.
+// Actions on a pending message: recall it, move it, hand it over now. Each asks first, and names the message by its
+// handle, which holds the due time that the user saw: if that has changed meanwhile, nothing is done.
 
 import { api } from "../core/api.js";
 import { h, show } from "../core/dom.js";
@@ -28,7 +28,7 @@ async function asked({ title, body, label, kind = "primary", ready }) {
   return (await dialog({ title, body, actions, ready })) === true;
 }
 
-/** Do it, and tell what became of it; an error is an outcome like any other. */
+/** Carry it out, and return the outcome; an error is an outcome, too. */
 async function outcome(act) {
   try {
     return await act();
@@ -38,17 +38,17 @@ async function outcome(act) {
   }
 }
 
-/** Recall it after asking; the outcome, or null if the user left it. */
+/** Ask, then recall the message; returns the outcome, or null if the user cancelled. */
 export async function recall(message) {
-  const body = h("div", {}, whatItIs(message), h("p", {}, "Nobody will get it. This cannot be taken back."));
+  const body = h("div", {}, whatItIs(message), h("p", {}, "No consumer will get it. This cannot be undone."));
   if (!(await asked({ title: "Recall this message?", body, label: "Recall", kind: "danger" }))) return null;
   return outcome(async () => {
     await api.post("/v1/recall", { handle: message.recall_handle });
-    return { kind: "good", code: "CANCELLED", text: "Recalled: nobody gets it." };
+    return { kind: "good", code: "CANCELLED", text: "Recalled: no consumer will get it." };
   });
 }
 
-/** Let it be due at another time after asking for one. */
+/** Ask for another due time, then move the message there. */
 export async function move(message) {
   let wanted = null;
   let act = null;
@@ -75,9 +75,9 @@ export async function move(message) {
   });
 }
 
-/** Hand it over at once after asking. */
+/** Ask, then hand the message over at once. */
 export async function handOver(message) {
-  const body = h("div", {}, whatItIs(message), h("p", {}, "Consumers can take it at once, before it is due."));
+  const body = h("div", {}, whatItIs(message), h("p", {}, "Consumers can receive it at once, before it is due."));
   if (!(await asked({ title: "Hand this message over now?", body, label: "Hand over now" }))) return null;
   return outcome(async () => {
     const moved = await api.post("/v1/hand-over", { handle: message.recall_handle });
@@ -91,8 +91,8 @@ function movedText(moved) {
 }
 
 /**
- * The buttons for a message that waits; `begun()` is called when one begins, `done(outcome)` when it
- * has ended.  They are of the message as it was: after that, others are to be drawn.
+ * The buttons for a pending message; `begun()` is called when an action begins, `done(outcome)` when it has ended. They
+ * belong to the message as it was before: draw new ones afterwards.
  */
 export function actButtons(message, { begun, done }) {
   const all = h("div", { class: "tools acts" });

@@ -1,4 +1,4 @@
-// What states mean, by colour and word.
+// The colour and word of each state.
 
 import { h } from "../core/dom.js";
 

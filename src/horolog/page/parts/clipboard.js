@@ -5,7 +5,7 @@ import { toast } from "./toast.js";
 
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  // Without TLS and not on this machine: the old way.
+  // Without TLS, from another machine: the old way.
   const field = h("textarea", { class: "heard" });
   field.value = text;
   (document.querySelector("dialog[open]") ?? document.body).append(field);
@@ -15,7 +15,7 @@ async function copy(text) {
   if (!done) throw new Error("the browser does not let this page copy");
 }
 
-/** A button that copies what `text()` gives; `what` is said by it. */
+/** A button labelled `what` that copies the result of `text()`. */
 export function copyButton(what, text) {
   const act = async () => {
     try {
@@ -28,7 +28,7 @@ export function copyButton(what, text) {
   return h("button", { type: "button", class: "small", title: `Copy ${what}`, onclick: act }, "Copy");
 }
 
-/** Save bytes as a file; what is in them decides nothing about how the browser opens them. */
+/** Save bytes as a file, with a type that no browser opens by content. */
 export function download(name, bytes) {
   const url = URL.createObjectURL(new Blob([bytes], { type: "application/octet-stream" }));
   const link = document.createElement("a");

@@ -1,4 +1,4 @@
-// The body of a message as text, JSON or hex. What is large is cut, with a note; a download has all of it.
+// The body of a message as text, JSON or hex. Large ones are cut, with a note; a download is complete.
 
 import { h, show } from "../core/dom.js";
 import { bytes as bytesText } from "../core/format.js";
@@ -7,7 +7,7 @@ import { copyButton, download } from "./clipboard.js";
 import { empty } from "./states.js";
 
 const TEXT_SHOWN = 64 * 1024;
-const JSON_MOST = 2 * 1024 * 1024; // more takes a moment to lay out that nobody wants to wait
+const JSON_MOST = 2 * 1024 * 1024; // larger texts take too long to lay out
 const HEX_SHOWN = 8 * 1024;
 const ROW = 16;
 
@@ -32,7 +32,7 @@ function hexText(bytes) {
   return rows.join("\n");
 }
 
-/** The ways to look at a body: {label, text, cut: whether some is left out}; the first one is the best. */
+/** Ways to show a body: {label, text, cut: whether it is incomplete}; the best one first. */
 export function waysToShow(bytes) {
   const text = decoded(bytes);
   const asHex = { label: "Hex", text: () => hexText(bytes), cut: bytes.length > HEX_SHOWN, shown: HEX_SHOWN };
@@ -44,7 +44,7 @@ export function waysToShow(bytes) {
   return [asJson, asText, asHex];
 }
 
-/** Nodes: a switch, copy and download, and the body. `name` is that of the file. */
+/** Nodes: a switch, copy and download buttons, and the body. `name` is the name of the file. */
 export function content(bytes, name) {
   if (!bytes.length) return [empty("The body is empty")];
   const ways = waysToShow(bytes);

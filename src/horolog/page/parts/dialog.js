@@ -1,8 +1,8 @@
-// Dialogs: one that tells, and one that asks before something is done.
+// Dialogs: one that shows something, and one that asks before an action.
 
 import { h } from "../core/dom.js";
 
-/** Show a dialog with `body` (a node); `actions` are buttons {label, value, kind}. Gives the chosen value, null for Esc. */
+/** Show a dialog with `body` (a node); `actions` are buttons {label, value, kind}. Returns the chosen value, null for Esc. */
 export function dialog({ title, body, actions = [{ label: "Close", value: null }], ready }) {
   return new Promise((resolve) => {
     const before = document.activeElement;
@@ -26,7 +26,7 @@ export function dialog({ title, body, actions = [{ label: "Close", value: null }
       before?.focus?.();
       resolve(chosen);
     });
-    node.addEventListener("click", (event) => event.target === node && node.close()); // beside the box
+    node.addEventListener("click", (event) => event.target === node && node.close()); // a click beside the box
     document.body.append(node);
     node.showModal();
     (node.querySelector("[autofocus]") ?? buttons.at(-1)).focus();
@@ -35,8 +35,8 @@ export function dialog({ title, body, actions = [{ label: "Close", value: null }
 }
 
 /**
- * Ask before something is done; gives whether it shall be. `body` is text or a node. With `typed` the user must type
- * that text first: for what cannot be taken back. The button to do it is never the one that has the focus.
+ * Ask before an action; returns whether the user agrees. `body` is text or a node. With `typed` the user must type that
+ * text first: for actions that cannot be undone. The button that agrees never has the focus.
  */
 export async function confirm({ title, body, label = "Do it", kind = "primary", typed = "" }) {
   const field = typed && h("input", { autofocus: true, autocomplete: "off", spellcheck: "false", "aria-label": `type ${typed}` });

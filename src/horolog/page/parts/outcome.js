@@ -1,7 +1,7 @@
-// What became of something that was asked of the broker: said in words, and kept on the view until the next one.
+// The outcome of a request to the broker, in words, shown on the view until the next one.
 //
-// While hand-over runs every answer may be "too late"; no answer at all means that it is not known, and is never told
-// as a failure.
+// While hand-over runs, every answer may be "too late". Without an answer the outcome is unknown, and never shown as a
+// failure.
 
 import { brokerNow } from "../core/clock.js";
 import { h, show } from "../core/dom.js";
@@ -9,16 +9,16 @@ import { timeText } from "../core/time.js";
 
 const SENTENCES = {
   already_delivered: "Too late: it has been handed over already, and nothing was changed.",
-  due_time_changed: "Nothing was changed: somebody has moved it meanwhile. Look at its new due time, and decide again.",
-  not_found: "Nothing was changed: no such message waits. It was recalled, moved, or dropped by retention.",
-  in_lake: "Nothing was changed: it waits in the lake, and the lake cannot be read just now.",
-  schedule_changed: "Nothing was changed: somebody has changed the schedule meanwhile. Look at it, and decide again.",
-  unauthorized: "Nothing was changed: nobody is logged in.",
+  due_time_changed: "Nothing was changed: somebody else has moved it meanwhile. Check its new due time, and decide again.",
+  not_found: "Nothing was changed: no such message is pending. It was recalled, moved, or dropped by retention.",
+  in_lake: "Nothing was changed: the message is in the lake, which cannot be read now.",
+  schedule_changed: "Nothing was changed: somebody else has changed the schedule meanwhile. Check it, and decide again.",
+  unauthorized: "Nothing was changed: you are not logged in.",
   forbidden: "Nothing was changed: you have no right to do this.",
-  unreachable: "No answer came. Whether it was done is not known: look again before you repeat it.",
+  unreachable: "No answer came, so it may have been done or not: check before you repeat it.",
 };
 
-/** {kind, text} of a Failure; `isUnknown` if it may have been done all the same. */
+/** {kind, text} of a Failure; `isUnknown` if it may have been done nevertheless. */
 export function refusalOf(error) {
   const unknown = error.code === "unreachable" || error.code === "garbled";
   const sentence = SENTENCES[error.code] ?? (unknown ? SENTENCES.unreachable : `Nothing was changed: ${error.message}`);
@@ -26,7 +26,7 @@ export function refusalOf(error) {
   return { kind: unknown ? "warn" : "bad", code: error.code, text: sentence, detail, isUnknown: unknown };
 }
 
-/** A place for outcomes: {node, tell({kind, text, detail}, ...buttons), clear()}. */
+/** An area for outcomes: {node, tell({kind, text, detail}, ...buttons), clear()}. */
 export function outcomePlace() {
   const node = h("div", { class: "outcomes", role: "status", "aria-live": "polite" });
   const tell = ({ kind, code = "", text, detail = "" }, ...buttons) => {

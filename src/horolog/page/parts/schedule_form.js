@@ -1,5 +1,5 @@
-// The form of a recurring schedule. Before it can be saved the broker says when it would fire, so nobody has to know by
-// heart what a cron expression means, or what a day without 02:30 does.
+// The form of a recurring schedule. Before it can be saved, the broker lists when it would fire, so users need not know
+// what a cron expression means, or what happens on a day without 02:30.
 
 import { h, show } from "../core/dom.js";
 import { parseDuration } from "../core/durations.js";
@@ -66,7 +66,7 @@ function millis(name, field) {
   return ms;
 }
 
-/** The body of a request; what the form has no field for stays as it was given. */
+/** The body of a request; settings without a field in the form stay as they were. */
 function wantedOf(fields, given) {
   const value = (field) => field.value.trim();
   const cron = value(fields.cron);
@@ -93,7 +93,7 @@ function wantedOf(fields, given) {
 }
 
 /**
- * The form as a node. given: the schedule to change, none for a new one. save(name, body) sends it, also with `dry_run`
+ * The form as a node. `given` is the schedule to change, none for a new one. save(name, body) sends it, also with `dry_run`
  * in the body; saved(schedule) is called afterwards.
  */
 export function scheduleForm({ given, save, saved, outcome }) {
@@ -102,7 +102,7 @@ export function scheduleForm({ given, save, saved, outcome }) {
   const saveButton = h("button", { type: "button", class: "primary", disabled: true }, given ? "Save the change" : "Create");
   let checked = "";
   const text = () => JSON.stringify([fields.name.value.trim(), wantedOf(fields, given)]);
-  // Whatever is typed after a preview is not what was previewed.
+  // An input after a preview makes the preview invalid.
   const typed = () => {
     saveButton.disabled = true;
     checked = "";
@@ -142,12 +142,12 @@ export function scheduleForm({ given, save, saved, outcome }) {
     label("Cron expression", fields.cron),
     label("or every", fields.every),
     label("Time zone", fields.zone),
-    label("When clocks skip it", fields.gap),
-    label("When clocks repeat it", fields.overlap),
+    label("If clocks skip the time", fields.gap),
+    label("If clocks repeat the time", fields.overlap),
     label("Missed while down", fields.missed),
     label("Not before", fields.start),
     label("Not after", fields.end),
-    label("So many times", fields.times),
+    label("Number of firings", fields.times),
     label("Jitter up to", fields.jitter),
     label("Tag", fields.tag),
     label("Keys", fields.keys),

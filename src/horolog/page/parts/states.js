@@ -1,29 +1,29 @@
-// What a place of a view shows while it has nothing yet, has nothing at all, has something old, or could not get it.
+// The content of an area of a view while it loads, is empty, has old values, or has failed to load.
 
 import { watch } from "../core/api.js";
 import { brokerNow } from "../core/clock.js";
 import { h, show } from "../core/dom.js";
 import { clockText } from "../core/time.js";
 
-/** Nothing is there, and why that may be, or what to do. */
+/** There is nothing, with the reason, or what to do. */
 export function empty(title, hint = "") {
   return h("div", { class: "state empty" }, h("strong", {}, title), hint && h("p", {}, hint));
 }
 
-/** Something is on its way; shown after a moment only, so that what is quick does not flicker. */
+/** Loading; shown only after a moment, so that quick answers do not flicker. */
 export function loading(text = "Loading …") {
   return h("div", { class: "state loading", role: "status" }, text);
 }
 
 const TITLES = {
   unreachable: "The broker does not answer",
-  unauthorized: "Nobody is logged in: reload the page",
+  unauthorized: "You are not logged in: reload the page",
   forbidden: "You have no rights here",
 };
 
-const ITSELF = "It is asked again by itself.";
+const ITSELF = "The page tries again automatically.";
 
-/** It could not be got. `again` is called by the button; `repeats`: without the button, too. */
+/** Loading has failed. The button calls `again`; `repeats`: the page also tries again itself. */
 export function errorState(error, again, repeats = true) {
   const where = [error.field && `field: ${error.field}`, error.limit && `limit: ${error.limit}`].filter(Boolean);
   return h(
@@ -37,19 +37,19 @@ export function errorState(error, again, repeats = true) {
   );
 }
 
-/** Above what is old. */
+/** A note above old values. */
 export function staleNote(atMs, error, repeats) {
   return h("p", { class: "state stale", role: "status" }, `As of ${clockText(atMs)}: ${error.message}.`, repeats ? ` ${ITSELF}` : "");
 }
 
 /**
- * A place that shows what `load(signal)` gives, through `draw(value)` (nodes), and each of the states above.
+ * An area that shows the result of `load(signal)`, drawn by `draw(value)` (nodes), or one of the states above.
  *
- * root     where it is put
- * everyMs  ask again as often while the page is looked at; 0: once
+ * root     the node to put it in
+ * everyMs  interval of loading while the page is visible; 0: load once
  * isEmpty  (value) → nodes to show in place of the value, or null
  *
- * Gives a function that asks at once.
+ * Returns a function that loads at once.
  */
 export function place(root, { load, draw, everyMs = 0, signal, isEmpty = () => null }) {
   const note = h("div");
@@ -78,7 +78,7 @@ export function place(root, { load, draw, everyMs = 0, signal, isEmpty = () => n
   return again;
 }
 
-/** Whoever was on a link or a row is on the same one afterwards. */
+/** Draw again; the link or row with the focus keeps it. */
 export function redrawKeepingFocus(root, draw) {
   const active = root.contains(document.activeElement) ? document.activeElement : null;
   const key = active?.closest("[data-key]")?.dataset.key;

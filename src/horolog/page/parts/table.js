@@ -6,9 +6,9 @@ import { h } from "../core/dom.js";
  * columns  [{label, cell(row) → text or node, kind: "number" | "time" | "name" | "long" | "", title(row), narrow: false hides it
  *          on a phone}]
  * rows     objects
- * key      (row) → text that tells rows apart
- * href     (row) → where a row leads; none: rows cannot be opened
- * caption  for those who hear the page
+ * key      (row) → text that identifies a row
+ * href     (row) → the address that a row opens; none: rows cannot be opened
+ * caption  for screen readers
  */
 export function table({ columns, rows, key, href, caption }) {
   const head = columns.map((column) => h("th", { scope: "col", class: classOf(column) }, column.label));
@@ -50,7 +50,7 @@ function open(event) {
   location.hash = row.dataset.href;
 }
 
-/** Label and value, in two columns. */
+/** Labels and values, in two columns. */
 export function facts(pairs) {
   const rows = pairs.filter(Boolean).map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value)));
   return h("dl", { class: "facts" }, rows);

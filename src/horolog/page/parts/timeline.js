@@ -1,4 +1,4 @@
-// The history of a message: what happened, when, and how long after the one before.
+// The history of a message: each event, its time, and the time since the event before.
 
 import { h } from "../core/dom.js";
 import { link } from "../core/router.js";

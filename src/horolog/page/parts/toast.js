@@ -1,11 +1,11 @@
-// Short news in the corner: what was done, or why not.
+// Short notices in the corner: what was done, or why not.
 
 import { h } from "../core/dom.js";
 
 const SHOWN_MS = 6_000;
 const MOST = 4;
 
-/** Tell something; `kind` is "good", "bad" or "". What is bad stays until it is clicked away. */
+/** Show a notice; `kind` is "good", "bad" or "". A bad one stays until it is clicked. */
 export function toast(text, kind = "") {
   const box = document.getElementById("toasts");
   const node = h("div", { class: `toast ${kind}` }, h("span", {}, text));
@@ -16,5 +16,5 @@ export function toast(text, kind = "") {
   if (kind !== "bad") setTimeout(() => node.remove(), SHOWN_MS);
 }
 
-/** Tell a Failure. */
+/** Show a Failure. */
 export const toastError = (error) => toast(error.field ? `${error.message} (${error.field})` : error.message, "bad");

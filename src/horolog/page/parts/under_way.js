@@ -1,5 +1,5 @@
-// Recalls, moves and hand-overs of windows that the broker is at: whoever asked for them, and whether or not they still
-// wait for the answer. Looked at once a second while the view is there; nothing is shown when there are none.
+// Recalls, moves and hand-overs of windows that are under way in the broker, by any user, even if nobody waits for the
+// answer any more. Loaded once a second while the view is open; hidden if there are none.
 
 import { api, watch } from "../core/api.js";
 import { h, show } from "../core/dom.js";
@@ -22,8 +22,8 @@ function line(row, place, total) {
 }
 
 /**
- * A place that shows them until `signal` ends. `expect(row => total or 0)` says of which it is known how many messages
- * they mean.
+ * An area that shows them until `signal` ends. `expect(row => total or 0)` returns the expected number of messages of
+ * each, if it is known.
  */
 export function underWay(signal) {
   const node = h("section", { class: "panel under-way", "aria-label": "Under way", hidden: true });
@@ -32,7 +32,7 @@ export function underWay(signal) {
     node.hidden = rows.length === 0;
     show(node, h("h2", {}, "Under way"), h("ul", {}, rows.map((row, at) => line(row, at, totalOf(row)))));
   };
-  const failed = () => (node.hidden = true); // the view's own requests say what is wrong
+  const failed = () => (node.hidden = true); // the view's own requests show the error
   watch({ load: (leaving) => api.get("/v1/bulk", { signal: leaving }), everyMs: EVERY_MS, signal, got, failed });
   return { node, expect: (known) => (totalOf = known) };
 }

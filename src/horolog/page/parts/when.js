@@ -1,4 +1,4 @@
-// Fields for instants and for durations. An instant is typed in the zone that the page shows, and is read back in both.
+// Fields for instants and for durations. An instant is typed in the zone of the page, and shown in both zones.
 
 import { h, show } from "../core/dom.js";
 import { parseDuration } from "../core/durations.js";
@@ -16,7 +16,7 @@ export function instantOf(text) {
   return Number.isFinite(ms) ? ms : null;
 }
 
-/** The instant that the text of such a field means; null for none. */
+/** The instant in such a field; null for none. */
 export function fieldMs(text) {
   if (!text) return null;
   const whole = text.length === 16 ? `${text}:00` : text;
@@ -31,17 +31,17 @@ export function instantField(properties, ms = null) {
   return field;
 }
 
-/** An instant in both zones, and how far away it is: what somebody reads before saying yes. */
+/** An instant in both zones, and how far away it is, to read before agreeing. */
 export function spelledOut(ms, nowMs) {
   const utc = timeText(ms, { to: "milli", utc: true, mark: true });
   const local = timeText(ms, { to: "milli", utc: false, mark: true });
-  const same = local.slice(0, 23) === utc.slice(0, 23); // a machine that lives by UTC
+  const same = local.slice(0, 23) === utc.slice(0, 23); // the machine's zone is UTC
   return `${same ? utc : `${local} · ${utc}`} · ${fromNowText(ms, nowMs)}`;
 }
 
 /**
  * "at a time" or "from now": {node, read() → {atMs} or {inMs} or null, focus()}. `changed` is called with every change.
- * `shift` takes a third way, by how much the present time is moved: {shiftMs}.
+ * `shift` adds a third way, a shift of the present time: {shiftMs}.
  */
 export function whenFields({ nowMs, atMs = nowMs + 3_600_000, shift = false, changed = () => {} }) {
   const spelled = h("p", { class: "spelled", role: "status" });
@@ -76,7 +76,7 @@ export function whenFields({ nowMs, atMs = nowMs + 3_600_000, shift = false, cha
     const found = read();
     const text = found?.atMs ?? (found?.inMs === undefined ? null : nowMs + found.inMs);
     if (text !== null) show(spelled, spelledOut(text, nowMs));
-    else if (found) show(spelled, "Each is due that much later, or earlier with a minus.");
+    else if (found) show(spelled, "Each becomes due this much later, or earlier with a minus sign.");
     else show(spelled, chosen() === "at" ? "Give a date and a time." : "Give a duration such as 90s, 1h30m or 2d.");
     changed(found);
   }

@@ -1,4 +1,4 @@
-// Dead letters: which groups have some, which they are, and sending them once more.
+// Dead letters: the groups that have some, the letters of a group, and re-driving them.
 
 import { api, part } from "../core/api.js";
 import { h } from "../core/dom.js";
@@ -23,7 +23,7 @@ function groups(root, { signal }) {
     signal,
     everyMs: EVERY_MS,
     load: (leaving) => api.get("/v1/dead-letters", { signal: leaving }),
-    isEmpty: (found) => (found.groups.length ? null : empty("No group has dead letters", "A message that fails too often becomes one.")),
+    isEmpty: (found) => (found.groups.length ? null : empty("No group has dead letters", "A message that fails too often becomes a dead letter.")),
     draw: (found) =>
       table({
         caption: "Groups with dead letters",
@@ -76,7 +76,7 @@ function letters(found, group, chosen, changed) {
   });
 }
 
-/** Where, when and how fast; the fields of a request, or null if the user left it. */
+/** Ask for topic, delay and rate; the fields of a request, or null if the user cancelled. */
 async function askHow(title) {
   const to = h("input", { placeholder: "where each failed", autocomplete: "off", spellcheck: "false" });
   const delay = h("input", { placeholder: "at once, or 10m", autocomplete: "off" });
@@ -85,10 +85,10 @@ async function askHow(title) {
   const body = h(
     "div",
     { class: "form" },
-    h("p", {}, "Each becomes a new message with the same id, keys and body; its attempts begin again. A letter is re-driven once."),
+    h("p", {}, "Each becomes a new message with the same id, keys and body, and its attempts start again. A dead letter is re-driven once."),
     label("To topic", to),
     label("Due in", delay),
-    label("So many a second", rate),
+    label("Messages a second", rate),
   );
   let wanted = null;
   const read = () => {
@@ -125,7 +125,7 @@ function plan(report) {
     report.first_due_ms ? ["First due", timeText(report.first_due_ms, { mark: true })] : null,
     report.last_due_ms ? ["Last due", timeText(report.last_due_ms, { mark: true })] : null,
     report.refusals?.length ? ["First refusal", report.refusals[0].error.message] : null,
-    report.next ? ["More", "The limit of one request ends it there; the same again goes on."] : null,
+    report.next ? ["More", "The limit of one request was reached; repeat it to continue."] : null,
   ]);
 }
 
@@ -141,7 +141,7 @@ function reportText(report) {
 }
 
 async function redrive(group, ids, outcome) {
-  const how = await askHow(ids ? `Re-drive ${plural(ids.length, "dead letter")}` : "Re-drive all that wait");
+  const how = await askHow(ids ? `Re-drive ${plural(ids.length, "dead letter")}` : "Re-drive all that remain");
   if (how === null) return;
   const post = (more) =>
     api.post(part`/v1/groups/${group}/dead-letters/redrive`, { ...how, ...(ids ? { ids } : {}), ...more }, { patienceMs: PATIENCE_MS });
@@ -151,7 +151,7 @@ async function redrive(group, ids, outcome) {
     const typed = ids ? "" : String(before.redriven);
     if (!before.redriven) outcome.tell({ kind: "warn", text: "None of them can be re-driven.", detail: reportText(before).detail });
     else if (await confirm({ title, body: plan(before), label: "Re-drive", typed })) outcome.tell(reportText(await post({})));
-    else outcome.tell({ kind: "", text: "Left as it is: it was a dry run." });
+    else outcome.tell({ kind: "", text: "Nothing was changed: it was a dry run." });
   } catch (error) {
     outcome.tell(refusalOf(error));
   }

@@ -1,4 +1,4 @@
-// The future: what waits, as a heat map from years down to the messages of one second.
+// The future: pending messages, as a heat map from years down to the messages of one second.
 
 import { heat } from "../charts/heat.js";
 import { drawn, gridOf, LEVELS, pathTo, zoneOfPage } from "../charts/levels.js";
@@ -16,7 +16,7 @@ import { panel, table } from "../parts/table.js";
 const EVERY_MS = { second: 2_000, hour: 3_000, day: 5_000 };
 const SLOWLY_MS = 15_000;
 const LISTED = 200;
-let byKeys = false; // the view was opened from the map by a key, so the next map takes the focus
+let byKeys = false; // a key opened this view from the map, so the next map takes the focus
 
 function crumbs(name, atMs, topic) {
   const path = pathTo(name);
@@ -25,7 +25,7 @@ function crumbs(name, atMs, topic) {
     const query = { topic, level, at: level === "all" ? "" : atMs };
     return at === path.length - 1 ? h("span", { "aria-current": "page" }, text) : [h("a", { href: link("future", query) }, text), h("span", { class: "faint" }, " › ")];
   });
-  return h("nav", { class: "crumbs", "aria-label": "Where in time" }, links);
+  return h("nav", { class: "crumbs", "aria-label": "Place in time" }, links);
 }
 
 function topicField(topic, signal) {
@@ -71,7 +71,7 @@ function drawMap(found, { name, atMs, topic, cursor, moved }) {
     open,
     start: cursor(),
     moved,
-    label: `Messages that wait, ${level.text(atMs)} by ${level.step}`,
+    label: `Pending messages, ${level.text(atMs)} by ${level.step}`,
     isNow: (cell) => cell.startMs <= now && now < cell.endMs,
     isPast: (cell) => cell.endMs <= now,
   });
@@ -79,7 +79,7 @@ function drawMap(found, { name, atMs, topic, cursor, moved }) {
 }
 
 function total(found, name) {
-  const lake = found.in_tier > 0 && h("span", { class: "badge warn", title: "Seconds and minutes of these only the lake's table knows" }, `and ${count(found.in_tier)} in the lake`);
+  const lake = found.in_tier > 0 && h("span", { class: "badge warn", title: "Only the lake's table has their minutes and seconds" }, `and ${count(found.in_tier)} in the lake`);
   return h("p", { class: "heat-total" }, h("strong", {}, count(found.total)), ` ${found.total === 1 ? "message waits" : "messages wait"}${name === "all" ? "" : " here"} `, lake);
 }
 
@@ -93,7 +93,7 @@ function showMap(root, context, { name, atMs, topic }) {
     signal: context.signal,
     everyMs: EVERY_MS[name] ?? SLOWLY_MS,
     load: (signal) => histogram(level.step, window, topic, signal),
-    isEmpty: (found) => (found.rows.length ? null : empty("Nothing waits", topic ? "No message of this topic is scheduled." : "No message is scheduled.")),
+    isEmpty: (found) => (found.rows.length ? null : empty("Nothing is pending", topic ? "No message of this topic is scheduled." : "No message is scheduled.")),
     draw: (found) => {
       const nodes = drawMap(found, { name, atMs, topic, cursor: () => cursorMs, moved: (cell) => (cursorMs = cell.startMs) });
       const grid = nodes[1].querySelector(".heat");
@@ -105,7 +105,7 @@ function showMap(root, context, { name, atMs, topic }) {
   });
 }
 
-/** A broker whose table of zones lacks ours counts in UTC; more days than fit are counted by month. */
+/** The counts are in UTC if the broker does not know our zone, and by month if there are too many days. */
 async function histogram(step, window, topic, signal) {
   const query = { step, topic, from: window?.[0], to: window?.[1], zone: zoneOfPage() };
   const ask = (changed) => api.get("/v1/pending/histogram", { query: { ...query, ...changed }, signal });
@@ -124,7 +124,7 @@ function showSecond(root, { signal }, { atMs, topic }) {
     signal,
     everyMs: EVERY_MS.second,
     load: (leaving) => api.get("/v1/pending/messages", { query: { topic, from, to: from + 1000, limit: LISTED }, signal: leaving }),
-    isEmpty: ({ messages }) => (messages.length ? null : empty("Nothing waits in this second", from < brokerNow() ? "It has passed: what was due has been handed over." : "")),
+    isEmpty: ({ messages }) => (messages.length ? null : empty("Nothing is pending in this second", from < brokerNow() ? "It has passed: all messages that were due have been handed over." : "")),
     draw: ({ messages }) =>
       panel(
         messages.length < LISTED ? plural(messages.length, "message") : `The first ${LISTED} messages`,
@@ -146,18 +146,18 @@ function showSecond(root, { signal }, { atMs, topic }) {
   });
 }
 
-/** Of all topics only administrators may know, so others choose one of theirs. */
+/** Only administrators see the counts of all topics; other users choose one of their topics. */
 function choose(root, { signal }) {
   root.append(h("h1", {}, "The future"));
   place(root, {
     signal,
     load: (leaving) => api.get("/v1/pending", { query: { by: "topic" }, signal: leaving }),
-    isEmpty: ({ rows }) => (rows.length ? null : empty("Nothing waits", "In no topic that you have a right to.")),
+    isEmpty: ({ rows }) => (rows.length ? null : empty("Nothing is pending", "In no topic that you have a right to.")),
     draw: ({ rows }) =>
       panel(
-        "What waits, by topic",
+        "Pending messages by topic",
         table({
-          caption: "Topics with messages that wait",
+          caption: "Topics with pending messages",
           rows: rows.sort((a, b) => b.count - a.count),
           key: ({ topic }) => topic,
           href: ({ topic }) => link("future", { topic }),

@@ -1,4 +1,4 @@
-// All consumer groups, and one of them: what it has not consumed of each topic, its members and its leases.
+// All consumer groups, and one of them: its lag in each topic, its members and its leases.
 
 import { api, part } from "../core/api.js";
 import { brokerNow } from "../core/clock.js";
@@ -21,7 +21,7 @@ function all(root, { query, signal }) {
     signal,
     everyMs: EVERY_MS,
     load: (leaving) => api.get("/v1/groups", { query: { limit: PAGE, after }, signal: leaving }),
-    isEmpty: ({ groups }) => (groups.length || after ? null : empty("No consumer groups yet", isAdmin() ? "A group is made when its first consumer connects, or asks for messages." : "There is none that you have a right to.")),
+    isEmpty: ({ groups }) => (groups.length || after ? null : empty("No consumer groups yet", isAdmin() ? "A group is created when its first consumer connects or asks for messages." : "None that you have a right to.")),
     draw: ({ groups, next }) => [
       panel(
         `${after ? "More groups" : plural(groups.length, "group")}${next ? " on this page" : ""}`,
@@ -69,7 +69,7 @@ function topicsPanel({ topics }) {
 }
 
 function membersPanel({ members }) {
-  if (!members.length) return panel("Members", empty("Nobody is connected", "Consumers by the admin API have no connection of their own, and are not listed."));
+  if (!members.length) return panel("Members", empty("No client is connected", "Consumers over the admin API have no connection of their own, and are not listed."));
   return panel(
     plural(members.length, "member"),
     table({

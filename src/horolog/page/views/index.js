@@ -1,4 +1,4 @@
-// Every view of the page; each makes itself known to the router.
+// All views of the page; each registers itself with the router.
 
 import "./overview.js";
 import "./future.js";

@@ -1,5 +1,5 @@
-// Recall, move or hand over everything of a topic that is due in a window: first a dry run that says exactly what is
-// meant, then a question that must be answered by typing how many.
+// Recall, move or hand over all messages of a topic that are due in a window: first a dry run that counts them, then a
+// question that the user answers by typing the count.
 
 import { api } from "../core/api.js";
 import { brokerNow } from "../core/clock.js";
@@ -21,7 +21,7 @@ const ACTS = {
   "hand-over": { label: "Hand over now", done: "handed over", name: "hand_over", path: "/v1/hand-over/window", kind: "primary" },
 };
 
-/** What tells one shift from another, so that asking twice shifts once. */
+/** A name for the shift, so that a repeated request shifts only once. */
 const operationId = () => `page-${[...crypto.getRandomValues(new Uint32Array(4))].map((each) => each.toString(36)).join("-")}`;
 
 const changedOf = (answer) => answer.cancelled ?? answer.handed_over ?? answer.moved ?? 0;
@@ -37,7 +37,7 @@ function whatIsMeant(wanted, found) {
   ]);
 }
 
-/** What was done, next to what the dry run said. */
+/** The result, compared with the dry run. */
 function doneText(act, before, after) {
   const changed = changedOf(after);
   const text = `${plural(changed, "message")} ${changed === 1 ? "was" : "were"} ${act.done}.`;
@@ -53,17 +53,17 @@ function doneText(act, before, after) {
 
 const post = (act, body) => api.post(act.path, body, { patienceMs: PATIENCE_MS });
 
-/** The disk has filled up in the middle: the broker says how many were changed before. */
-const stopped = (error) => ({ kind: "bad", code: error.code, text: "It stopped before all of it was done.", detail: error.message, isUnknown: true });
+/** The disk has become full on the way: the broker says how many messages were changed before. */
+const stopped = (error) => ({ kind: "bad", code: error.code, text: "It stopped before all of it was complete.", detail: error.message, isUnknown: true });
 
-/** Do it; if no answer comes, the same may be asked once more: the broker finishes what is left, and does nothing twice. */
+/** Carry it out. Without an answer, the request can be repeated: the broker does the rest, and nothing twice. */
 async function carryOut(act, wanted, before, outcome) {
   outcome.tell({ kind: "", text: "Under way …" });
   try {
     outcome.tell(doneText(act, before, await post(act, wanted)));
   } catch (error) {
     const refusal = error.code === "disk_full" ? stopped(error) : refusalOf(error);
-    const again = h("button", { type: "button", onclick: () => carryOut(act, wanted, before, outcome) }, "Ask the same again");
+    const again = h("button", { type: "button", onclick: () => carryOut(act, wanted, before, outcome) }, "Repeat the request");
     outcome.tell(refusal, ...(refusal.isUnknown ? [again] : []));
   }
 }
@@ -77,14 +77,14 @@ async function run(act, wanted, outcome, progress) {
     return;
   }
   if (!before.matched) {
-    outcome.tell({ kind: "", text: "Nothing waits there: there is nothing to do." });
+    outcome.tell({ kind: "", text: "Nothing is pending there: there is nothing to do." });
     return;
   }
-  const body = h("div", {}, whatIsMeant(wanted, before), h("p", {}, act.kind === "danger" ? "Nobody will get them. This cannot be taken back." : "All of them."));
+  const body = h("div", {}, whatIsMeant(wanted, before), h("p", {}, act.kind === "danger" ? "No consumer will get them. This cannot be undone." : "All of them."));
   const title = `${act.label} ${plural(before.matched, "message")}?`;
   const yes = await confirm({ title, body, label: act.label, kind: act.kind, typed: String(before.matched) });
   if (!yes) {
-    outcome.tell({ kind: "", text: `Left as it is: ${plural(before.matched, "message")}, ${bytes(before.size_bytes)}.` });
+    outcome.tell({ kind: "", text: `Nothing was changed: ${plural(before.matched, "message")}, ${bytes(before.size_bytes)}.` });
     return;
   }
   const isThis = (row) => row.act === act.name && !row.dry_run && row.topic === wanted.topic && row.from_ms === wanted.from_ms && row.to_ms === wanted.to_ms;
@@ -101,7 +101,7 @@ function fieldsOf(query) {
 function many(root, { query, signal }) {
   root.append(
     h("h1", {}, "Many at once"),
-    h("p", { class: "soft" }, "Everything of a topic that waits and is due in a window. ", h("a", { href: link("search") }, "Search"), " shows which they are."),
+    h("p", { class: "soft" }, "All pending messages of a topic that are due in a window. ", h("a", { href: link("search") }, "Search"), " shows which they are."),
   );
   const fields = fieldsOf(query);
   const when = whenFields({ nowMs: brokerNow(), shift: true });
@@ -145,7 +145,7 @@ function many(root, { query, signal }) {
     label("Due before", fields.to),
     label("Tag", fields.tag),
     whenBox,
-    h("div", { class: "tools" }, button, h("span", { class: "faint" }, "It only counts, and asks before anything is done.")),
+    h("div", { class: "tools" }, button, h("span", { class: "faint" }, "It only counts; nothing is changed before you confirm.")),
   );
   root.append(form, outcome.node, progress.node);
 }

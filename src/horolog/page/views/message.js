@@ -1,4 +1,4 @@
-// One message: what it is, why it is late or is not, everything that happened to it, and its body.
+// One message: its fields, why it is late or not, its history and its body.
 
 import { h, show } from "../core/dom.js";
 import { bytes, count } from "../core/format.js";
@@ -55,22 +55,22 @@ async function load(topic, id, signal) {
 }
 
 function draw(message, acting) {
-  const gap = message.history_complete === false && h("p", { class: "notice" }, "Some of its history is not known any more, or was not looked at.");
+  const gap = message.history_complete === false && h("p", { class: "notice" }, "Part of its history is no longer known, or was not read.");
   return [
     WAITS.has(message.state) && message.recall_handle ? acts(message, acting) : null,
     panel("In short", why(message)),
     panel("Message", whatItIs(message)),
     panel("History", gap, timeline(message.history ?? [])),
     panel("Properties", properties(message)),
-    panel("Body", message.compressed && !message.isInflated ? h("p", { class: "notice" }, "Its producer has compressed it in a way that this page does not read: as it is stored.") : null, content(message.bytes, message.message_id)),
+    panel("Body", message.compressed && !message.isInflated ? h("p", { class: "notice" }, "Compressed in a way that this page does not read: shown as stored.") : null, content(message.bytes, message.message_id)),
   ];
 }
 
-/** #/messages/TOPIC/ID; the id alone is enough. */
+/** #/messages/TOPIC/ID; the topic may be missing. */
 function view(root, { params, signal, title }) {
   const [id, topic = ""] = params.toReversed();
   if (!id) {
-    show(root, h("h1", {}, "A message"), h("p", {}, h("a", { href: link("search") }, "Search for one")));
+    show(root, h("h1", {}, "A message"), h("p", {}, h("a", { href: link("search") }, "Search for a message")));
     return;
   }
   title(id);

@@ -1,4 +1,4 @@
-// What is going on: figures of now, from the one look a second that all tabs share.
+// Present figures, from the one look a second that all tabs share.
 
 import { histogram, meter, ranking } from "../charts/bars.js";
 import { lines } from "../charts/lines.js";
@@ -13,20 +13,20 @@ import { facts, panel, table } from "../parts/table.js";
 
 const SPAN_MS = 2 * MINUTE;
 const SHOWN_TOPICS = 12;
-const LATE_MS = 1_000; // something that is due and was not handed over for so long is worth a colour
+const LATE_MS = 1_000; // a message that is overdue for longer gets a colour
 
-/** One large number with its name, and something small below. */
+/** A large number with its name, and a small note below. */
 function figure(label, value, note = "", { kind = "", title } = {}) {
   return h("div", { class: "figure", title }, h("span", { class: "label" }, label), h("span", { class: `value ${kind}` }, value), h("span", { class: "note" }, note));
 }
 
-/** "≤ 5 ms": a quantile is the bound of its bucket. */
+/** "≤ 5 ms": a quantile is known as the bound of its bucket. */
 function within(ms, of) {
   if (ms === null) return of ? "> 1 h" : "–";
   return `≤ ${durationText(ms)}`;
 }
 
-/** To the second, so what is due within this one is due now. */
+/** Exact to a second, so a message due within this second is due now. */
 function nextDue({ next_due_ms: dueMs, now_ms: nowMs }) {
   if (!dueMs) return "–";
   return dueMs <= nowMs ? "now" : durationText(dueMs - nowMs);
@@ -46,14 +46,14 @@ function figures(look) {
     figure("Scheduled", rates ? `${rate(rates.scheduled)}/s` : "–", rates?.sent ? `and ${rate(rates.sent)}/s at once` : ""),
     figure("Handed over", rates ? `${rate(rates.handed_over)}/s` : "–", late ? `overdue for ${durationText(look.overdue_ms)}` : "nothing overdue", { kind: late ? "bad" : "" }),
     figure("Lateness p99", within(lateness?.minute_p99_ms ?? null, recent), recent ? `p50 ${within(lateness.minute_p50_ms, recent)}` : "none in the last minute", {
-      title: "A bound that 99 % of the hand-overs of the last minute did not pass",
+      title: "99 % of the hand-overs of the last minute were at most this late",
     }),
     figure("Received", rates ? `${rate(rates.received)}/s` : "–", rates ? `acked ${rate(rates.acked)}/s` : ""),
     figure("Problems", count(look.problems), h("a", { href: link("problems") }, look.problems ? "what is wrong" : "all checks"), { kind: look.problems ? "bad" : "" }),
   );
 }
 
-/** What is a user's own of it. */
+/** The figures that a user without all rights sees. */
 function figuresOfUser({ pending, rates }) {
   const per = (name) => (rates ? `${rate(rates[name])}/s` : "–");
   return h(
@@ -88,7 +88,7 @@ function latenessPanel({ lateness }) {
   const total = sum(counts);
   return panel(
     "Lateness of hand-overs, since the start",
-    histogram({ bars: bars.slice(0, Math.max(last + 2, 10)), label: "How many messages were handed over how late" }),
+    histogram({ bars: bars.slice(0, Math.max(last + 2, 10)), label: "Hand-overs by lateness" }),
     h("p", { class: "faint" }, `${plural(total, "message")} · p50 ${within(lateness.p50_ms, total)} · p99 ${within(lateness.p99_ms, total)}`),
   );
 }
@@ -109,7 +109,7 @@ function topicsPanel(look) {
     h("a", { href: link("groups") }, isAdmin() ? plural(look.groups_total, "group") : "your groups"),
   ];
   const busy = look.topics.filter(({ pending, rates }) => pending || sum(Object.values(rates ?? {})));
-  if (!busy.length) return panel("Topics", empty("No topic has anything to do"), h("p", { class: "faint" }, all));
+  if (!busy.length) return panel("Topics", empty("No topic is active"), h("p", { class: "faint" }, all));
   const per = (name) => (topic) => (topic.rates ? rate(topic.rates[name]) : "–");
   return panel(
     "Topics",
@@ -138,7 +138,7 @@ function brokerPanel(look) {
   return panel(
     "Broker",
     disk && [
-      h("div", { class: "heading" }, h("span", { class: "soft" }, `Disk ${percent(used)} used`), h("span", { class: "faint" }, `${bytes(disk.free)} free · ${bytes(disk.headroom)} until sends are refused · ${bytes(disk.used)} ours`)),
+      h("div", { class: "heading" }, h("span", { class: "soft" }, `Disk ${percent(used)} used`), h("span", { class: "faint" }, `${bytes(disk.free)} free · ${bytes(disk.headroom)} until sends are refused · ${bytes(disk.used)} used by horolog`)),
       meter(used ?? 0, "Disk used"),
     ],
     facts([
@@ -169,7 +169,7 @@ function overview(root, { signal }) {
           h("div", { class: "panels" }, hotPanel(value), brokerPanel(value)),
           topicsPanel(value),
         ]
-      : [h("p", { class: "soft" }, "Of the topics that you have a right to."), figuresOfUser(value), ratesPanel(history, value.now_ms), topicsPanel(value)];
+      : [h("p", { class: "soft" }, "Only topics that you have a right to."), figuresOfUser(value), ratesPanel(history, value.now_ms), topicsPanel(value)];
     redrawKeepingFocus(body, () => show(body, parts));
   };
   let shown = {};

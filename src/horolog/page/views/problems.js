@@ -1,4 +1,4 @@
-// What is wrong, if anything: the named checks, the problems that they found, and what was repaired; then the lake.
+// Checks, the problems that they found, repairs, and the lake.
 
 import { api } from "../core/api.js";
 import { h } from "../core/dom.js";
@@ -50,7 +50,7 @@ function log(broker) {
 }
 
 function lake({ waiting, offloads }) {
-  if (!offloads.length) return panel("The lake", empty("Nothing is in the lake", "What is due far ahead can be kept there: see the guide on the lake."));
+  if (!offloads.length) return panel("The lake", empty("Nothing is in the lake", "Messages that are due far ahead can be kept there: see the guide on the lake."));
   return panel(
     `The lake: ${plural(waiting, "message")} there`,
     table({
@@ -69,7 +69,7 @@ function lake({ waiting, offloads }) {
   );
 }
 
-/** 503 has the checks too: a broker that is not well is the very thing to show. */
+/** An answer of 503 has the checks, too: an unhealthy broker is just what this view shows. */
 async function load(signal) {
   const [health, broker, offloads] = await Promise.all([
     api.get("/healthz", { signal }),

@@ -25,7 +25,7 @@ function all(root, { query, signal }) {
     signal,
     everyMs: EVERY_MS,
     load: (leaving) => api.get("/v1/schedules", { query: { limit: PAGE, after }, signal: leaving }),
-    isEmpty: ({ schedules }) => (schedules.length ? null : empty("No schedules", "A schedule sends a message again and again: by a cron expression in a time zone, or every so often.")),
+    isEmpty: ({ schedules }) => (schedules.length ? null : empty("No schedules", "A schedule sends a message repeatedly: by a cron expression in a time zone, or at an interval.")),
     draw: ({ schedules }) => [
       table({
         caption: "Schedules",
@@ -66,7 +66,7 @@ async function change(root, name, { signal, title }) {
     signal,
     load: (leaving) => api.get(part`/v1/schedules/${name}`, { signal: leaving }),
     draw: (given) => [
-      h("p", { class: "soft" }, "What is planned is recalled, and it goes on from now."),
+      h("p", { class: "soft" }, "Its planned messages are recalled, and it continues from now."),
       scheduleForm({
         given,
         save: (_, body) => api.put(part`/v1/schedules/${name}`, { ...body, revision: given.revision }),
@@ -84,8 +84,8 @@ function whatItSays(schedule) {
     ["When", rule(schedule)],
     ["Topic", h("a", { href: link("topics", schedule.topic) }, schedule.topic)],
     ["Ends", until.length ? until.join(", ") : "never"],
-    ["When clocks skip it", schedule.gap],
-    ["When clocks repeat it", schedule.overlap],
+    ["If clocks skip the time", schedule.gap],
+    ["If clocks repeat the time", schedule.overlap],
     ["Missed while down", schedule.missed],
     ["Jitter", schedule.jitter_ms ? durationText(schedule.jitter_ms) : "none"],
     ["Tag", schedule.tag || "–"],
@@ -100,21 +100,21 @@ const ACTS = {
   pause: {
     label: "Pause …",
     title: "Pause this schedule?",
-    body: "What is planned is recalled, and nothing fires until it is resumed.",
+    body: "Its planned messages are recalled, and nothing fires until it is resumed.",
     act: (name) => api.post(part`/v1/schedules/${name}/pause`, {}),
     done: "Paused.",
   },
   resume: {
     label: "Resume …",
     title: "Resume this schedule?",
-    body: "It goes on from now; what would have fired meanwhile does not.",
+    body: "It continues from now; firings that were due meanwhile are skipped.",
     act: (name) => api.post(part`/v1/schedules/${name}/resume`, {}),
     done: "Resumed.",
   },
   remove: {
     label: "Remove …",
     title: "Remove this schedule?",
-    body: "It, and what is planned. A message whose time has come stays.",
+    body: "The schedule and its planned messages are removed. Messages that are already due stay.",
     act: (name) => api.remove(part`/v1/schedules/${name}`),
     done: "Removed.",
     kind: "danger",
@@ -161,7 +161,7 @@ function one(root, name, { signal, title }) {
         button("remove", look),
       ),
       schedule.problem ? h("p", { class: "notice bad" }, schedule.problem) : null,
-      panel("Next firings", next.length ? firings(next) : empty("It fires no more"), schedule.state === "paused" ? h("p", { class: "faint" }, "If it went on now.") : null),
+      panel("Next firings", next.length ? firings(next) : empty("It will not fire again"), schedule.state === "paused" ? h("p", { class: "faint" }, "If it were resumed now.") : null),
       panel("Schedule", whatItSays(schedule)),
     ],
   });

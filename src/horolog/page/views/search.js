@@ -1,5 +1,5 @@
-// Find messages: by id or key, by tag, by the time they are due, by what became of them. The address of a search says
-// all of it, so that it can be passed on.
+// Find messages: by id or key, by tag, by due time, by state. The address of a search has all
+// of it, so that it can be shared.
 
 import { api } from "../core/api.js";
 import { brokerNow } from "../core/clock.js";
@@ -59,16 +59,16 @@ function nothing(query) {
   const hint = query.after
     ? "There are no more."
     : (query.id || query.key) && !query.topic
-      ? "No message of any topic has this id. If it is a key, give its topic. What retention has dropped is gone."
-    : "By id and key messages are found in whatever state, by tag and time those that wait and those in the queues of a topic. What retention has dropped is gone.";
-  return empty("No message is like this", hint);
+      ? "No message of any topic has this id. If it is a key, give its topic. Messages that retention has dropped are not found."
+    : "Ids and keys find messages in any state; tags and times find pending messages, and messages in the queues of a topic. Messages that retention has dropped are not found.";
+  return empty("No message matches", hint);
 }
 
 function labelled(text, field) {
   return h("label", {}, h("span", {}, text), field);
 }
 
-/** The form; `values()` gives the query. */
+/** The form; `values()` returns the query. */
 function makeForm(query, signal) {
   const topics = h("datalist", { id: "topics-known" });
   const text = (name, value, more = {}) =>
@@ -89,11 +89,11 @@ function makeForm(query, signal) {
     show(topics, known.map((each) => h("option", { value: each.name })));
     if (!topic.value && known.length === 1) topic.value = known[0].name;
   };
-  fill().catch(() => {}); // only suggestions: the search itself says what is wrong
+  fill().catch(() => {}); // only suggestions: the search itself shows the error
   const values = () => {
     const wanted = what.value.trim();
     const named = { topic: topic.value.trim(), state: state.value };
-    // An id or a key says which message is meant: the window is for those who have neither.
+    // An id or a key identifies the message: the window is for searches without them.
     if (wanted) return { ...named, [looksLikeId(wanted) ? "id" : "key"]: wanted };
     return {
       ...named,
@@ -140,12 +140,12 @@ function search(root, { query: given, signal, title }) {
   );
   onKeys("/", "to the field for an id or a key", () => form.what.focus(), signal);
   if (!FIELDS.some((name) => query[name])) {
-    root.append(empty("Give an id, a key, or a time", "An id alone is enough; a key is one of a topic. A tag or a time alone finds what waits."));
+    root.append(empty("Give an id, a key, or a time", "An id is enough; a key needs its topic. A tag or a time alone finds pending messages."));
     form.what.focus();
     return;
   }
   if (!isAdmin() && !query.topic && !query.id && !query.key) {
-    root.append(empty("Give a topic, or an id", "What waits in all topics is for administrators."));
+    root.append(empty("Give a topic, or an id", "Only administrators see the pending messages of all topics."));
     return;
   }
   title(query.id || query.key || "Search");

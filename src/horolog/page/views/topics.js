@@ -21,7 +21,7 @@ const sum = (numbers) => numbers.reduce((all, each) => all + each, 0);
 /** Messages that are visible in the queues of a topic. */
 const stored = (topic) => sum(topic.queue_offsets) - sum(topic.min_offsets);
 
-/** Rates of a topic by the newest look; {} for one that is not among the looked at. */
+/** Rates of a topic in the newest look; {} if the look has none for it. */
 const ratesOf = (name) => newest().value?.topics.find(({ topic }) => topic === name)?.rates ?? {};
 
 const hidden = (name) => name.startsWith("%RETRY%") || name.startsWith("%DLQ%");
@@ -58,7 +58,7 @@ function all(root, { query, signal }) {
     signal,
     everyMs: EVERY_MS,
     load: (leaving) => api.get("/v1/topics", { signal: leaving }),
-    isEmpty: (found) => (found.topics.length ? null : empty("No topics yet", isAdmin() ? "horolog topic create NAME, or any RocketMQ client, makes one." : "There is none that you have a right to.")),
+    isEmpty: (found) => (found.topics.length ? null : empty("No topics yet", isAdmin() ? "horolog topic create NAME, or any RocketMQ client, makes one." : "None that you have a right to.")),
     draw: (found) => {
       topics = found.topics.sort((a, b) => b.pending - a.pending || (a.name < b.name ? -1 : 1));
       draw();
@@ -68,8 +68,8 @@ function all(root, { query, signal }) {
 }
 
 function drawAll(topics, total) {
-  if (!topics.length) return empty("No topic has such a name");
-  const more = topics.length > SHOWN ? h("p", { class: "faint" }, `The first ${SHOWN}; a part of a name shows the others.`) : null;
+  if (!topics.length) return empty("No topic has a matching name");
+  const more = topics.length > SHOWN ? h("p", { class: "faint" }, `The first ${SHOWN}; filter by a part of the name to see others.`) : null;
   return panel(
     topics.length === total ? `${count(total)} ${total === 1 ? "topic" : "topics"}` : `${count(topics.length)} of ${count(total)} topics`,
     table({ caption: "Topics", rows: topics.slice(0, SHOWN), key: ({ name }) => name, href: ({ name }) => link("topics", name), columns: COLUMNS }),
@@ -87,7 +87,7 @@ function settings(topic) {
       ["Permission", PERMISSIONS[topic.perm] ?? `perm ${topic.perm}`],
       ["Too late", late],
       ["Several tags", topic.multi_tag ? "yes" : "no"],
-      ["Used in order", topic.order ? "yes" : "no"],
+      ["Ordered", topic.order ? "yes" : "no"],
       ["Open transactions", count(topic.open_transactions)],
     ]),
   );
@@ -156,7 +156,7 @@ function ratesPanel(name, { history, value }) {
 
 function one(root, name, { signal, title }) {
   title(name);
-  const links = h("p", { class: "tools" }, h("a", { href: link("future", { topic: name }) }, "what waits, as a map"), h("a", { href: link("search", { topic: name }) }, "search its messages"));
+  const links = h("p", { class: "tools" }, h("a", { href: link("future", { topic: name }) }, "pending messages, as a map"), h("a", { href: link("search", { topic: name }) }, "search its messages"));
   const live = h("div", { class: "live" });
   root.append(h("h1", {}, name), links, live);
   place(root, {
