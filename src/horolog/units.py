@@ -49,6 +49,12 @@ def parse_unsigned(text: str, *, digits_max: int = 19) -> int | None:
     return int(text) if is_one else None
 
 
+def parse_signed(text: str) -> int | None:
+    """Parse ASCII digits, perhaps after a minus, into an int; None for any other text."""
+    number = parse_unsigned(text.removeprefix("-"))
+    return -number if number is not None and text.startswith("-") else number
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Format a count with its noun: "1 file", "1,234 files"; `plural` if adding an s is wrong."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

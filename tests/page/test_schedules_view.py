@@ -120,6 +120,8 @@ def test_somebody_elses_change_is_not_overwritten(page: Page, still: BrokerProce
     expect(page.get_by_role("button", name="Save the change")).to_be_enabled()
     still.admin.put(path_of("schedules", "shared"), {**given, "body": "theirs"})
     page.get_by_role("button", name="Save the change").click()
-    expect(page.locator(".outcome strong")).to_contain_text("somebody else has changed the schedule")
+    expect(page.locator(".outcome strong")).to_contain_text(
+        "somebody else has changed the schedule"
+    )
     assert still.admin.get(path_of("schedules", "shared"))["body"] == "theirs"
     page.faults.clear()  # type: ignore[attr-defined]  # the refusal

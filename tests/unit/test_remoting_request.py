@@ -1,5 +1,7 @@
 """Fields of remoting requests, and the status of each error."""
 
+import re
+
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
@@ -15,6 +17,7 @@ def test_fields_are_read_as_what_they_are():
     assert text(ASKED, "nothing", "default") == "default"
     assert integer(ASKED, "a") == 7
     assert integer(ASKED, "e", 3) == 3
+    assert integer(ASKED._replace(fields={"a": "-9223372036854775808"}), "a") == -(1 << 63)
     assert flag(ASKED, "b") and flag(ASKED, "c") and not flag(ASKED, "nothing")
     assert content(Frame(34, body=b'{"clientID":"x"}\n')) == {"clientID": "x"}
 
@@ -36,6 +39,13 @@ def test_what_is_wrong_is_named(read, expected):
     with pytest.raises(HorologError, match=expected) as caught:
         read()
     assert caught.value.code is ErrorCode.BAD_REQUEST
+
+
+@pytest.mark.parametrize("text", ["1_0", " 1", "1 ", "+1", "--1", "-", "1.0", "0x1", "١", "²"])
+def test_numbers_are_ascii_digits(text):
+    refused = f"a: {re.escape(repr(text))} is no number"
+    with pytest.raises(HorologError, match=refused):
+        integer(ASKED._replace(fields={"a": text}), "a")
 
 
 def test_every_error_has_a_status():

@@ -26,6 +26,7 @@ from horolog.protocol.remoting.frame import (
     LongFields,
     Serializer,
 )
+from horolog.units import parse_signed
 
 _LONG_HEADER = 4_096  # bytes; most are some hundreds
 _LENIENT_MAX = 256 << 10  # bytes of a header to parse leniently: all storable properties, escaped
@@ -195,15 +196,14 @@ def _integer(header: dict[str, Any], name: str, default: int | None = None) -> i
     value = header.get(name, default)
     if type(value) is int and -_CODE_MAX <= value + 1 <= _CODE_MAX + 1:
         return value
-    if isinstance(value, str) and len(value) <= 11 and value.removeprefix("-").isdecimal():
-        value = int(value)
+    number = parse_signed(value) if isinstance(value, str) else value
     if (
-        not isinstance(value, int)
-        or isinstance(value, bool)
-        or not -_CODE_MAX <= value + 1 <= _CODE_MAX + 1
+        not isinstance(number, int)
+        or isinstance(number, bool)
+        or not -_CODE_MAX <= number + 1 <= _CODE_MAX + 1
     ):
         raise FrameFault(f"{name}: {str(value)[:40]!r} is no 32-bit integer")
-    return value
+    return number
 
 
 def _text(name: str, value: object) -> str:

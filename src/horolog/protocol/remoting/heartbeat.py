@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from horolog.errors import refused
 from horolog.limits import FILTER_EXPRESSION_MAX, HEARTBEAT_NAME_MAX
 from horolog.protocol.rocketmq.names import check_group_name
+from horolog.units import parse_signed
 
 TAG, SQL92 = "TAG", "SQL92"
 _SUBSCRIPTION_BYTES = 200  # approximate memory of a subscription besides its text
@@ -161,8 +162,7 @@ def _choice(entry: dict[str, Any], name: str, choices: type[_Choice], default: _
 
 def _integer(entry: dict[str, Any], name: str) -> int:
     value = entry.get(name, 0)
-    if isinstance(value, str) and len(value) <= 20 and value.removeprefix("-").isdecimal():
-        value = int(value)
-    if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
+    number = parse_signed(value) if isinstance(value, str) else value
+    if not isinstance(number, int) or not -(1 << 63) <= number < 1 << 63:
         raise refused(name, f"{str(value)[:40]!r} is no number")
-    return value
+    return number

@@ -10,6 +10,7 @@ import orjson
 from horolog.errors import refused
 from horolog.protocol.remoting.codes import Status
 from horolog.protocol.remoting.frame import Frame
+from horolog.units import parse_signed
 
 _NO_FIELDS: dict[str, str] = {}
 
@@ -49,10 +50,7 @@ def integer(
         if default is None:
             raise refused(name, _MISSING)
         return default
-    try:
-        number = int(value) if len(value) <= 20 else None
-    except ValueError:
-        number = None
+    number = parse_signed(value)
     if number is None:
         raise refused(name, f"{value[:40]!r} is no number")
     if not low <= number <= high:
