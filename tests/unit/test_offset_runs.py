@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from plain_sends import send_plain
 
 from horolog.log.checkpoint import decode_checkpoint, encode_checkpoint
+from horolog.metrics.group_figures import Marks, group_figures
 from horolog.protocol.commands import Ack, CreateTopic, DescribeGroup, Receive, TopicType
+from horolog.protocol.queue_commands import CountLags
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
 from horolog.ready.offset_runs import OffsetRuns
@@ -97,6 +99,9 @@ def test_one_lease_that_is_kept_costs_nothing_for_what_is_consumed_after_it(worl
         world.reopen(power_cut=power_cut)
         (view,) = world.broker.ask(DescribeGroup("g", "t"))
         assert (view.ack_floor, view.next_offset, view.leased) == (0, 3_000, 1)
+        (lag,) = world.broker.ask(CountLags([("g", "t")]))
+        (figures,), _ = group_figures(world.broker.shard, Marks(), 1, 0)
+        assert view.waiting == lag.waiting == figures.lag == 1, "what is consumed waits no more"
     world.broker.ask(Ack("g", "t", [kept.receipt_handle]))
     (view,) = world.broker.ask(DescribeGroup("g", "t"))
     assert (view.ack_floor, view.leased) == (3_000, 0)

@@ -160,12 +160,11 @@ def topic_view(topic: TopicView) -> Topic:
 
 
 def group_view(group: str, topic: str, queues: list[GroupQueueView]) -> GroupProgress:
-    """Return the progress of a group; `waiting` counts unconsumed messages, leased ones too."""
-    waiting = sum(max(queue.max_offset - queue.ack_floor, 0) for queue in queues)
+    """Return the progress of a group in a topic."""
     return {
         "group": group,
         "topic": topic,
-        "waiting": waiting,
+        "waiting": sum(queue.waiting for queue in queues),
         "leased": sum(queue.leased for queue in queues),
         "queues": queues,
     }

@@ -147,6 +147,7 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
                 queue_id,
                 progress.floor,
                 progress.next,
+                progress.waiting(queue.length),
                 len(progress.leases),
                 queue.length,
                 queue.first,

@@ -91,7 +91,7 @@ def _figures(
         floor = queue.first if progress is None else max(progress.floor, queue.first)
         leased += 0 if progress is None else len(progress.leases)
         if floor < queue.length:
-            lag += queue.length - floor
+            lag += queue.length - floor if progress is None else progress.waiting(queue.length)
             position = _position(queue, floor)
             oldest = position if oldest is None else min(oldest, position)
     age_ms = 0

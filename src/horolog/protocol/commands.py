@@ -88,6 +88,7 @@ class GroupQueueView:
     queue_id: int
     ack_floor: int  # every message below this offset is consumed
     next_offset: int  # lowest offset that was never leased
+    waiting: int  # messages that are not consumed, including leased ones
     leased: int
     max_offset: int
     min_offset: int = 0  # lowest one still kept

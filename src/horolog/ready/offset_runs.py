@@ -14,9 +14,10 @@ from collections.abc import Iterator
 class OffsetRuns:
     """A set of offsets as runs [first, stop), in order, with a gap between any two."""
 
-    __slots__ = ("_firsts", "_stops")
+    __slots__ = ("_count", "_firsts", "_stops")
 
     def __init__(self) -> None:
+        self._count = 0
         self._firsts: list[int] = []
         self._stops: list[int] = []
 
@@ -29,7 +30,7 @@ class OffsetRuns:
 
     def __len__(self) -> int:
         """Return the count of offsets."""
-        return sum(self._stops) - sum(self._firsts)
+        return self._count
 
     def __iter__(self) -> Iterator[int]:
         """Yield all offsets; for small sets."""
@@ -56,21 +57,26 @@ class OffsetRuns:
         low = bisect_left(self._stops, first)  # the first run that ends at `first` or after it
         # The run after the last one that begins at `stop` or before it
         high = bisect_right(self._firsts, stop)
+        self._count -= sum(self._stops[low:high]) - sum(self._firsts[low:high])
         if low < high:
             first = min(first, self._firsts[low])
             stop = max(stop, self._stops[high - 1])
         self._firsts[low:high] = [first]
         self._stops[low:high] = [stop]
+        self._count += stop - first
 
     def take_from(self, offset: int) -> int:
         """Remove the run that begins at `offset` and return its stop; `offset` if there is none."""
         if not self._firsts or self._firsts[0] != offset:
             return offset
         del self._firsts[0]
-        return self._stops.pop(0)
+        stop = self._stops.pop(0)
+        self._count -= stop - offset
+        return stop
 
     def drop_below(self, offset: int) -> None:
         """Remove all offsets below `offset`."""
+        self._count -= self.count_below(offset)
         gone = bisect_right(self._stops, offset)
         del self._firsts[:gone], self._stops[:gone]
         if self._firsts:
@@ -78,6 +84,7 @@ class OffsetRuns:
 
     def clear(self) -> None:
         """Remove all offsets."""
+        self._count = 0
         self._firsts.clear()
         self._stops.clear()
 
@@ -91,3 +98,4 @@ class OffsetRuns:
         assert all(first < stop for first, stop in self.runs())
         pairs = zip(self._stops, self._firsts[1:], strict=False)
         assert all(stop < following for stop, following in pairs), "runs that touch"
+        assert self._count == sum(self._stops) - sum(self._firsts), self._count

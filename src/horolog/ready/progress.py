@@ -115,6 +115,13 @@ class QueueProgress:
         if self.order is not None:
             self.order.ended(offset)
 
+    def waiting(self, length: int) -> int:
+        """Return how many messages are not consumed, leased ones included.
+
+        length  of the queue
+        """
+        return max(0, length - self.floor - len(self.acked))
+
     def next_end(self) -> int | None:
         """Return the monotonic ms at which the first lease ends; None if none is live."""
         return self.ends.first()

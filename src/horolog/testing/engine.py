@@ -128,7 +128,7 @@ class ScriptedEngine:
             DeleteTopic: None,
             DescribeTopic: topic,
             ListTopics: [topic],
-            DescribeGroup: [GroupQueueView(0, 2, 4, 1, 6)],
+            DescribeGroup: [GroupQueueView(0, 2, 4, 3, 1, 6)],
             CountPending: PendingCounts(5, [(NOW_MS, 2), (NOW_MS + 3_600_000, 3)]),
             ListPending: [
                 PendingMessage(NOW_MS + 90_000, "reminders", "01AB", 96, len(LAYOUT) + 32, LAYOUT)

@@ -31,7 +31,7 @@ def _count(shard: Shard, group_name: str, topic_name: str) -> tuple[Lag, int]:
     for queue_id, queue in enumerate(topic.queues):
         progress = known.get(queue_id)
         floor = queue.first if progress is None else progress.floor
-        waiting += queue.length - floor
+        waiting += queue.length - floor if progress is None else progress.waiting(queue.length)
         consumed += floor
         leased += 0 if progress is None else len(progress.leases)
     return Lag(group_name, topic_name, waiting, leased, consumed), len(topic.queues)
