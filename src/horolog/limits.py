@@ -228,6 +228,9 @@ CHECKPOINT_INTERVAL_MS = 10 * SECOND_MS  # longest time between two checkpoints
 CHECKPOINT_LOG_BYTES = (
     64 * MIB
 )  # of log between two checkpoints, to keep the tail to replay short under load
+CHECKPOINT_START_BYTES = (
+    4 * MIB
+)  # of log replayed by a start, from which on it takes a checkpoint at once, for the next start
 CHECKPOINTS_KEPT = 2  # the newest one, and one before it in case the newest is damaged
 FINISHED_HOURS_MAX = 64  # finished hours under a simulated clock; then a checkpoint frees them
 FRAME_INDEX_BLOCK = 64 * KIB  # bytes of a segment for each slot of the frame index

@@ -16,6 +16,7 @@ from horolog.errors import NO_ROOM, HorologError
 from horolog.limits import (
     CHECKPOINT_INTERVAL_MS,
     CHECKPOINT_LOG_BYTES,
+    CHECKPOINT_START_BYTES,
     MARK_IDLE_MS,
 )
 from horolog.state_table import after
@@ -123,9 +124,10 @@ class Checkpoints:
     def begin(self, now: Now) -> None:
         """Decide the next checkpoint, if it is time."""
         shard = self._shard
-        if self._next_at is None:
-            self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
         tail_bytes = shard.log.end - shard.checkpoint_position
+        if self._next_at is None:  # the first step, after which the broker may be killed soon
+            at_once = tail_bytes >= CHECKPOINT_START_BYTES
+            self._next_at = now.mono_ms + (0 if at_once else CHECKPOINT_INTERVAL_MS)
         due = (now.mono_ms >= self._next_at and not self.hurries) and (
             tail_bytes > 0 or retention.next_drop_in(shard, now.wall_ms, now.mono_ms) == 0
         )
