@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.sent import encoded
 
 from horolog.limits import DAY_MS
-from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
+from horolog.protocol.commands import CreateTopic, DeleteTopic, Reschedule, SendMessages, TopicType
 from horolog.protocol.queue_commands import CommitOffsets, CountLags
 from horolog.server.open_broker import open_engine
 from horolog.server.rates import Day, Meter, Rates, Totals
@@ -106,6 +106,45 @@ def test_rates_come_from_what_the_broker_knows_anyway(tmp_path: Path):
             assert rates.gets().day.sum == 5
             assert rates.gets("old", "nobody").day.sum == 0
             assert rates.puts_of_day.day() == Day(2, 2, 7)
+        finally:
+            await rates.stop()
+            await engine.stop()
+
+    asyncio.run(story())
+
+
+def test_totals_go_on_past_moves_resets_and_deletions(tmp_path: Path):
+    """A move counted as another message; after a deletion or a reset nothing was counted until as much had come again."""
+
+    async def story() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=16 << 20)
+        rates = Rates(engine)
+        try:
+            for topic in ("old", "gone"):
+                await engine.submit(CreateTopic(topic, TopicType.MIXED, 1))
+            await engine.submit(SendMessages("old", encoded("old", b"1", b"2")))
+            await rates.read_totals()
+            await engine.submit(SendMessages("gone", encoded("gone", b"1", b"2", b"3")))
+            wall_ms = engine.clock.wall_ms()
+            later = encoded("old", b"3", due_ms=wall_ms + 60_000)
+            await engine.submit(SendMessages("old", later))
+            await engine.submit(CommitOffsets("workers", "old", {0: 2}))
+            await rates.read_totals()
+            assert rates.puts_of_day.day() == Day(2, 2, 6)
+            assert rates.gets_of_day.day() == Day(0, 0, 2)
+            moved = Reschedule("old", "old-33", wall_ms + 60_000, wall_ms + 90_000)
+            await engine.submit(moved)
+            await engine.submit(DeleteTopic("gone"))
+            await engine.submit(CommitOffsets("workers", "old", {0: 0}))
+            await rates.read_totals()
+            assert rates.puts_of_day.day() == Day(2, 2, 6)
+            assert rates.gets_of_day.day() == Day(0, 0, 2)
+            await engine.submit(SendMessages("old", encoded("old", b"4")))
+            await engine.submit(CommitOffsets("workers", "old", {0: 1}))
+            await rates.read_totals()
+            assert rates.puts_of_day.day() == Day(2, 2, 7)
+            assert rates.puts().minute.sum == 5
+            assert rates.gets_of_day.day() == Day(0, 0, 3)
         finally:
             await rates.stop()
             await engine.stop()

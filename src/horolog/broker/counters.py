@@ -167,6 +167,12 @@ class Counters:
         """Return the sum over all topics, deleted ones included."""
         return sum(row[count] for row in self.rows) + self.gone.counts[count]
 
+    def accepted(self) -> int:
+        """Return how many messages were sent; the copy that a move makes is not one of them."""
+        self.fold()
+        moved = self.settled[EntryState.MOVED]
+        return self.total(Count.SENT) + self.total(Count.SCHEDULED) - moved
+
     # --- counting ---------------------------------------------------------------------------------
 
     def add(self, topic_id: int, count: Count, messages: int) -> None:

@@ -291,4 +291,5 @@ def _broker(shard: Shard) -> BrokerView:
         + ([shard.tier.problem] if shard.tier.problem else []),
         repairs=shard.problems.repairs,
         holes=shard.queued.holes,
+        accepted=shard.counters.accepted(),
     )

@@ -167,6 +167,7 @@ class BrokerView:
     repairs: int = 0
     expired: int = 0  # scheduled messages that were too late to be handed over
     holes: int = 0  # unreadable messages of queues, each counted once since the start
+    accepted: int = 0  # messages sent since the start: visible, pending, ended or deleted since
 
 
 Command = (

@@ -1,8 +1,8 @@
 """Count the messages that topics got and groups consumed in the last minute, hour and day.
 
-No message costs anything for this.  The broker knows totals anyway (queue offsets, committed
-offsets); once a minute they are read, if the log has grown since.  So figures are of whole minutes,
-and begin with the start of the broker.
+No message costs anything for this.  The broker knows totals anyway (messages sent, queue offsets,
+committed offsets); once a minute they are read, if the log has grown since.  So figures are of
+whole minutes, and begin with the start of the broker.
 """
 
 from __future__ import annotations
@@ -63,17 +63,18 @@ class Meter:
         self._minutes: list[tuple[float, int]] | None = None
         self._hours: list[tuple[int, int]] | None = None
 
-    def record(self, total: int, now_s: float) -> None:
-        """Record the present total, and how much it has grown."""
+    def record(self, total: int, now_s: float) -> int:
+        """Record the present total; return how much it has grown."""
         grown = total - self.total
         self.total = total
         if grown <= 0:
-            return  # the offsets of a group that was reset are not consumption
+            return 0  # the offsets of a group that was reset are not consumption
         self._forget(now_s)
         self._minutes = self._minutes or []
         self._hours = self._hours or []
         _add(self._minutes, now_s, grown, _FINEST_S)
         _add(self._hours, int(now_s // _HOUR_S), grown, 1)
+        return grown
 
     def recent(self, now_s: float) -> Recent:
         """Return the growth in the last minute, hour and day."""
@@ -130,6 +131,7 @@ class Rates:
         self._engine = engine
         self._meters: dict[Hashable, Meter] = {}
         self._log_end = -1
+        self._put_before = self._consumed = 0  # messages sent before the start; consumed ever
         self._seen: set[Hashable] = set()
         self._reading = asyncio.Lock()
         self.puts_of_day = Totals()
@@ -187,12 +189,15 @@ class Rates:
         self._seen = set()
         wall_ms = self._engine.clock.wall_ms()
         stored, whole = await self._count_stored(first=first)
-        put = stored + view.pending + view.recalled  # put: visible, pending, or recalled
+        if first:
+            ended = view.recalled + view.expired  # without a hand-over
+            self._put_before = stored + view.pending + ended - view.accepted
+        put = self._put_before + view.accepted
         self._record("", put)
         self.puts_of_day.record(put, wall_ms)
-        consumed = await self._count_consumed(set() if first else whole)
-        self._record(("", ""), consumed)
-        self.gets_of_day.record(consumed, wall_ms)
+        self._consumed += await self._count_consumed(None if first else whole)
+        self._record(("", ""), self._consumed)
+        self.gets_of_day.record(self._consumed, wall_ms)
         for key in self._meters.keys() - self._seen:
             del self._meters[key]
 
@@ -208,10 +213,11 @@ class Rates:
                 whole.add(topic.name)
         return stored, whole
 
-    async def _count_consumed(self, whole: set[str]) -> int:
-        """Return how many messages groups have consumed.
+    async def _count_consumed(self, whole: set[str] | None) -> int:
+        """Return how many messages groups have consumed since the last look.
 
-        whole  topics in which a group that is new since the last look began at the first message
+        whole  topics in which a group that is new since the last look began at the first message;
+               None: there was no look, and all that was consumed ever is counted
         """
         pairs: list[tuple[str, str]] = []
         async for group in listing.groups(self._engine):
@@ -219,15 +225,19 @@ class Rates:
             if len(pairs) >= RATED_PAIRS_MAX:
                 break
         lags = await listing.lags(self._engine, pairs[:RATED_PAIRS_MAX])
+        grown = 0
         for lag in lags:
-            since = 0 if lag.topic in whole else None
-            self._record((lag.topic, lag.group), lag.consumed, since=since)
-        return sum(lag.consumed for lag in lags)
+            since = 0 if whole is not None and lag.topic in whole else None
+            grown += self._record((lag.topic, lag.group), lag.consumed, since=since)
+        return sum(lag.consumed for lag in lags) if whole is None else grown
 
-    def _record(self, key: Hashable, total: int, since: int | None = None) -> None:
-        """Record a total; the growth of a new one begins at `since`, or now if that is None."""
+    def _record(self, key: Hashable, total: int, since: int | None = None) -> int:
+        """Record a total, and return how much it has grown.
+
+        The growth of a new one begins at `since`, or now if that is None.
+        """
         self._seen.add(key)
         meter = self._meters.get(key)
         if meter is None:
             meter = self._meters[key] = Meter(total if since is None else since)
-        meter.record(total, self._now_s())
+        return meter.record(total, self._now_s())
