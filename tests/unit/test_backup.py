@@ -33,6 +33,7 @@ from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.loop import Engine
 from horolog.server.open_broker import ClockKind, open_engine
+from horolog.server.remoting.kv_table import ORDER_TOPICS, KvTable
 from horolog.storage.api import read_file
 from horolog.storage.disk import Disk
 from horolog.verify.directory import verify_directory
@@ -273,6 +274,25 @@ def test_the_next_backup_copies_what_is_new(tmp_path: Path) -> None:
 
     run(tmp_path / "data", story)
     restore(tmp_path / "backup", tmp_path / "copy")
+
+
+def test_the_name_servers_table_is_in_it_as_it_is_now(tmp_path: Path) -> None:
+    """It was left out: a restored broker had lost which topics are used in order."""
+    tables = []
+
+    async def story(engine: Engine) -> None:
+        await ready(engine)
+        table = KvTable(engine.storage)
+        for value in ("broker-a:4", "broker-a:8"):
+            table.put(ORDER_TOPICS, "a", "x" * 10_000)
+            table.put(ORDER_TOPICS, "orders", value)
+            table.put(ORDER_TOPICS, "z", "x" * 10_000)
+            await back_up(engine, tmp_path / "backup")
+            restore(tmp_path / "backup", tmp_path / value)
+            tables.append(KvTable(Disk(tmp_path / value)).get(ORDER_TOPICS, "orders"))
+
+    run(tmp_path / "data", story)
+    assert tables == ["broker-a:4", "broker-a:8"]
 
 
 def test_another_history_of_the_same_log_shares_nothing(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Copying the files of a checkpoint into a backup directory.
 
 A file of the former backup is reused, without copying, when its path and length are the same, its
-first and last 4 KiB are the same bytes, and both backups belong to one history: files of a data
-directory only grow, or never change, so files of the same length are the same.  One history means
+first and last 4 KiB are the same bytes, and both backups belong to one history: files of a shard
+only grow, or never change, so files of the same length are the same.  One history means
 that the frame at which the former backup ended is still in this log; a directory that was restored
 from an older copy, and has continued differently, has another frame there.  No file is reused then,
 nor when that frame has been dropped.
@@ -214,7 +214,8 @@ class Copy:
 
     def _reuse_file(self, file: File, path: str, size: int) -> StoredFile | None:
         former = self._former.get(path)
-        if former is None or former.bytes != size:
+        # The few files beside a shard are replaced, not grown.
+        if former is None or former.bytes != size or "/" not in path:
             return None
         try:
             stored = self._target.open(former.place)

@@ -25,11 +25,12 @@ from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, decode_checkpoint
 from horolog.log.segment import SegmentReader
+from horolog.server.remoting.kv_table import FILE as KV_FILE
 from horolog.server.threads import in_pool, in_thread
 from horolog.storage.api import Storage, read_file
 
 _log = logging.getLogger("horolog.backup")
-ROOT_FILES = ("meta", "clock")  # of the data directory, beside its shard
+ROOT_FILES = ("meta", "clock", KV_FILE)  # of the data directory, beside its shard
 
 
 class Source(NamedTuple):
