@@ -194,8 +194,14 @@ class FarMachine(RuleBasedStateMachine):
     @rule()
     def list_all(self) -> None:
         listed: list[Any] = []
-        for entry, _ in pending.between(self.store, 0, 1 << 50, None):
-            listed.append((int(entry["due_ms"]), int(entry["origin"])))
+        place: pending.ListingPlace | None = pending.ListingPlace(0)
+        while place is not None:
+            load = pending.PageLoad(self.store, place, 1 << 50, None, 7)
+            while not load.walk(3)[1]:
+                pass
+            page = load.page(1 << 20)
+            listed += [(int(each["due_ms"]), int(each["origin"])) for each in page.entries]
+            place = page.next
         assert listed == sorted((d, o) for o, (d, _) in self.waiting.items())
 
     def teardown(self) -> None:

@@ -26,7 +26,6 @@ from horolog.protocol.commands import (
     DescribeBroker,
     DescribeTopic,
     FindMessages,
-    ListPending,
     MessageType,
     PendingCounts,
     Recall,
@@ -42,6 +41,7 @@ from horolog.protocol.commands import (
     Sent,
     TopicType,
 )
+from horolog.protocol.history_commands import PagePending, PendingPlace
 from horolog.protocol.rocketmq.recall_handle import (
     RecallHandle,
     decode_recall_handle,
@@ -389,7 +389,7 @@ def test_pending() -> None:
         CountPending("", 492_490, CountBy.SECOND)
     ]
     _, answer, engine = exchange("GET", f"/v1/pending/messages?from={NOW_MS}&limit=5")
-    assert engine.asked == [ListPending(NOW_MS, 253_402_300_799_999, "", 5)]
+    assert engine.asked == [PagePending(PendingPlace(NOW_MS), 253_402_300_799_999, limit=5)]
     (message,) = answer["result"]["messages"]
     assert (message["message_id"], message["tag"]) == ("01AB", "desk")
     assert message["recall_handle"]

@@ -19,13 +19,14 @@ from horolog.protocol.commands import (
     CountPending,
     DeleteTopic,
     FindMessages,
+    ListPending,
     Recall,
     RecallByKey,
     RecallMany,
     Reschedule,
     SendMessages,
 )
-from horolog.protocol.history_commands import ShowMessage
+from horolog.protocol.history_commands import PagePending, PendingPlace, ShowMessage
 from horolog.protocol.schedules import (
     ChangeSchedule,
     Content,
@@ -57,6 +58,8 @@ ROWS = [
     (RecallByKey("t", "k"), {"key search", "tier step", "adoption", "unfiled"}),
     (FindMessages("t", key="k"), {"key search", "history"}),
     (ShowMessage("t", "m"), {"history"}),
+    (ListPending(0, 1), {"listing"}),
+    (PagePending(PendingPlace(0), 1), {"listing"}),
     (ChangeSchedule("s", Rule(), Content("t", b"x")), {"tier step", "unfiled"}),
     (PauseSchedule("s"), {"tier step", "unfiled"}),
     (RemoveSchedule("s"), {"tier step", "unfiled"}),

@@ -17,17 +17,18 @@ from horolog.admin.answers import (
     require,
 )
 from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
-from horolog.admin.message_shapes import Counts, PendingPage
+from horolog.admin.message_shapes import Counts, PendingRow
+from horolog.admin.message_shapes import PendingPage as PageShape
 from horolog.admin.requests import query, query_int
 from horolog.admin.views import counts_view, pending_message_view
 from horolog.errors import ErrorCode, refused
 from horolog.protocol.commands import (
     CountBy,
     CountPending,
-    ListPending,
     PendingCounts,
     PendingMessage,
 )
+from horolog.protocol.history_commands import PagePending, PendingPage, PendingPlace
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
 from horolog.units import TIME_MAX_MS, parse_hour, parse_time_ms
@@ -89,7 +90,7 @@ def _count_by(text: str | None, hour: int | None) -> CountBy:
         text_parameter("topic"),
         integer_parameter("limit", 1, limits.ADMIN_LIST_MAX, 100),
     ),
-    answer=PendingPage,
+    answer=PageShape,
     codes=(ErrorCode.TOPIC_NOT_FOUND, ErrorCode.IN_TIER),
     access=Access.USERS,
 )
@@ -101,18 +102,18 @@ async def list_pending(request: Request) -> Response:
     from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
     to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
     limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)
-    found: list[PendingMessage] = await engine_of(request).submit(
-        ListPending(from_ms, to_ms, topic, limit)
-    )
-    broker = broker_name(request)
-    return answer(
-        {
-            "messages": [
-                pending_message_view(pending, encode_recall_handle(_handle(pending, broker)))
-                for pending in found
-            ]
-        }
-    )
+    engine, broker = engine_of(request), broker_name(request)
+    rows: list[PendingRow] = []
+    place: PendingPlace | None = PendingPlace(from_ms)
+    while place is not None and len(rows) < limit:
+        page: PendingPage = await engine.submit(
+            PagePending(place, to_ms, topic, limit=limit - len(rows))
+        )
+        for pending in page.messages:
+            handle = encode_recall_handle(_handle(pending, broker))
+            rows.append(pending_message_view(pending, handle))
+        place = page.next
+    return answer({"messages": rows})
 
 
 def _handle(pending: PendingMessage, broker: str) -> RecallHandle:

@@ -126,6 +126,7 @@ class Broker:
         end_before = effects.end
         decisions = self._decisions
         decisions.recalls.do_searches()
+        decisions.lists.work()
         if not decisions.waits(BulkPiece()):
             decisions.recalls.do_bulk(now, effects)
         if not self.is_ending:
@@ -239,7 +240,9 @@ class Broker:
     def _has_more(self) -> bool:
         """Return whether another turn is needed at once, for unfinished commands and polls."""
         decisions = self._decisions
-        if decisions.wants_turn or decisions.recalls.wants_turn or self.shard.visible:
+        if decisions.wants_turn or decisions.recalls.wants_turn or decisions.lists.wants_turn:
+            return True
+        if self.shard.visible:
             return True
         if self.shard.unfiled and self.shard.log.commit_position == self.shard.log.end:
             return True

@@ -28,6 +28,7 @@ from horolog.broker.groups import Groups
 from horolog.broker.late_messages import LateMessages
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
+from horolog.broker.pending_lists import PendingLists
 from horolog.broker.recall.recall_decisions import RecallDecisions
 from horolog.broker.schedule.schedule_changes import ScheduleChanges
 from horolog.broker.send.dead_letters import DeadLetters
@@ -103,8 +104,9 @@ class Decisions:
         self._are_signalled = True  # every deferred command waits for an event that brings a turn
         self.recalls = RecallDecisions(shard, disk, self._records, self.waits)
         self.schedules = ScheduleChanges(shard, disk)
+        self.lists = PendingLists(shard)
         self._under_way = ShardUnderWay(
-            shard, self.topics, self.sends, self.adoptions, self.recalls, checkpoints
+            shard, self.topics, self.sends, self.adoptions, self.recalls, self.lists, checkpoints
         )
         self._handlers = self._table()
 
@@ -147,6 +149,7 @@ class Decisions:
             **dict.fromkeys(get_args(TierStep | TierQuestion), self._ask_tier),
             TellTierProblem: self._note_problem,
             **self.recalls.handlers(),
+            **self.lists.handlers(),
             **self.transactions.handlers(),
             **self.schedules.handlers(),
         }

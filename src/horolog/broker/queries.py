@@ -5,24 +5,19 @@ Answers show committed state, and wait for the commit position like any other.
 
 from __future__ import annotations
 
-from typing import Any
-
 from horolog.broker.adopt.adoptions import state_of
-from horolog.broker.recall.bulk_recalls import has_tag
 from horolog.broker.recall.look_ups import find_messages, find_topics
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.delay import pending
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
-    BULK_TAGGED_ROWS,
     DAY_MS,
     HOUR_MS,
     SCAN_MAX,
     TURN_READ_MAX,
     TURN_TOPICS_MAX,
 )
-from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import DescribeAdoption
 from horolog.protocol.commands import (
     NOT_COUNTED,
@@ -35,19 +30,14 @@ from horolog.protocol.commands import (
     DescribeTopic,
     FindMessages,
     GroupQueueView,
-    ListPending,
     ListTopics,
     PendingCounts,
-    PendingMessage,
     QueueRead,
     ReadQueue,
     TopicView,
 )
-from horolog.protocol.history_commands import FindTopics, PagePending, PendingPage, PendingPlace
-from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.history_commands import FindTopics
 from horolog.ready.progress import QueueProgress
-
-_LIST_MAX = 10_000
 
 Query = (
     DescribeTopic
@@ -55,8 +45,6 @@ Query = (
     | DescribeGroup
     | DescribeLanes
     | CountPending
-    | ListPending
-    | PagePending
     | FindMessages
     | FindTopics
     | ReadQueue
@@ -76,10 +64,6 @@ def answer(shard: Shard, query: Query) -> object:
             return _group(shard, query)
         case CountPending():
             return _counts(shard, query)
-        case ListPending():
-            return _list(shard, query)
-        case PagePending():
-            return _page(shard, query)
         case FindMessages():
             return find_messages(shard, query)
         case FindTopics():
@@ -200,49 +184,6 @@ def _counts_by_topic(shard: Shard, only: int | None) -> PendingCounts:
         if n and only in (None, topic_id)
     )
     return PendingCounts(sum(n for _, n in topics), [], topics)
-
-
-def _list(shard: Shard, query: ListPending) -> list[PendingMessage]:
-    if not 1 <= query.limit <= _LIST_MAX:
-        raise refused("limit", f"{query.limit}; 1 to {_LIST_MAX} are allowed", f"1 to {_LIST_MAX}")
-    topic = _topic_id(shard, query.topic)
-    found: list[PendingMessage] = []
-    for entry, record in pending.between(shard.delay, query.from_ms, query.to_ms, topic):
-        found.append(_waiting_view(entry, record))
-        if len(found) == query.limit:
-            break
-    return found
-
-
-def _waiting_view(entry: Any, record: memoryview) -> PendingMessage:
-    stored = bytes(record[HEAD_BYTES:])
-    fields = layout.decode(stored)
-    message_id = properties.decode(fields.properties).get(properties.UNIQ_KEY, "")
-    origin, size = int(entry["origin"]), int(entry["size"])
-    return PendingMessage(int(entry["due_ms"]), fields.topic, message_id, origin, size, stored)
-
-
-def _page(shard: Shard, query: PagePending) -> PendingPage:
-    """Read one page of pending messages.
-
-    With a tag it reads as many rows as a bulk recall compares in one turn, otherwise no more than
-    are wanted.
-    """
-    topic = _topic_id(shard, query.topic)
-    rows = BULK_TAGGED_ROWS if query.tag else min(query.limit, TURN_READ_MAX)
-    page = pending.page(shard.delay, pending.ListingPlace(*query.after), query.to_ms, topic, rows)
-    following = None if page.next is None else PendingPlace(*page.next)
-    found: list[PendingMessage] = []
-    row = 0  # row of the origin of the last message found
-    for entry, record in zip(page.entries, page.records, strict=True):
-        if query.tag and not has_tag(record, query.tag):
-            continue
-        if len(found) == query.limit:
-            last = found[-1]
-            return PendingPage(found, PendingPlace(last.due_ms, last.origin, row))
-        found.append(_waiting_view(entry, record))
-        row = int(entry["row"])
-    return PendingPage(found, following)
 
 
 def _read(shard: Shard, query: ReadQueue) -> QueueRead:

@@ -7,6 +7,7 @@ from typing import Any
 
 from horolog.broker.adopt.adoptions import Adoptions
 from horolog.broker.life.checkpoints import Checkpoints
+from horolog.broker.pending_lists import PendingLists
 from horolog.broker.recall.recall_decisions import RecallDecisions
 from horolog.broker.send.sends import Sends
 from horolog.broker.shard import Shard
@@ -27,6 +28,7 @@ class ShardUnderWay:
         sends: Sends,
         adoptions: Adoptions,
         recalls: RecallDecisions,
+        lists: PendingLists,
         checkpoints: Checkpoints,
     ) -> None:
         self._shard = shard
@@ -49,6 +51,7 @@ class ShardUnderWay:
             ),
             Wait.RECALLS: lambda _command, _token: shard.tier.is_contended(shard.delay),
             Wait.KEY_SEARCH: self._key_search,
+            Wait.LISTING: lists.is_reading,
             Wait.HISTORY: recalls.is_searching_log,
             Wait.CHECKPOINT: lambda _command, _token: checkpoints.is_decided,
         }

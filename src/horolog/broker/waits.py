@@ -14,6 +14,7 @@ Recall, Reschedule                     tier step, adoption, unfiled
 RecallByKey                            key search, tier step, adoption, unfiled
 FindMessages                           key search, history
 ShowMessage                            history
+ListPending, PagePending               listing
 ChangeSchedule, PauseSchedule          tier step, unfiled
 RemoveSchedule                         tier step, unfiled
 DeleteTopic                            topic, adoption, bulk recall, tier step, checkpoint
@@ -35,8 +36,15 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from horolog.protocol.commands import DeleteTopic, FindMessages, Recall, RecallByKey, Reschedule
-from horolog.protocol.history_commands import ShowMessage
+from horolog.protocol.commands import (
+    DeleteTopic,
+    FindMessages,
+    ListPending,
+    Recall,
+    RecallByKey,
+    Reschedule,
+)
+from horolog.protocol.history_commands import PagePending, ShowMessage
 from horolog.protocol.schedules import ChangeSchedule, PauseSchedule, RemoveSchedule
 from horolog.protocol.tier_commands import (
     AbortOffload,
@@ -62,6 +70,7 @@ class Wait(StrEnum):
     FROZEN_BUFFERS = "frozen buffers"  # a job writes runs of buffers the tier is to take
     RECALLS = "recalls"  # of messages that the tier is to take, appended and not applied
     HISTORY = "history"  # the log is searched for what became of the messages of the command
+    LISTING = "listing"  # pending messages are read for that list
     KEY_SEARCH = "key search"  # adopted messages are searched for that key
     CHECKPOINT = "checkpoint"  # a checkpoint is half made
 
@@ -92,6 +101,8 @@ WAITS: Mapping[type, tuple[Wait, ...]] = {
     RecallByKey: (Wait.KEY_SEARCH, Wait.TIER_STEP, Wait.ADOPTION, Wait.UNFILED),
     FindMessages: (Wait.KEY_SEARCH, Wait.HISTORY),
     ShowMessage: (Wait.HISTORY,),
+    ListPending: (Wait.LISTING,),
+    PagePending: (Wait.LISTING,),
     ChangeSchedule: (Wait.TIER_STEP, Wait.UNFILED),
     PauseSchedule: (Wait.TIER_STEP, Wait.UNFILED),
     RemoveSchedule: (Wait.TIER_STEP, Wait.UNFILED),

@@ -8,13 +8,14 @@ listed once they are filed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from horolog.delay.far.run import FarRun
 from horolog.delay.near.hour import topic_counts
+from horolog.delay.span import SpanLoad
 from horolog.delay.state import SECONDS, EntryState
 from horolog.delay.store import DelayStore
 from horolog.limits import HOUR_MS, SECOND_MS
@@ -111,35 +112,84 @@ class Page(NamedTuple):
     next: ListingPlace | None
 
 
-def page(store: DelayStore, after: ListingPlace, to_ms: int, topic: int | None, rows: int) -> Page:
-    """Read a page of pending messages after a place and due before `to_ms`, in hand-over order.
+class _Chosen(NamedTuple):
+    """What a page keeps of the seconds that it loads: `delay.source.Wanted`."""
 
-    A page is as much as a turn may read: the next seconds in which some thousand messages wait, or
-    a single second with more.  Messages of other topics are passed over.  `next` may be set though
-    the page has no messages.
+    after: ListingPlace
+    to_ms: int
+    topic: int | None
+    rows: int
+
+    def matches(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        chosen = (entries["due_ms"] < self.to_ms) & _comes_after(entries, self.after)
+        return chosen if self.topic is None else chosen & (entries["topic"] == self.topic)
+
+
+class PageLoad:
+    """A page of pending messages after a place and due before `to_ms`, read in pieces.
+
+    Call `walk` until it returns True, then `page`.  The page has messages that were filed when the
+    load began and are pending when it ends, in hand-over order, at most `rows`.  It is read from
+    the next seconds in which some thousand messages wait, or from a single second with more.
+    Messages of other topics are passed over.  `next` may be set though the page has no messages.
     """
-    second = store.next_waiting(after.due_ms // 1000)
-    if second is None or second * 1000 >= to_ms:
-        return Page(store.entries(np.empty(0, np.int64)), [], None)
-    load = store.open_span(second, -(-to_ms // 1000), _LOAD_ROWS)
-    while not load.walk(1 << 20)[1]:
-        pass
-    refs = load.loaded().ref
-    store.problems += load.problems()
-    entries = store.entries(refs)
-    chosen = np.flatnonzero((entries["due_ms"] < to_ms) & _comes_after(entries, after))
-    if topic is not None:
-        chosen = chosen[entries["topic"][chosen] == topic]
-    is_cut = len(chosen) > rows
-    chosen = chosen[:rows]
-    following: ListingPlace | None = ListingPlace(load.stop * 1000)
-    if is_cut:
-        last = entries[chosen[-1]]
-        following = ListingPlace(int(last["due_ms"]), int(last["origin"]), int(last["row"]))
-    elif load.stop * 1000 >= to_ms:
-        following = None
-    _, entries, records = store.read_intact(refs[chosen], entries[chosen])
-    return Page(entries, records, following)
+
+    def __init__(
+        self, store: DelayStore, after: ListingPlace, to_ms: int, topic: int | None, rows: int
+    ) -> None:
+        self._store = store
+        self._chosen = _Chosen(after, to_ms, topic, rows + 1)
+        self._begin()
+
+    def _begin(self) -> None:
+        store, to_ms = self._store, self._chosen.to_ms
+        self._sources = _sources_of(store)
+        self._load: SpanLoad | None = None
+        second = store.next_waiting(self._chosen.after.due_ms // 1000)
+        if second is not None and second * 1000 < to_ms:
+            self._load = store.open_span(second, -(-to_ms // 1000), _LOAD_ROWS, self._chosen)
+
+    def walk(self, limit: int) -> tuple[int, bool]:
+        """Look at up to `limit` messages; return (messages looked at, whether that was all).
+
+        The load begins again if sources were exchanged or dropped since the last call.
+        """
+        if self._sources != _sources_of(self._store):
+            self._begin()
+        return (0, True) if self._load is None else self._load.walk(limit)
+
+    def page(self, bytes_max: int) -> Page:
+        """Return the page, of at most `bytes_max` bytes of records, or one message.
+
+        Call it in the turn of the last `walk`.
+        """
+        store, load, to_ms = self._store, self._load, self._chosen.to_ms
+        if load is None:
+            return Page(store.entries(np.empty(0, np.int64)), [], None)
+        refs = load.loaded().ref
+        store.problems += load.problems()
+        entries = store.entries(refs)
+        ends = np.cumsum(entries["size"].astype(np.int64))
+        fits = max(1, int(ends.searchsorted(bytes_max, side="right")))
+        count = min(fits, self._chosen.rows - 1)
+        following: ListingPlace | None = ListingPlace(load.stop * 1000)
+        if count < len(refs):
+            last = entries[count - 1]
+            following = ListingPlace(int(last["due_ms"]), int(last["origin"]), int(last["row"]))
+        elif load.stop * 1000 >= to_ms:
+            following = None
+        refs, entries = refs[:count], entries[:count]
+        waits = store.states(refs) == EntryState.WAITING
+        _, entries, records = store.read_intact(refs[waits], entries[waits])
+        return Page(entries, records, following)
+
+
+def _sources_of(store: DelayStore) -> list[tuple[int, int]]:
+    """Return ids of the sources, and ends of the runs; these change when messages are exchanged."""
+    return [
+        (each.source_id, each.states.limit if isinstance(each, FarRun) else 0)
+        for each in [*store.hours.values(), *store.far.sources()]
+    ]
 
 
 def _comes_after(entries: npt.NDArray[Any], place: ListingPlace) -> npt.NDArray[np.bool_]:
@@ -147,25 +197,3 @@ def _comes_after(entries: npt.NDArray[Any], place: ListingPlace) -> npt.NDArray[
     in_ms = (position > place.position) | ((position == place.position) & (row > place.row))
     found: npt.NDArray[np.bool_] = (due_ms > place.due_ms) | ((due_ms == place.due_ms) & in_ms)
     return found
-
-
-def between(
-    store: DelayStore, from_ms: int, to_ms: int, topic: int | None
-) -> Iterator[tuple[npt.NDArray[Any], memoryview]]:
-    """Yield (ENTRY row, record) of pending messages due in [from_ms, to_ms), in hand-over order."""
-    after = from_ms // 1000
-    while (second := store.next_waiting(after)) is not None and second * 1000 < to_ms:
-        load = store.open_span(second, -(-to_ms // 1000), _LOAD_ROWS)
-        while not load.walk(1 << 20)[1]:
-            pass
-        refs = load.loaded().ref
-        store.problems += load.problems()
-        for at in range(0, len(refs), 1_024):
-            part = refs[at : at + 1_024]
-            entries = store.entries(part)
-            rows = (entries["due_ms"] >= from_ms) & (entries["due_ms"] < to_ms)
-            if topic is not None:
-                rows &= entries["topic"] == topic
-            _, intact, records = store.read_intact(part[rows], entries[rows])
-            yield from zip(intact, records, strict=True)
-        after = load.stop

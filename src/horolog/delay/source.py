@@ -39,6 +39,19 @@ class Loaded(NamedTuple):
 NOTHING = Loaded(*(np.empty(0, np.int64) for _ in Loaded._fields))
 
 
+class Wanted(Protocol):
+    """What a load keeps, if it does not keep all rows: the first `rows` of those that match."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows to keep."""
+        ...
+
+    def matches(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        """Return which ENTRY rows match."""
+        ...
+
+
 class PartLoad(Protocol):
     """One source's share of the seconds that are being loaded."""
 
@@ -60,7 +73,7 @@ class FarSource(Protocol):
         """Return up to which moment (≤ `to_ms`) about `rows` rows are due from `from_ms` on."""
         ...
 
-    def open_span(self, second: int, stop: int) -> PartLoad:
+    def open_span(self, second: int, stop: int, wanted: Wanted | None = None) -> PartLoad:
         """Begin to load the seconds from `second` to before `stop`."""
         ...
 
@@ -80,6 +93,23 @@ def loaded(source_id: int, entries: npt.NDArray[Any], rows: npt.NDArray[Any]) ->
     if bool(((second[1:] < second[:-1]) | ((second[1:] == second[:-1]) & (after < first))).any()):
         return _sorted(found)
     return found
+
+
+def add_piece(
+    pieces: list[Loaded],
+    wanted: Wanted | None,
+    source_id: int,
+    entries: npt.NDArray[Any],
+    rows: npt.NDArray[Any],
+) -> None:
+    """Add one source's rows to the pieces of a load; with `wanted`, the pieces become one short piece."""
+    if wanted is None:
+        pieces.append(loaded(source_id, entries, rows))
+        return
+    match = wanted.matches(entries)
+    pieces.append(loaded(source_id, entries.compress(match), rows[match]))
+    if len(pieces) > 1:
+        pieces[:] = [Loaded(*(column[: wanted.rows] for column in merged(pieces)))]
 
 
 def merged(pieces: Sequence[Loaded]) -> Loaded:

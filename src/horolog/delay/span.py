@@ -8,9 +8,11 @@ import numpy as np
 
 from horolog.delay.near.chain import ChainLoad
 from horolog.delay.near.hour import Hour
-from horolog.delay.source import NOTHING, FarSource, Loaded, PartLoad, Rows, merged
+from horolog.delay.source import NOTHING, FarSource, Loaded, PartLoad, Rows, Wanted, merged
 from horolog.delay.state import SECONDS
 from horolog.errors import Problem
+
+_PART_STEPS = 32  # what a part costs besides its rows, in steps: 10 µs and more
 
 
 class SpanLoad:
@@ -27,7 +29,7 @@ class SpanLoad:
         steps = 0
         while self._at < len(self._parts) and steps < limit:
             took, done = self._parts[self._at].walk(limit - steps)
-            steps += took + 1
+            steps += took + _PART_STEPS
             self._at += done
         return steps, self._at == len(self._parts)
 
@@ -46,11 +48,17 @@ class SpanLoad:
 
 
 def open_span(
-    hours: Mapping[int, Hour], far: Sequence[FarSource], second: int, stop: int, rows: int
+    hours: Mapping[int, Hour],
+    far: Sequence[FarSource],
+    second: int,
+    stop: int,
+    rows: int,
+    wanted: Wanted | None = None,
 ) -> SpanLoad:
     """Begin to load `second`, and later ones before `stop` until about `rows` rows wait in all.
 
-    far  the far sources that have rows in these seconds
+    far     the far sources that have rows in these seconds
+    wanted  what to keep; None: all that waits
     """
     seconds, counts = _waiting(hours, second, stop)
     if stop > second + 1:
@@ -62,8 +70,8 @@ def open_span(
             stop = min(stop, int(seconds[crowded]))
         stop = max(stop, second + 1)
     near = seconds[: seconds.searchsorted(stop)].tolist()
-    parts: list[PartLoad] = [ChainLoad(hours[each // SECONDS], each) for each in near]
-    parts += [source.open_span(second, stop) for source in far]
+    parts: list[PartLoad] = [ChainLoad(hours[each // SECONDS], each, wanted) for each in near]
+    parts += [source.open_span(second, stop, wanted) for source in far]
     return SpanLoad(second, stop, parts)
 
 

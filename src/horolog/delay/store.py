@@ -24,7 +24,7 @@ from horolog.delay.near.store import NearStore
 from horolog.delay.repair import are_intact, repair_records
 from horolog.delay.repair_entries import repair_rows
 from horolog.delay.repair_from_log import ReadableLog
-from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, refs_of
+from horolog.delay.source import ROW_BITS, ROW_MASK, Rows, Wanted, refs_of
 from horolog.delay.span import SpanLoad, open_span
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Tier
@@ -200,11 +200,12 @@ class DelayStore:
         near, far = self.near.next_waiting(second), self.far.next_waiting(second)
         return min((at for at in (near, far) if at is not None), default=None)
 
-    def open_span(self, second: int, stop: int, rows: int) -> SpanLoad:
+    def open_span(
+        self, second: int, stop: int, rows: int, wanted: Wanted | None = None
+    ) -> SpanLoad:
         """Begin to load `second`, and later ones before `stop` until about `rows` rows wait."""
-        return open_span(
-            self.hours, self.far.sources_waiting_between(second, stop), second, stop, rows
-        )
+        far = self.far.sources_waiting_between(second, stop)
+        return open_span(self.hours, far, second, stop, rows, wanted)
 
     # --- hand-over and recall -------------------------------------------------------------------
 

@@ -130,7 +130,9 @@ class PagePending:
 
     Result: `PendingPage`.
 
-    One turn looks at a limited count of messages, so a page may be empty although more follow.
+    A page is what a bounded piece of the listing has, so it may be empty although more follow.  It
+    is read over several turns where many messages are due in one second, and may lack messages that
+    are handed over, recalled or rescheduled meanwhile.
     """
 
     after: PendingPlace

@@ -50,6 +50,9 @@ class ListPending:
     """List messages due in [from_ms, to_ms), in hand-over order.
 
     Result: list[PendingMessage], at most `limit`.
+
+    The list is read over several turns if a turn's worth is not enough; it may lack messages that
+    are handed over, recalled or rescheduled meanwhile.
     """
 
     from_ms: int

@@ -24,7 +24,6 @@ from horolog.protocol.commands import (
     FindMessages,
     FoundMessage,
     GroupQueueView,
-    ListPending,
     ListTopics,
     MessageState,
     PendingCounts,
@@ -47,7 +46,7 @@ from horolog.protocol.commands import (
     TopicType,
     TopicView,
 )
-from horolog.protocol.history_commands import FindTopics, TopicsKnown
+from horolog.protocol.history_commands import FindTopics, PagePending, PendingPage, TopicsKnown
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode
 
 NOW_MS = 1_772_964_000_000  # 2026-03-08T10:00:00Z
@@ -130,9 +129,14 @@ class ScriptedEngine:
             ListTopics: [topic],
             DescribeGroup: [GroupQueueView(0, 2, 4, 3, 1, 6)],
             CountPending: PendingCounts(5, [(NOW_MS, 2), (NOW_MS + 3_600_000, 3)]),
-            ListPending: [
-                PendingMessage(NOW_MS + 90_000, "reminders", "01AB", 96, len(LAYOUT) + 32, LAYOUT)
-            ],
+            PagePending: PendingPage(
+                [
+                    PendingMessage(
+                        NOW_MS + 90_000, "reminders", "01AB", 96, len(LAYOUT) + 32, LAYOUT
+                    )
+                ],
+                None,
+            ),
             ReadQueue: QueueRead([bytes(RECORD_HEAD_BYTES) + LAYOUT], 1, 0, 1),
             DescribeBroker: BrokerView(3, 900, 900, 900, 500, 5, 7, 1, 1, 1, 0, 2),
         }

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from horolog.delay.entry import ENTRY, entry_sums, is_readable
 from horolog.delay.entry_files import EntryFiles, Filing, put_columns
 from horolog.delay.far.load import RowLoad
-from horolog.delay.source import Rows
+from horolog.delay.source import Rows, Wanted
 from horolog.delay.state import SECONDS, EntryState, check_event
 from horolog.limits import HOUR_MS
 from horolog.storage.api import Storage
@@ -224,11 +224,11 @@ class FarBuffer(EntryFiles):
         dues = dues[(dues >= from_ms) & (dues < to_ms)]
         return to_ms if len(dues) <= rows else int(np.partition(dues, rows)[rows])
 
-    def open_span(self, second: int, stop: int) -> RowLoad:
+    def open_span(self, second: int, stop: int, wanted: Wanted | None = None) -> RowLoad:
         """Begin to load the seconds from `second` to before `stop`."""
         dues = self._dues(0, self.count)
         rows = np.flatnonzero((dues >= second * 1000) & (dues < stop * 1000))
-        return RowLoad(self, rows, second, stop)
+        return RowLoad(self, rows, second, stop, wanted)
 
     # --- looking up -------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import is_readable
-from horolog.delay.source import Loaded, Rows, loaded
+from horolog.delay.source import Loaded, Rows, Wanted, add_piece
 from horolog.delay.state import EntryState
 from horolog.errors import Problem
 
@@ -24,10 +24,16 @@ class RowLoad:
     """
 
     def __init__(
-        self, source: FarBuffer | FarRun, rows: Rows | range, second: int, stop: int
+        self,
+        source: FarBuffer | FarRun,
+        rows: Rows | range,
+        second: int,
+        stop: int,
+        wanted: Wanted | None = None,
     ) -> None:
         self.problem: Problem | None = None
         self._source = source
+        self._wanted = wanted
         self._rows = rows
         self._first_ms, self._stop_ms = second * 1000, stop * 1000
         self._at = 0
@@ -54,7 +60,8 @@ class RowLoad:
             self.problem = quarantine_problem(source)
         waits = good & (entries["due_ms"] >= self._first_ms) & (entries["due_ms"] < self._stop_ms)
         waits &= source.states_at(rows) == EntryState.WAITING
-        self._pieces.append(loaded(source.source_id, entries.compress(waits), rows[waits]))
+        entries = entries.compress(waits)
+        add_piece(self._pieces, self._wanted, source.source_id, entries, rows[waits])
 
     def pieces(self) -> list[Loaded]:
         """Return the waiting rows."""

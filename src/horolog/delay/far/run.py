@@ -22,7 +22,7 @@ from horolog.delay.far.run_counts import RunCounts
 from horolog.delay.far.run_state import RunState
 from horolog.delay.run.format import HEADER_BYTES
 from horolog.delay.run.reader import Run, RunInfo
-from horolog.delay.source import Rows
+from horolog.delay.source import Rows, Wanted
 from horolog.delay.state import EntryState
 
 _STEP_ROWS = 8_192
@@ -249,13 +249,13 @@ class FarRun:
         fence = self.file.fence_ms(max(self.states.decided, self.file.row_at(from_ms)) + rows)
         return to_ms if fence is None else min(to_ms, fence)
 
-    def open_span(self, second: int, stop: int) -> RowLoad:
+    def open_span(self, second: int, stop: int, wanted: Wanted | None = None) -> RowLoad:
         """Begin to load the seconds from `second` to before `stop`."""
         low = self.file.row_at(second * 1000)
         end = min(self.states.limit, self.file.row_at(stop * 1000))
         first = min([row for row in self.states.passed if row >= low], default=self.states.decided)
         rows = range(max(low, min(first, self.states.decided)), end)
-        return RowLoad(self, rows, second, stop)
+        return RowLoad(self, rows, second, stop, wanted)
 
     # --- looking up ---------------------------------------------------------------------------------
 

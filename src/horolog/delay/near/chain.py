@@ -10,7 +10,7 @@ import numpy.typing as npt
 from horolog.delay.damage import quarantine_problem
 from horolog.delay.entry import is_readable
 from horolog.delay.near.hour import Hour
-from horolog.delay.source import Loaded, loaded
+from horolog.delay.source import Loaded, Wanted, add_piece
 from horolog.delay.state import SECONDS, EntryState
 from horolog.errors import Problem
 
@@ -18,11 +18,12 @@ from horolog.errors import Problem
 class ChainLoad:
     """The chain of one second when the load began; the wheel gets later entries directly."""
 
-    def __init__(self, hour: Hour, second: int) -> None:
+    def __init__(self, hour: Hour, second: int, wanted: Wanted | None = None) -> None:
         head = hour.heads[second - hour.hour * SECONDS]
         self.second = second
         self.problem: Problem | None = None
         self._hour = hour
+        self._wanted = wanted
         self._next = int(head["newest"])
         self._expected = int(head["filed"])
         self._walked = 0
@@ -39,7 +40,7 @@ class ChainLoad:
             entries = self._hour.entries(index)
             good = self._are_mine(entries)
             self._sound = self._sound and bool(good.all())
-            self._pieces.append(self._waiting(entries.compress(good), index[good]))
+            self._add_waiting(entries.compress(good), index[good])
         ended = self._next < 0 or not self._sound or self._walked > self._expected
         return len(found), ended
 
@@ -54,9 +55,11 @@ class ChainLoad:
         mine &= entries["due_ms"] // 1000 == self.second
         return mine
 
-    def _waiting(self, entries: npt.NDArray[Any], index: npt.NDArray[np.int64]) -> Loaded:
-        waits = self._hour.states[index] == EntryState.WAITING
-        return loaded(self._hour.source_id, entries.compress(waits), index[waits])
+    def _add_waiting(self, entries: npt.NDArray[Any], index: npt.NDArray[np.int64]) -> None:
+        hour = self._hour
+        waits = hour.states[index] == EntryState.WAITING
+        entries = entries.compress(waits)
+        add_piece(self._pieces, self._wanted, hour.source_id, entries, index[waits])
 
     def _scan(self) -> None:
         """Scan the whole index; entries of this second that cannot be rebuilt are quarantined."""
@@ -70,7 +73,7 @@ class ChainLoad:
         for first, entries in hour.scan():
             rows = np.flatnonzero(self._are_mine(entries))
             readable += len(rows)
-            self._pieces.append(self._waiting(entries.take(rows), rows + first))
+            self._add_waiting(entries.take(rows), rows + first)
         if readable == self._expected:
             return
         if hour.quarantine_unreadable(self.second % SECONDS, bad) or hour.quarantined:

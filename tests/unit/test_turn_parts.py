@@ -1,0 +1,146 @@
+"""Long requests are answered in parts: a turn does a bounded piece, counted here, and others go on."""
+
+from __future__ import annotations
+
+import pytest
+from turns import Turns
+from work import bytecodes
+
+from horolog.broker import pending_lists
+from horolog.delay.far.compaction import FarSettings
+from horolog.delay.pending import ListingPlace, PageLoad
+from horolog.limits import DAY_MS, SECOND_MS
+from horolog.log.record import HEAD_BYTES
+from horolog.protocol.commands import (
+    CreateTopic,
+    ListPending,
+    MessageType,
+    Recall,
+    SendMessages,
+    TopicType,
+)
+from horolog.protocol.history_commands import PagePending, PendingPlace
+from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq.message import encode
+
+STEPS = 50
+EVER = 1 << 50
+NEAR, FAR = 60 * SECOND_MS, 3 * DAY_MS
+
+
+def schedule(world, after_ms: int, count: int, first: int = 0, topic: str = "t") -> list[str]:
+    """Schedule messages for one second, the last one sent is due first; return ids in due order."""
+    due = (world.clock.wall_ms() + after_ms) // SECOND_MS * SECOND_MS
+    for at in range(first, first + count, 30):
+        messages = [
+            encode(
+                topic=topic,
+                body=b"x" * 20,
+                message_id=f"m{i}",
+                type=MessageType.DELAY,
+                due_ms=due + 999 - i,
+            )
+            for i in range(at, min(at + 30, first + count))
+        ]
+        world.broker.ask(SendMessages(topic, messages))
+    return [f"m{i}" for i in reversed(range(first, first + count))]
+
+
+@pytest.fixture
+def crowded(world, monkeypatch):
+    """A broker whose lists look at few messages in a turn."""
+    monkeypatch.setattr(pending_lists, "LOAD_CHUNK", STEPS)
+    for topic in "tu":
+        world.broker.ask(CreateTopic(topic, TopicType.MIXED, 1))
+    return world
+
+
+def answer_to(turns: Turns, command, between=lambda: None) -> tuple[object, int]:
+    """Run turns until a command is answered; return its result, and how many turns that took."""
+    token = object()
+    (result,) = turns.turn(command, tokens=[token])
+    for count in range(2, 1_000):
+        if result is not None:
+            return result, count
+        between()
+        turns.turn()
+        result = turns.answers.get(token)
+    raise AssertionError("never answered")
+
+
+def ids(messages) -> list[str]:
+    return [each.message_id for each in messages]
+
+
+@pytest.mark.parametrize("after_ms", [NEAR, FAR])
+def test_a_crowded_second_is_listed_over_several_turns(crowded, after_ms: int) -> None:
+    wanted = schedule(crowded, after_ms, 600)
+    others = schedule(crowded, after_ms, 30, 800, "u")
+    turns = Turns(crowded)
+    listed, count = answer_to(turns, ListPending(0, EVER, "", 7))
+    assert ids(listed) == others[:7]
+    assert count >= 600 // STEPS // 2, "a step of the core here is two turns"
+    page, count = answer_to(turns, PagePending(PendingPlace(0), EVER, "t", limit=3))
+    assert ids(page.messages) == wanted[:3]
+    assert count >= 600 // STEPS // 2
+    page, _ = answer_to(turns, PagePending(page.next, EVER, "t", limit=3))
+    assert ids(page.messages) == wanted[3:6]
+    listed, _ = answer_to(turns, ListPending(0, EVER, "t", 1_000))
+    assert ids(listed) == wanted
+
+
+def test_many_lists_share_the_work_of_a_turn(crowded) -> None:
+    schedule(crowded, NEAR, 600)
+    turns = Turns(crowded)
+    turns.turn()
+    one = bytecodes(lambda: turns.turn(ListPending(0, EVER, "t", 5)))
+    many = [ListPending(0, EVER, "t", 5) for _ in range(20)]
+    assert bytecodes(lambda: turns.turn(*many)) < 3 * one
+
+
+def test_a_list_leaves_out_what_is_recalled_meanwhile(crowded) -> None:
+    wanted = schedule(crowded, NEAR, 600)
+    turns = Turns(crowded)
+    due = crowded.broker.ask(ListPending(0, EVER, "t", 1))[0].due_ms
+    recalls = iter([Recall("t", wanted[i], due + i) for i in range(3)])
+
+    def recall_next() -> None:
+        turns.turn(*[each for each in [next(recalls, None)] if each])
+
+    listed, _ = answer_to(turns, ListPending(0, EVER, "t", 5), recall_next)
+    assert ids(listed) == wanted[3:8]
+
+
+def test_a_list_begins_again_when_sources_are_exchanged(make_world) -> None:
+    world = make_world()
+    far = FarSettings(buffer_bytes=50_000)
+    world.broker.settings = world.broker.settings._replace(far=far)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    wanted = schedule(world, FAR, 200)
+    delay = world.broker.shard.delay
+    load = PageLoad(delay, ListingPlace(0), EVER, None, 5)
+    assert not load.walk(10)[1]
+    schedule(world, 2 * FAR, 400)
+    world.broker.settle()
+    assert delay.far.runs, "the buffer that was read has become a run"
+    while not load.walk(10)[1]:
+        pass
+    page = load.page(1 << 20)
+    assert [_id(each) for each in page.records] == wanted[:5]
+
+
+def test_a_page_has_a_bound_in_bytes(world) -> None:
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    wanted = schedule(world, NEAR, 10)
+    load = PageLoad(world.broker.shard.delay, ListingPlace(0), EVER, None, 10)
+    while not load.walk(100)[1]:
+        pass
+    size = len(load.page(1).records[0])
+    assert [_id(each) for each in load.page(3 * size).records] == wanted[:3]
+    assert load.page(3 * size).next is not None
+
+
+def _id(record: memoryview) -> str:
+    stored = properties.decode(bytes(layout.properties_of(record[HEAD_BYTES:])))
+    return stored[properties.UNIQ_KEY]
