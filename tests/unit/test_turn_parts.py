@@ -9,13 +9,16 @@ from work import bytecodes
 from horolog.broker import pending_lists
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.pending import ListingPlace, PageLoad
-from horolog.limits import DAY_MS, SECOND_MS
+from horolog.limits import DAY_MS, SECOND_MS, TURN_FOUND_MAX
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
     CreateTopic,
+    FindMessages,
     ListPending,
+    MessageState,
     MessageType,
     Recall,
+    Reschedule,
     SendMessages,
     TopicType,
 )
@@ -25,6 +28,7 @@ from horolog.protocol.rocketmq.message import encode
 
 STEPS = 50
 EVER = 1 << 50
+KEYED = 4 * TURN_FOUND_MAX
 NEAR, FAR = 60 * SECOND_MS, 3 * DAY_MS
 
 
@@ -139,6 +143,42 @@ def test_a_page_has_a_bound_in_bytes(world) -> None:
     size = len(load.page(1).records[0])
     assert [_id(each) for each in load.page(3 * size).records] == wanted[:3]
     assert load.page(3 * size).next is not None
+
+
+@pytest.fixture
+def keyed(world):
+    """A broker with messages of one key, for four turns of a look-up; its clock does not move."""
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    due = world.clock.wall_ms() + NEAR
+    for i in range(KEYED):
+        kind = MessageType.DELAY
+        made = encode(topic="t", body=b"x", message_id=f"m{i}", type=kind, due_ms=due, keys=["k"])
+        world.broker.ask(SendMessages("t", [made]))
+    return world
+
+
+def test_a_key_of_many_messages_is_looked_up_over_several_turns(keyed) -> None:
+    turns = Turns(keyed)
+    found, count = answer_to(turns, FindMessages("t", key="k"))
+    assert ids(found) == [f"m{i}" for i in range(KEYED)]
+    assert count >= 3, "a step of the core here is two turns"
+    one = bytecodes(lambda: turns.turn(FindMessages("t", key="k")))
+    many = [FindMessages("t", key="k") for _ in range(20)]
+    assert bytecodes(lambda: turns.turn(*many)) < 3 * one
+
+
+def test_a_look_up_by_key_shows_what_is_moved_meanwhile(keyed) -> None:
+    turns = Turns(keyed)
+    due = keyed.broker.ask(FindMessages("t", "m0"))[0].due_ms
+    moves = iter([Reschedule("t", "m0", due, due + 7_000)])
+
+    def move_next() -> None:
+        turns.turn(*[each for each in [next(moves, None)] if each])
+
+    found, _ = answer_to(turns, FindMessages("t", key="k"), move_next)
+    states = [(each.state, each.due_ms) for each in found if each.message_id == "m0"]
+    assert states == [(MessageState.MOVED, due), (MessageState.PENDING, due + 7_000)]
+    assert len(found) == KEYED + 1
 
 
 def _id(record: memoryview) -> str:

@@ -89,7 +89,7 @@ class MessageState(StrEnum):
 class FindMessages:
     """Find messages of a topic by id, or by one word of their keys.
 
-    Result: list[FoundMessage], by origin.
+    Result: list[FoundMessage], by origin.  It is looked up over several turns if there are many.
 
     A search by key finds only messages whose records the log still has, and pending adopted ones.
     """

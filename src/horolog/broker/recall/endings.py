@@ -4,18 +4,22 @@ An hour is dropped some time after it has passed, and no index has the record th
 A look-up that finds such a message searches the log from its due time on (`control_scans`) for a
 record that says that it has expired: no message expires before it is due.  If there is none the
 message was recalled; if the log is too long to be searched, its ending stays unknown.
+
+The look-up itself is done in parts as well: TURN_FOUND_MAX records a turn, for all look-ups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from horolog.broker.recall.control_scans import ControlScan
-from horolog.broker.recall.look_ups import find_messages
+from horolog.broker.recall.look_ups import find_in_parts
 from horolog.broker.shard import Shard
+from horolog.errors import HorologError
+from horolog.limits import TURN_FOUND_MAX
 from horolog.log.controls import Outcome
 from horolog.log.record import Kind
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState, Recall
@@ -24,10 +28,17 @@ from horolog.protocol.rocketmq.message import key_hash
 
 @dataclass
 class _Task:
-    found: list[FoundMessage]
-    doubtful: set[int]  # origins of messages that may have expired
+    parts: Generator[int] | None = None  # finds the messages; None: they are found
+    found: list[FoundMessage] = field(default_factory=list)
+    doubtful: set[int] = field(default_factory=set)  # origins of messages that may have expired
+    refusal: HorologError | None = None
     scan: ControlScan | None = None
     expired: set[int] = field(default_factory=set)  # origins
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing to find or to search any more."""
+        return self.parts is None and (self.scan is None or self.scan.done)
 
 
 class Endings:
@@ -40,17 +51,20 @@ class Endings:
     @property
     def wants_turn(self) -> bool:
         """Whether there is more to do at once."""
-        return any(task.scan is not None and not task.scan.done for task in self._tasks.values())
+        return any(not task.is_done for task in self._tasks.values())
 
     def is_searching(self, token: object, command: FindMessages, adopted: Sequence[Recall]) -> bool:
-        """Return whether the log is being searched; begin the search if one is needed.
+        """Return whether the look-up is under way; the first call begins it.
 
         Refuses as `find_messages` does.
         """
         task = self._tasks.get(token)
         if task is None:
-            task = self._tasks[token] = self._begin(command, adopted)
-        return task.scan is not None and not task.scan.done
+            task = self._tasks[token] = _Task()
+            task.parts = self._find(task, command, adopted)
+        if task.refusal is not None:
+            raise task.refusal
+        return not task.is_done
 
     def take(self, token: object) -> list[FoundMessage]:
         """Return the found messages, each with its ending, and forget the look-up."""
@@ -70,7 +84,11 @@ class Endings:
         self._tasks.pop(token, None)
 
     def work(self) -> None:
-        """Search a piece of the log for the first look-up that is not done."""
+        """Do some parts of the look-ups, and search a piece of the log for the first that needs it."""
+        left = TURN_FOUND_MAX
+        for task in self._tasks.values():
+            while left > 0 and task.parts is not None:
+                left -= self._do_part(task, task.parts)
         for task in self._tasks.values():
             if task.scan is None or task.scan.done:
                 continue
@@ -86,18 +104,38 @@ class Endings:
                 task.scan.end()
             return
 
-    def _begin(self, command: FindMessages, adopted: Sequence[Recall]) -> _Task:
-        found = find_messages(self._shard, command, adopted)
-        doubtful = [each for each in found if self._is_doubtful(each)]
-        task = _Task(found, {each.origin for each in doubtful})
-        if doubtful:
+    @staticmethod
+    def _do_part(task: _Task, parts: Generator[int]) -> int:
+        """Do one part of a look-up; return what it costs, in records."""
+        try:
+            return next(parts)
+        except StopIteration:
+            task.parts = None
+        except HorologError as error:
+            if error.fatal:
+                raise
+            task.parts, task.refusal = None, error
+        return 1
+
+    def _find(
+        self, task: _Task, command: FindMessages, adopted: Sequence[Recall]
+    ) -> Generator[int]:
+        """Find the messages, and begin to search the log for those that may have expired."""
+        task.found = yield from find_in_parts(self._shard, command, adopted)
+        dues_ms = []
+        for number, each in enumerate(task.found, 1):
+            if self._is_doubtful(each):
+                task.doubtful.add(each.origin)
+                dues_ms.append(each.due_ms)
+            if number % TURN_FOUND_MAX == 0:
+                yield TURN_FOUND_MAX
+        if dues_ms:
             log = self._shard.log
-            due_ms = min(each.due_ms for each in doubtful)
+            due_ms = min(dues_ms)
             bases = [
                 base for base, newest_ms in sorted(log.newest_ms.items()) if newest_ms >= due_ms
             ]
             task.scan = ControlScan(log, bases[0] if bases else log.end, log.commit_position)
-        return task
 
     def _is_doubtful(self, view: FoundMessage) -> bool:
         """Return whether a message ended in a way that only the log can tell."""

@@ -8,7 +8,7 @@ those by key).  A message is one view, however many records it has, and its orig
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,14 @@ from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import FIND_MAX, ID_LOOK_UPS
+from horolog.limits import FIND_MAX, ID_LOOK_UPS, TURN_FOUND_MAX
 from horolog.log.controls import read_control
 from horolog.log.frame_reader import OpenFrame
 from horolog.log.record import HEAD_BYTES, Kind, kinds_of
 from horolog.protocol.commands import FindMessages, FoundMessage, MessageState, Recall
 from horolog.protocol.history_commands import FindTopics, TopicsKnown
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import key_hash
+from horolog.protocol.rocketmq.message import key_hash, user_key_hash
 
 _STATES = {
     EntryState.WAITING: MessageState.PENDING,
@@ -44,33 +44,73 @@ def find_messages(
 ) -> list[FoundMessage]:
     """Return all messages of a topic with an id or a key, by origin.
 
-    `adopted` names adopted messages with the key.  Raise TOPIC_NOT_FOUND; BAD_REQUEST unless the
-    query has either an id or a key, or if more records match than are read.
+    Raise as `find_in_parts`.
+    """
+    parts = find_in_parts(shard, query, adopted)
+    while True:
+        try:
+            next(parts)
+        except StopIteration as end:
+            found: list[FoundMessage] = end.value
+            return found
+
+
+def find_in_parts(
+    shard: Shard, query: FindMessages, adopted: Sequence[Recall] = ()
+) -> Generator[int, None, list[FoundMessage]]:
+    """Find all messages of a topic with an id or a key, by origin; yield the records of each part.
+
+    Each state is that of a moment between the parts; what becomes of the messages meanwhile, such
+    as a hand-over, is looked up too.  `adopted` names adopted messages with the key.  Raise
+    TOPIC_NOT_FOUND; BAD_REQUEST unless the query has either an id or a key, or if more records
+    match than are read.
     """
     topic = shard.topics.get(query.topic)
     if bool(query.message_id) == bool(query.key):
         raise refused("message_id", "give either a message id or a key")
+    by_id = key_hash(topic.name, query.message_id)
+    key = by_id if query.message_id else user_key_hash(topic.name, query.key)
 
-    def check(records: int) -> None:
-        check_count(records + len(adopted), query)
+    def positions() -> list[int]:
+        at = shard.key_index.find(key)
+        check_count(len(at) + len(adopted), query)
+        return at
 
-    if query.message_id:
-        records = past.with_id(shard, topic, query.message_id, check)
-    else:
-        records = past.with_key(shard, topic, query.key, check)
     found: dict[_Origin, FoundMessage] = {}
-    for record in records:
-        origin, view = _view(shard, topic, record)
-        found[origin] = view  # the hand-over replaces the send
+    seen: dict[int, str] = {}  # log position → message id
+    while new := [at for at in positions() if at not in seen]:
+        is_first = not seen
+        seen |= dict.fromkeys(new, "")
+        for first in range(0, len(new), TURN_FOUND_MAX):
+            part = new[first : first + TURN_FOUND_MAX]
+            for record in past.copies_at(shard, topic, part):
+                if not _is_meant(record, query):
+                    continue
+                name = seen[record.position] = record.message_id
+                # A record appended since then may be of a message that was found: look again.
+                again = [] if is_first else [at for at in seen if seen[at] == name]
+                for copy in past.copies_at(shard, topic, again) if again else [record]:
+                    origin, view = _view(shard, topic, copy)
+                    found[origin] = view  # the hand-over replaces the send
+            yield len(part)
     if query.message_id:
         for origin, view in _waiting_only(shard, topic, query.message_id, None):
             found.setdefault(origin, view)
-    for each in adopted:
+    for number, each in enumerate(adopted, 1):
+        if number % TURN_FOUND_MAX == 0:
+            yield TURN_FOUND_MAX
         for origin, view in _waiting_only(shard, topic, each.message_id, each.due_ms):
             if query.key in view.keys:
                 found.setdefault(origin, view)
     gone = _came_back(shard, topic, found)
     return [found[origin] for origin in sorted(found) if origin not in gone]
+
+
+def _is_meant(record: past.Copy, query: FindMessages) -> bool:
+    """Return whether a record has the id or key itself: hashes may collide."""
+    if query.message_id:
+        return record.message_id == query.message_id
+    return query.key in record.keys
 
 
 def find_topics(shard: Shard, query: FindTopics) -> TopicsKnown:

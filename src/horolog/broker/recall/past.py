@@ -53,7 +53,7 @@ def with_id(
 
     check  is called with the count of records that will be read, and may refuse
     """
-    found = _at(shard, key_hash(topic.name, message_id), topic, check)
+    found = _with_hash(shard, key_hash(topic.name, message_id), topic, check)
     return [copy for copy in found if copy.message_id == message_id]  # hashes may collide
 
 
@@ -64,16 +64,21 @@ def with_key(
 
     check  is called with the count of records that will be read, and may refuse
     """
-    found = _at(shard, user_key_hash(topic.name, key), topic, check)
+    found = _with_hash(shard, user_key_hash(topic.name, key), topic, check)
     return [copy for copy in found if key in copy.keys]
 
 
-def _at(
+def _with_hash(
     shard: Shard, key: int, topic: Topic, check: Callable[[int], None] | None
 ) -> Iterator[Copy]:
     positions = shard.key_index.find(key)
     if check is not None:
         check(len(positions))
+    return copies_at(shard, topic, positions)
+
+
+def copies_at(shard: Shard, topic: Topic, positions: Iterable[int]) -> Iterator[Copy]:
+    """Yield the readable records of a topic's messages at these log positions."""
     for position in positions:
         record = shard.log.message(position)
         if isinstance(record, Hole):
