@@ -139,6 +139,9 @@ TURN_GROUPS_MAX = 1_024  # consumer groups listed in one turn: about 5 ms
 TURN_QUEUES_WRITTEN_MAX = (
     16  # queues written in a turn before a checkpoint: 1 to 5 ms, as new ones make a directory
 )
+TURN_QUEUES_SEARCHED_MAX = (
+    64  # queues in which a turn searches for where they begin after retention: 1 to 5 ms
+)
 TURN_LAG_QUEUES_MAX = 4_096  # queues whose lag one request counts in one turn: about 3 ms
 COUNTED_TOPICS = 100  # ours: topics with metrics, 30 to 36 series each; a setting changes it
 COUNTED_GROUPS = 100  # ours: (consumer group, topic) pairs with metrics; a setting changes it

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from worlds import changes_of, checkpoint
 
-from horolog.limits import TURN_QUEUES_WRITTEN_MAX
+from horolog.limits import HOUR_MS, TURN_QUEUES_SEARCHED_MAX, TURN_QUEUES_WRITTEN_MAX
 from horolog.protocol.commands import (
     CreateTopic,
     DeleteTopic,
+    DescribeGroup,
     DescribeTopic,
     SendMessages,
     TopicType,
 )
+from horolog.protocol.queue_commands import CommitOffsets
 from horolog.protocol.rocketmq.message import encode
 
 QUEUES = 5 * TURN_QUEUES_WRITTEN_MAX
+MANY = 5 * TURN_QUEUES_SEARCHED_MAX
 
 
 def send_to_each(world, round: int) -> None:
@@ -94,3 +97,31 @@ def test_a_full_disk_ends_it(world) -> None:
     world.disk.capacity_bytes = None
     checkpoint(world)
     assert not any(queue.is_unwritten for queue in world.broker.shard.topics.by_name["t"].queues)
+
+
+def test_no_turn_searches_the_queues_of_all_for_what_retention_drops(make_world) -> None:
+    world = make_world()
+    world.broker.settings = world.broker.settings._replace(retention_ms=HOUR_MS)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.NORMAL, MANY))
+    for round in range(3):
+        names = [f"m{round}-{i}" for i in range(MANY)]
+        messages = [encode(topic="t", body=b"x" * 99, message_id=name) for name in names]
+        assert not world.broker.ask(SendMessages("t", messages)).refused
+        world.broker.ask(CommitOffsets("g", "t", dict.fromkeys(range(MANY), round)))
+    checkpoint(world)
+    turns, shard = 0, world.broker.shard
+    world.clock.advance(2 * HOUR_MS)
+    while shard.log.start == 0:
+        world.broker.step([])
+        starts = world.broker.core.checkpoints._starts
+        turns += starts is not None and not starts.is_done
+        assert turns < 100
+    world.broker.settle()
+    assert turns >= MANY // TURN_QUEUES_SEARCHED_MAX
+    for queue_id, queue in enumerate(shard.topics.by_name["t"].queues):
+        assert 0 < queue.first == queue.first_from(shard.log.start), queue_id
+    groups = world.broker.ask(DescribeGroup("g", "t"))
+    assert [each.ack_floor for each in groups] == [max(2, each.min_offset) for each in groups]
+    world.reopen()
+    assert world.broker.ask(DescribeGroup("g", "t")) == groups

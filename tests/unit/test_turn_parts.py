@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import numpy as np
+import orjson
 import pytest
 from turns import Turns
 from work import bytecodes
 
+from horolog.admin.answers import listed
 from horolog.broker import pending_lists
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.pending import ListingPlace, PageLoad
@@ -21,10 +26,12 @@ from horolog.protocol.commands import (
     Reschedule,
     SendMessages,
     TopicType,
+    TopicView,
 )
 from horolog.protocol.history_commands import PagePending, PendingPlace
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
+from horolog.server.resets import offsets_of
 
 STEPS = 50
 EVER = 1 << 50
@@ -184,3 +191,46 @@ def test_a_look_up_by_key_shows_what_is_moved_meanwhile(keyed) -> None:
 def _id(record: memoryview) -> str:
     stored = properties.decode(bytes(layout.properties_of(record[HEAD_BYTES:])))
     return stored[properties.UNIQ_KEY]
+
+
+class _OneByOne:
+    """An engine that answers searches of queues, and counts how many wait at once."""
+
+    def __init__(self) -> None:
+        self.waiting = self.most = 0
+
+    def submit(self, command) -> asyncio.Future:
+        future = asyncio.get_running_loop().create_future()
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+
+        def answer() -> None:
+            self.waiting -= 1
+            future.set_result(command.queue_id)
+
+        asyncio.get_running_loop().call_soon(answer)
+        return future
+
+
+def test_a_reset_to_a_time_searches_one_queue_in_a_turn() -> None:
+    engine = _OneByOne()
+    topic = TopicView("t", TopicType.NORMAL, 9, [1] * 9, 0, [0] * 9)
+    found = asyncio.run(offsets_of(engine, topic, 5, None))
+    assert found == {queue: queue for queue in range(9)}
+    assert engine.most == 1
+
+
+def test_long_lists_become_json_piece_by_piece() -> None:
+    seen: list[int] = []
+
+    async def listing() -> bytes:
+        others = []
+        task = asyncio.ensure_future(listed(range(1_000), lambda each: seen.append(each) or [each]))
+        while not task.done():
+            others.append(len(seen))
+            await asyncio.sleep(0)
+        assert max(np.diff(others)) <= 256
+        return orjson.dumps({"rows": await task})
+
+    assert orjson.loads(asyncio.run(listing())) == {"rows": [[i] for i in range(1_000)]}
+    assert orjson.dumps({"rows": asyncio.run(listed([], str))}) == b'{"rows":[]}'

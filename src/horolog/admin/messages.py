@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import answer, broker_name, engine_of, require
+from horolog.admin.answers import answer, broker_name, engine_of, listed, require
 from horolog.admin.endpoints import Access, endpoint, text_parameter
 from horolog.admin.history import handle_of
 from horolog.admin.look_ups import find_named
@@ -137,7 +137,8 @@ async def find(request: Request) -> Response:
             field=name,
         )
     broker = broker_name(request)
-    return answer({"messages": [found_view(each, handle_of(each, broker)) for each in found]})
+    views = await listed(found, lambda each: found_view(each, handle_of(each, broker)))
+    return answer({"messages": views})
 
 
 @endpoint(

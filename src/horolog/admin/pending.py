@@ -13,6 +13,7 @@ from horolog.admin.answers import (
     broker_name,
     engine_of,
     is_admin,
+    listed,
     may,
     require,
 )
@@ -20,7 +21,7 @@ from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_pa
 from horolog.admin.message_shapes import Counts, PendingRow
 from horolog.admin.message_shapes import PendingPage as PageShape
 from horolog.admin.requests import query, query_int
-from horolog.admin.views import counts_view, pending_message_view
+from horolog.admin.views import count_view, pending_message_view
 from horolog.errors import ErrorCode, refused
 from horolog.protocol.commands import (
     CountBy,
@@ -68,7 +69,9 @@ async def count_pending(request: Request) -> Response:
             if may(request, rules.need_of_topic(each[0], rules.EITHER))
         ]
         counts.total = sum(count for _, count in counts.topics)
-    return answer(counts_view(counts, topic, by))
+    counted: list[tuple[int | str, int]] = [*counts.rows, *counts.topics]
+    rows = await listed(counted, count_view)
+    return answer({"topic": topic, "total": counts.total, "by": by.value, "rows": rows})
 
 
 def _count_by(text: str | None, hour: int | None) -> CountBy:

@@ -24,11 +24,9 @@ from horolog.backup.status import BackupView
 from horolog.clock import Clock
 from horolog.protocol.commands import (
     BrokerView,
-    CountBy,
     Delivered,
     FoundMessage,
     GroupQueueView,
-    PendingCounts,
     PendingMessage,
     Recalled,
     TopicView,
@@ -118,14 +116,12 @@ def found_view(found: FoundMessage, recall_handle: str) -> KnownMessage:
     }
 
 
-def counts_view(counts: PendingCounts, topic: str, by: CountBy) -> dict[str, Any]:
-    """Return counts per day, hour, second or topic; `total` is the sum of the rows."""
-    rows: list[dict[str, Any]] = [
-        {"start_ms": start_ms, "start": iso(start_ms), "count": count}
-        for start_ms, count in counts.rows
-    ]
-    rows += [{"topic": name, "count": count} for name, count in counts.topics]
-    return {"topic": topic, "total": counts.total, "by": by.value, "rows": rows}
+def count_view(row: tuple[int | str, int]) -> dict[str, Any]:
+    """Return the count of a day, hour or second (by its start), or of a topic (by its name)."""
+    of, count = row
+    if isinstance(of, str):
+        return {"topic": of, "count": count}
+    return {"start_ms": of, "start": iso(of), "count": count}
 
 
 def recalled_view(recalled: Recalled) -> RecalledShape:

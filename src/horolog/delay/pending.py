@@ -28,22 +28,23 @@ def by_hour(
     store: DelayStore, topic: int | None, first: int = 0, stop: int = _NO_HOUR
 ) -> list[tuple[int, int]]:
     """Return (hour, count) with count > 0 of the hours in [first, stop), in order."""
-    counts: dict[int, int] = {}
-    for hour_id, hour in store.hours.items():
-        if first <= hour_id < stop:
-            counts[hour_id] = hour.waiting if topic is None else hour.by_topic.get(topic, 0)
-    for source in store.far.sources():
-        hours, waiting = source.waiting_by_hour(topic)
-        inside = (hours >= first) & (hours < stop)
-        for hour_id, n in zip(hours[inside].tolist(), waiting[inside].tolist(), strict=True):
-            counts[hour_id] = counts.get(hour_id, 0) + n
-    for hour_id, n in store.far.tier.by_hour(topic).items():
-        if first <= hour_id < stop:
-            counts[hour_id] = counts.get(hour_id, 0) + n
-    for hour_id in (_stalled_dues(store, topic) // HOUR_MS).tolist():
-        if first <= hour_id < stop:
-            counts[hour_id] = counts.get(hour_id, 0) + 1
-    return [(hour_id, n) for hour_id, n in sorted(counts.items()) if n > 0]
+    few = [
+        (hour_id, hour.waiting if topic is None else hour.by_topic.get(topic, 0))
+        for hour_id, hour in store.hours.items()
+    ]
+    few += store.far.tier.by_hour(topic).items()
+    parts = [np.array(few, np.int64).reshape(-1, 2).T]
+    parts += [np.stack(source.waiting_by_hour(topic)) for source in store.far.sources()]
+    stalled = _stalled_dues(store, topic) // HOUR_MS
+    parts.append(np.stack([stalled, np.ones_like(stalled)]))
+    hours, waiting = np.concatenate(parts, axis=1)
+    inside = (hours >= first) & (hours < stop)
+    hours, waiting = hours[inside], waiting[inside]
+    order = hours.argsort(kind="stable")
+    starts = np.flatnonzero(np.diff(hours[order], prepend=-1))
+    sums = np.add.reduceat(waiting[order], starts) if len(starts) else waiting
+    rows = zip(hours[order][starts].tolist(), sums.tolist(), strict=True)
+    return [(hour_id, n) for hour_id, n in rows if n > 0]
 
 
 def _stalled_dues(store: DelayStore, topic: int | None) -> npt.NDArray[np.int64]:

@@ -238,6 +238,16 @@ class ConsumeQueue:
 
     def drop_below(self, position: int) -> bool:
         """Move `first` to the first unit at or above a log position; True if it moved."""
+        return self.begin_at(self.first_from(position))
+
+    def begin_at(self, offset: int) -> bool:
+        """Move `first` to an offset found by `first_from`; True if it moved."""
+        moved = offset > self.first
+        self.first = max(self.first, offset)
+        return moved
+
+    def first_from(self, position: int) -> int:
+        """Find the first unit at or above a log position, by binary search; return its offset."""
         low, high = self.first, self.length
         while low < high:
             middle = (low + high) // 2
@@ -246,9 +256,7 @@ class ConsumeQueue:
                 low = sound + 1
             else:
                 high = middle
-        moved = low > self.first
-        self.first = low
-        return moved
+        return low
 
     def _sound_from(self, offset: int, stop: int) -> int:
         """Find the first readable, not all-zero unit in [offset, stop); `stop` if none."""

@@ -6,7 +6,7 @@ All times are monotonic milliseconds unless a name says wall.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from horolog.limits import INVISIBLE_MAX_MS, LEASES_MAX
 from horolog.log.consume_queue import ConsumeQueue
@@ -121,12 +121,20 @@ class Ready:
             found = queues[queue] = QueueProgress(self._first_offset(topic, queue), self._tally)
         return found
 
-    def drop_below(self, topic: int, queue: int, first: int) -> None:
-        """Move all groups to `first` in a queue: retention has dropped the messages below."""
-        for (group, of_topic), queues in self.progress.items():
-            if of_topic == topic and queue in queues:
-                queues[queue].drop_below(first)
-                self.watch(group, topic, queue)
+    def drop_below(self, firsts: Mapping[tuple[int, int], int]) -> None:
+        """Move all groups to the first offset of each (topic, queue).
+
+        Retention has dropped the messages below.
+        """
+        topics = {topic for topic, _ in firsts}
+        for (group, topic), queues in self.progress.items():
+            if topic not in topics:
+                continue
+            for queue, progress in queues.items():
+                first = firsts.get((topic, queue))
+                if first is not None:
+                    progress.drop_below(first)
+                    self.watch(group, topic, queue)
 
     def commit(self, place: tuple[int, int, int], offset: int) -> list[int]:
         """Commit an offset of a queue, (group, topic, queue); return offsets of dropped leases.

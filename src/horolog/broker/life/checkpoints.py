@@ -18,6 +18,7 @@ from horolog.limits import (
     CHECKPOINT_LOG_BYTES,
     CHECKPOINT_START_BYTES,
     MARK_IDLE_MS,
+    TURN_QUEUES_SEARCHED_MAX,
 )
 from horolog.state_table import after
 
@@ -29,6 +30,7 @@ class Checkpoints:
         self.hurries = False  # simulated time flies: it causes no mark and no checkpoint
         self._shard = shard
         self._queues_ahead = QueuesAhead(shard.topics)
+        self._starts: retention.QueueStarts | None = None  # until the checkpoint is captured
         self._written_at = 0  # monotonic ms of the last append
         self._waiting: snapshot.DecidedCheckpoint | None = None  # until all before it is applied
         self._next_at: int | None = None  # monotonic ms
@@ -85,11 +87,12 @@ class Checkpoints:
         if shard.uncommitted and shard.uncommitted[0].end <= waiting.position:
             return
         self._waiting = None
+        starts, self._starts = self._starts, None
         if shard.applied > waiting.position:
             self._apply_event(Event.OVERTAKEN)  # while the disk was full; another is taken later
             return
         try:
-            effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now)
+            effects.checkpoint = self._job = snapshot.capture(shard, waiting, *now, starts)
         except HorologError as error:
             if error.code not in NO_ROOM:
                 raise
@@ -134,14 +137,25 @@ class Checkpoints:
         is_long = tail_bytes >= CHECKPOINT_LOG_BYTES and not self._no_space
         if self._life is not Life.NONE or not (due or is_long):
             self._queues_ahead.end()
+            if self._life is Life.NONE:
+                self._starts = None
             return
-        if not self.hurries and self._queues_ahead.write():
-            return  # the next turn writes more queues
+        if self.hurries:
+            self._starts = None
+        elif self._queues_ahead.write() or not self._find_starts(now):
+            return  # the next turn writes more queues, or searches more
         self._next_at = now.mono_ms + CHECKPOINT_INTERVAL_MS
         self._apply_event(Event.DECIDE)
         if not tail_bytes:
             self._append_mark(now)  # each checkpoint needs a position of its own
         self._waiting = snapshot.decide(shard, now.wall_ms)
+
+    def _find_starts(self, now: Now) -> bool:
+        """Search some queues for where they will begin; return whether that is done for all."""
+        if self._starts is None:
+            start = retention.expected_start(self._shard, *now)
+            self._starts = retention.QueueStarts(self._shard, start)
+        return self._starts.is_done or self._starts.find(TURN_QUEUES_SEARCHED_MAX)
 
     def wake_in(self, now: Now) -> list[int]:
         """Return the ms until the next mark and the next checkpoint, if they are expected."""
@@ -151,7 +165,8 @@ class Checkpoints:
             waits.append(0)
         if self.hurries:
             return waits
-        if self._queues_ahead.is_under_way:
+        is_searching = self._starts is not None and not self._starts.is_done
+        if self._queues_ahead.is_under_way or is_searching:
             waits.append(0)
         if log.stated_durable < log.durable_position == log.end:
             waits.append(max(1, self._written_at + MARK_IDLE_MS - now.mono_ms))

@@ -222,7 +222,7 @@ def _begin_queues(
         if queue_dir_name(topic, queue_id) in names:
             first = firsts.get((topic, queue_id), 0)
             shard.topics.by_id[topic].queues[queue_id].begin_rebuild(first)
-            shard.ready.drop_below(topic, queue_id, first)
+            shard.ready.drop_below({(topic, queue_id): first})
             begun[(topic, queue_id)] = length
     return begun
 

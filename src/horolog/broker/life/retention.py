@@ -19,12 +19,15 @@ older one; a crash in between leaves only an extra segment, removed by the next 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from horolog.broker.shard import CheckpointNeeds, Shard
 from horolog.delay.far.names import named_files
 from horolog.log.checkpoint import FIRST, NO_FRAME, Checkpoint
 from horolog.log.commit_log import CommitLog
+from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.segment import bases_on_disk, segment_name
 from horolog.storage.api import Storage
 
@@ -36,16 +39,30 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
 
     The segment of its last frame stays: a start looks for that frame.
     """
-    log, settings = shard.log, shard.settings
     if checkpoint.last_frame == NO_FRAME:
-        return log.start
-    start, size = log.start, log.segment_bytes
-    in_window = shard.log_times.since(mono_ms)
-    stop = checkpoint.last_frame if in_window is None else min(checkpoint.last_frame, in_window)
+        return shard.log.start
     halves = checkpoint.columns.get("halves")
     # Ask the checkpoint, not the present state: an end since then may not be durable.
-    if halves is not None and len(halves):
-        stop = min(stop, int(halves["position"].min()))
+    oldest = int(halves["position"].min()) if halves is not None and len(halves) else None
+    start = _start(shard, checkpoint.last_frame, oldest, wall_ms, mono_ms)
+    _check_unneeded(shard, start)
+    return start
+
+
+def expected_start(shard: Shard, wall_ms: int, mono_ms: int) -> int:
+    """Return where the log will begin if a checkpoint of the present state is made."""
+    if shard.log.last_frame < 0:
+        return shard.log.start
+    return _start(shard, shard.log.last_frame, shard.halves.oldest, wall_ms, mono_ms)
+
+
+def _start(
+    shard: Shard, last_frame: int, oldest_half: int | None, wall_ms: int, mono_ms: int
+) -> int:
+    log, settings = shard.log, shard.settings
+    start, size = log.start, log.segment_bytes
+    bounds = (last_frame, shard.log_times.since(mono_ms), oldest_half)
+    stop = min(bound for bound in bounds if bound is not None)
     stop -= stop % size
     held = _segments_held(log)
     _note_full(shard, mono_ms)
@@ -55,7 +72,6 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
             break
         start += size
         held -= 1
-    _check_unneeded(shard, start)
     return start
 
 
@@ -111,17 +127,68 @@ def next_drop_in(shard: Shard, wall_ms: int, mono_ms: int) -> int | None:
 # --- moving -------------------------------------------------------------------------------------
 
 
-def move_start(shard: Shard, start: int) -> None:
-    """Let the log begin at `start` from here on, with queues, groups and the key index."""
+class QueueStarts:
+    """Where queues will begin once the log begins at `start`, found some queues in each turn.
+
+    Each takes a binary search in a file of its own; those of thousands would take a second.
+    """
+
+    def __init__(self, shard: Shard, start: int) -> None:
+        self.start = start
+        self.is_done = start <= shard.log.start  # it does not move
+        self._shard = shard
+        self._left = self._queues(list(shard.topics.by_id))
+        self._firsts: dict[tuple[int, int], int] = {}  # (topic id, queue id) → offset
+
+    def _queues(self, topic_ids: list[int]) -> Iterator[tuple[int, int, ConsumeQueue]]:
+        for topic_id in topic_ids:
+            topic = self._shard.topics.by_id.get(topic_id)  # None: it was deleted meanwhile
+            for queue_id, queue in enumerate(topic.queues if topic is not None else ()):
+                if topic_id in self._shard.topics.by_id:
+                    yield topic_id, queue_id, queue
+
+    def find(self, queues: int | None = None) -> bool:
+        """Search in so many more queues, or in all; return whether those were the last."""
+        some = list(islice(self._left, queues))
+        for topic_id, queue_id, queue in some:
+            first = queue.first_from(self.start)
+            if first > queue.first:
+                self._firsts[topic_id, queue_id] = first
+        self.is_done = queues is None or len(some) < queues
+        return self.is_done
+
+    def begin_queues(self) -> dict[tuple[int, int], int]:
+        """Begin the queues there; return the first offsets of those that have moved.
+
+        Queues made since they were searched have only messages above.
+        """
+        topics = self._shard.topics.by_id
+        return {
+            (topic_id, queue_id): first
+            for (topic_id, queue_id), first in self._firsts.items()
+            if topic_id in topics and topics[topic_id].queues[queue_id].begin_at(first)
+        }
+
+
+def move_start(shard: Shard, start: int, found: QueueStarts | None = None) -> None:
+    """Let the log begin at `start` from here on, with queues, groups and the key index.
+
+    found  queues that were searched for the expected start: the log moves there or, if it must not,
+           not yet
+    """
+    if found is not None:
+        assert found.is_done
+        start = found.start if found.start <= start else shard.log.start
     if start <= shard.log.start:
         return
     shard.log.drop_below(start)
     for base in [base for base in shard.full_since_ms if base < start]:
         del shard.full_since_ms[base]
     shard.key_index.begin_at(start)
-    for topic, queue_id, queue in shard.topics.all_queues():
-        if queue.drop_below(start):
-            shard.ready.drop_below(topic.id, queue_id, queue.first)
+    if found is None:
+        found = QueueStarts(shard, start)
+        found.find()
+    shard.ready.drop_below(found.begin_queues())
 
 
 def add_starts(shard: Shard, checkpoint: Checkpoint) -> CheckpointNeeds:
@@ -171,9 +238,10 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
     for base, newest_ms in log.newest_ms.items():
         if not newest_ms:  # a checkpoint of version 1
             log.newest_ms[base] = checkpoint.registry["wall_ms"]
-    for topic, queue_id, queue in shard.topics.all_queues():
-        if queue.first:
-            shard.ready.drop_below(topic.id, queue_id, queue.first)
+    queues = shard.topics.all_queues()
+    shard.ready.drop_below(
+        {(topic.id, queue_id): queue.first for topic, queue_id, queue in queues if queue.first}
+    )
     shard.last_checkpoint = _needs_of(checkpoint)
     oldest = bases_on_disk(shard.storage, f"{shard.directory}/log")
     shard.removed_below = min(oldest[:1], default=log.start)

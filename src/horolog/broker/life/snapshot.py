@@ -76,7 +76,13 @@ def decide(shard: Shard, wall_ms: int) -> DecidedCheckpoint:
     return DecidedCheckpoint(checkpoint, ConsumersCopy.of(shard.ready))
 
 
-def capture(shard: Shard, decided: DecidedCheckpoint, now_ms: int, mono_ms: int) -> CheckpointJob:
+def capture(
+    shard: Shard,
+    decided: DecidedCheckpoint,
+    now_ms: int,
+    mono_ms: int,
+    starts: retention.QueueStarts | None = None,
+) -> CheckpointJob:
     """Add the derived state, now that everything below the position is applied, and make the job.
 
     Raise DISK_FULL if consume queues cannot be written; then there is no checkpoint this time.
@@ -111,7 +117,8 @@ def capture(shard: Shard, decided: DecidedCheckpoint, now_ms: int, mono_ms: int)
         "recalled": shard.recalled,
         "expired": shard.expired,
     }
-    retention.move_start(shard, retention.next_start(shard, checkpoint, now_ms, mono_ms))
+    start = retention.next_start(shard, checkpoint, now_ms, mono_ms)
+    retention.move_start(shard, start, starts)
     former = shard.last_checkpoint
     job = CheckpointJob(
         shard.directory,

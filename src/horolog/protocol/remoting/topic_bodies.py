@@ -81,9 +81,14 @@ def fields_of_config(config: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def topic_configs(topics: Iterable[TopicView]) -> bytes:
-    """Encode a TopicConfigSerializeWrapper."""
-    table = {topic.name: topic_config(topic) for topic in topics}
+def config_entry(topic: TopicView) -> bytes:
+    """Encode an entry of a table of TopicConfigs: one by one, since there may be thousands."""
+    return orjson.dumps(topic.name) + b":" + orjson.dumps(topic_config(topic))
+
+
+def topic_configs(entries: Iterable[bytes]) -> bytes:
+    """Encode a TopicConfigSerializeWrapper of `config_entry`s."""
+    table = orjson.Fragment(b"{" + b",".join(entries) + b"}")
     return encode({"dataVersion": DATA_VERSION, "topicConfigTable": table})
 
 

@@ -141,9 +141,13 @@ class TopicCodes:
         """Return the settings of all topics, or of `maxTopicNum` from `topicSeq` on."""
         first = integer(request.frame, "topicSeq", 0, low=0)
         limit = integer(request.frame, "maxTopicNum", TOPICS_MAX, low=0)
-        found = [topic async for topic in topics(self._engine)]
-        fields = {"totalTopicNum": str(len(found))}
-        return Answer(fields=fields, body=bodies.topic_configs(found[first : first + limit]))
+        count, found = 0, []
+        async for topic in topics(self._engine):
+            if first <= count < first + limit:
+                found.append(bodies.config_entry(topic))
+            count += 1
+        fields = {"totalTopicNum": str(count)}
+        return Answer(fields=fields, body=bodies.topic_configs(found))
 
     async def config(self, request: Request) -> Answer:
         """Return the settings of a topic."""
