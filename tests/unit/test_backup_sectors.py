@@ -78,6 +78,22 @@ def test_a_copy_that_was_whole_is_kept_beside_it() -> None:
     assert (third.damaged, content_of(target, third)) == ([], CONTENT)
 
 
+def test_damage_that_has_been_put_right_is_not_in_the_next_backup() -> None:
+    """The copy with zeros was used for ever, as its length and its edges were right."""
+    source, target = disk_with(), FaultyDisk()
+    source.unreadable[PATH] = [(5_000, 5_001), (1 << 20, (1 << 20) + 1)]
+    first = copied(source, target)
+    second = copied(source, target, first)
+    assert second.damaged == first.damaged
+    assert second.files == first.files, "it is still damaged, and not copied again"
+    del source.unreadable[PATH][0]
+    third = copied(source, target, second)
+    assert [each.position for each in third.damaged] == [1 << 20]
+    source.unreadable.clear()
+    fourth = copied(source, target, third)
+    assert (fourth.damaged, content_of(target, fourth)) == ([], CONTENT)
+
+
 def test_a_disk_that_reads_nothing_fails_the_backup_and_is_named() -> None:
     source, target = disk_with(), FaultyDisk()
     source.unreadable[PATH] = [(0, SIZE)]

@@ -2,21 +2,22 @@
 
 A file of the former backup is reused, without copying, when its path and length are the same, its
 first and last 4 KiB are the same bytes, and both backups belong to one history: files of a shard
-only grow, or never change, so files of the same length are the same.  One history means
-that the frame at which the former backup ended is still in this log; a directory that was restored
-from an older copy, and has continued differently, has another frame there.  No file is reused then,
-nor when that frame has been dropped.
+only grow, or never change, so files of the same length are the same.  One history means that the
+frame at which the former backup ended is still in this log; a directory that was restored from an
+older copy, and has continued differently, has another frame there.  No file is reused then, nor
+when that frame has been dropped.
 
 Damage does not end a backup: files are copied as they are, and the manifest states the damage.  The
 log's frames are verified while they are copied; other files are reported when they are missing or
 too short.  Sectors that the disk cannot read become zeros, and are reported as damage; a disk with
 very many of them is refused, and a read that fails for any other reason than the medium fails the
-backup.  The former backup's copy of a damaged file is kept, for it may be intact.
+backup.  The former backup's copy of a damaged file is kept, for it may be intact.  A copy with
+damage is reused as long as the source reads the same at the damaged places.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ from horolog.backup.manifest import (
     number_name,
     write_manifest,
 )
-from horolog.backup.pieces import read_pieces, write_pieces
+from horolog.backup.pieces import Reads, read_pieces, write_pieces
 from horolog.broker.life.named_files import NamedFile
 from horolog.errors import HorologError
 from horolog.limits import BACKUP_DAMAGE_MAX
@@ -223,14 +224,18 @@ class Copy:
             return None
         source = ReadsAround(file, BACKUP_DAMAGE_MAX)
         try:
-            edge = max(0, size - _EDGE_BYTES)
-            if stored.size() != size or any(
-                stored.read(at, min(_EDGE_BYTES, size)) != source.read(at, min(_EDGE_BYTES, size))
-                for at in {0, edge}
-            ):
+            if stored.size() != size:
                 return None
-            if source.gaps:
-                return None  # the file is copied, and its gaps are reported
+            if _differ(stored, source, {0, max(0, size - _EDGE_BYTES)}, size) or source.gaps:
+                return None  # with gaps: the file is copied, and they are reported
+            damaged = {
+                each.position - (segment_base(path) or 0)
+                for each in self._reported_before
+                if each.path == path and each.kind == UNREADABLE
+            }
+            around = ReadsAround(file, 2 * BACKUP_DAMAGE_MAX)  # a place may lie in two sectors
+            if _differ(stored, around, damaged, size):
+                return None  # the damage has been put right
         finally:
             stored.close()
         self._progress.bytes_done += size
@@ -292,6 +297,12 @@ class Copy:
             self._target.remove(path)
         if self._target.exists(path):
             self._target.remove_dir(path)
+
+
+def _differ(stored: Reads, source: Reads, places: Collection[int], size: int) -> bool:
+    """Return whether a copy of `size` bytes differs from its source in 4 KiB at one of the places."""
+    lengths = {at: min(_EDGE_BYTES, size - at) for at in places}
+    return any(stored.read(at, n) != source.read(at, n) for at, n in lengths.items())
 
 
 def segment_base(path: str) -> int | None:
