@@ -11,6 +11,8 @@ import httpx
 from tests.support.admin_api import exchange
 
 from horolog.admin.app import make_app
+from horolog.metrics.exposition import Exposition
+from horolog.metrics.figures import Figures
 from horolog.protocol.queue_commands import CountLags, GroupSettings, GroupView, ListGroups
 from horolog.server.open_broker import open_engine
 from horolog.testing.engine import ScriptedEngine
@@ -21,7 +23,9 @@ def story(tmp_path: Path, use: Callable[[httpx.AsyncClient], Awaitable[None]]) -
 
     async def run() -> None:
         engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 20)
-        transport = httpx.ASGITransport(make_app(engine, broker_name="b"))
+        exposition = Exposition(Figures(engine, broker_name="b", data_dir=tmp_path))
+        app = make_app(engine, broker_name="b", exposition=exposition)
+        transport = httpx.ASGITransport(app)
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://admin") as client:
                 await use(client)
@@ -54,6 +58,30 @@ def test_what_is_never_acked_becomes_a_dead_letter(tmp_path: Path) -> None:
         letters = (await client.get("/v1/groups/g/dead-letters")).json()["result"]
         assert [each["attempts"] for each in letters["messages"]] == [2]
         assert await redriven(client, "g") == (200, ["NOPE"])
+
+    story(tmp_path, use)
+
+
+def test_a_lease_that_is_over_is_not_counted(tmp_path: Path) -> None:
+    """Messages of a consumer that had died counted as leased until another one asked for them."""
+
+    async def use(client: httpx.AsyncClient) -> None:
+        await client.post("/v1/topics", json={"name": "t", "queues": 1})
+        for _ in range(3):
+            await client.post("/v1/messages", json={"topic": "t", "body": "x"})
+        for lease_ms, count in ((10_000, 2), (20_000, 1)):
+            wanted = {"topic": "t", "group": "g", "invisible_ms": lease_ms, "limit": count}
+            answer = await client.post("/v1/receive", json=wanted)
+            assert len(answer.json()["result"]["messages"]) == count
+        seen = []
+        for by_ms in (9_999, 1, 10_000):
+            await client.post("/v1/clock/advance", json={"by_ms": by_ms})
+            (row,) = (await client.get("/v1/groups")).json()["result"]["groups"]
+            queues = (await client.get("/v1/topics/t/groups/g")).json()["result"]["queues"]
+            seen.append((row["waiting"], row["leased"], queues[0]["leased"]))
+        assert seen == [(3, 3, 3), (3, 1, 1), (3, 0, 0)]
+        metrics = (await client.get("/metrics")).text.splitlines()
+        assert 'horolog_group_leased_messages{group="g",topic="t"} 0.0' in metrics
 
     story(tmp_path, use)
 

@@ -51,6 +51,7 @@ from horolog.protocol.commands import (
     CreateTopic,
     DeleteTopic,
     DescribeBroker,
+    DescribeGroup,
     Receive,
     SendMessages,
     Sent,
@@ -133,7 +134,10 @@ class Decisions:
             PutGroup: self._put_group,
             FindGroup: lambda _item, command, _now, _: self.groups.find(command),
             ListGroups: lambda _item, command, _now, _: self.groups.page(command),
-            CountLags: lambda _item, command, _now, _: count_lags(self._shard, command),
+            CountLags: lambda _item, command, now, _: count_lags(self._shard, command, now.mono_ms),
+            DescribeGroup: lambda _item, command, now, _: queries.describe_group(
+                self._shard, command, now.mono_ms
+            ),
             DeleteGroup: self._delete_group,
             CancelReceive: self._cancel,
             ClientSeen: lambda _item, command, now, _: self.receives.renewals.note_seen(

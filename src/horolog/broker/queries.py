@@ -42,7 +42,6 @@ from horolog.ready.progress import QueueProgress
 Query = (
     DescribeTopic
     | ListTopics
-    | DescribeGroup
     | DescribeLanes
     | CountPending
     | FindMessages
@@ -60,8 +59,6 @@ def answer(shard: Shard, query: Query) -> object:
             return view_topic(shard, shard.topics.get(name), with_pending=with_pending)
         case ListTopics(after, with_pending):
             return _topics(shard, after, with_pending=with_pending)
-        case DescribeGroup():
-            return _group(shard, query)
         case CountPending():
             return _counts(shard, query)
         case FindMessages():
@@ -112,7 +109,8 @@ def _topic_id(shard: Shard, name: str) -> int | None:
     return shard.topics.get(name).id if name else None
 
 
-def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
+def describe_group(shard: Shard, query: DescribeGroup, mono_ms: int) -> list[GroupQueueView]:
+    """Return the progress of a group in each queue of a topic."""
     topic = shard.topics.get(query.topic)
     group_id = shard.ready.groups.ids.get(query.group)
     if group_id is None:
@@ -132,7 +130,7 @@ def _group(shard: Shard, query: DescribeGroup) -> list[GroupQueueView]:
                 progress.floor,
                 progress.next,
                 progress.waiting(queue.length),
-                len(progress.leases),
+                progress.ends.count_after(mono_ms),
                 queue.length,
                 queue.first,
             )

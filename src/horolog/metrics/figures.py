@@ -108,7 +108,13 @@ class Figures:
         self._pending = CachedFigure(lambda: pending.by_topic(shard.delay), no_topics)
         no_groups: list[GroupFigures] = []
         self._groups = CachedFigure(
-            lambda: group_figures(shard, self._marks, groups_max, engine.clock.wall_ms()),
+            lambda: group_figures(
+                shard,
+                self._marks,
+                groups_max,
+                engine.clock.wall_ms(),
+                engine.clock.monotonic_ms(),
+            ),
             (no_groups, 0),
         )
         self._present: Present | None = None

@@ -59,7 +59,7 @@ class Marks:
 
 
 def group_figures(
-    shard: Shard, marks: Marks, most: int, wall_ms: int
+    shard: Shard, marks: Marks, most: int, wall_ms: int, mono_ms: int
 ) -> tuple[list[GroupFigures], int]:
     """Return figures of the first `most` pairs of group and topic, and how many are left out."""
     found: list[GroupFigures] = []
@@ -72,7 +72,7 @@ def group_figures(
         left -= len(topic.queues)
         if len(found) >= most or left < 0:
             break
-        found.append(_figures(shard, marks, name, topic, queues, wall_ms))
+        found.append(_figures(shard, marks, name, topic, queues, wall_ms, mono_ms))
     return found, max(0, len(shard.ready.progress) - len(found))
 
 
@@ -83,13 +83,14 @@ def _figures(
     topic: Topic,
     queues: dict[int, QueueProgress],
     wall_ms: int,
+    mono_ms: int,
 ) -> GroupFigures:
     lag = leased = 0
     oldest: int | None = None
     for queue_id, queue in enumerate(topic.queues):
         progress = queues.get(queue_id)
         floor = queue.first if progress is None else max(progress.floor, queue.first)
-        leased += 0 if progress is None else len(progress.leases)
+        leased += 0 if progress is None else progress.ends.count_after(mono_ms)
         if floor < queue.length:
             lag += queue.length - floor if progress is None else progress.waiting(queue.length)
             position = _position(queue, floor)

@@ -89,7 +89,7 @@ class GroupQueueView:
     ack_floor: int  # every message below this offset is consumed
     next_offset: int  # lowest offset that was never leased
     waiting: int  # messages that are not consumed, including leased ones
-    leased: int
+    leased: int  # messages whose lease is not over
     max_offset: int
     min_offset: int = 0  # lowest one still kept
 

@@ -199,6 +199,7 @@ class Lag(NamedTuple):
     """Lag of a consumer group in a topic, summed over its queues.
 
     waiting   messages that are visible and not consumed, including leased ones
+    leased    messages whose lease is not over
     consumed  sum of the offsets below which everything is consumed
     """
 

@@ -110,6 +110,13 @@ class Deadlines(Generic[K]):
             heapq.heappop(heap)
         return None
 
+    def count_after(self, now_ms: int) -> int:
+        """Return how many keys have a moment that has not come."""
+        first = self.first()
+        if first is None or first > now_ms:
+            return len(self)
+        return sum(len(keys) for at_ms, keys in self._keys.items() if at_ms > now_ms)
+
     def take(self, now_ms: int) -> list[K]:
         """Remove the keys whose moment has come, and return them, the earliest first."""
         taken: list[K] = []
