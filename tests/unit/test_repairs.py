@@ -331,6 +331,45 @@ def test_a_recall_finds_a_message_whose_entry_rotted(make_world, kind) -> None:
     assert hand_over(world) == world.ids[1:]
 
 
+@pytest.mark.parametrize("at", FIELDS)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_damaged_entry_at_the_end_of_a_run_does_not_wait_for_ever(
+    make_world, at, restarted
+) -> None:
+    """No row after it says that it is due; the footer does.  It waited until the next start."""
+    world = waiting_world(make_world, "run")
+    (first, *_) = world.broker.shard.delay.far.runs.values()
+    assert first.count > 1
+    rot_entry(world, "run", first.count - 1, at)
+    if restarted:
+        world.reopen()
+    assert hand_over(world) == world.ids
+    shown = view(world)
+    assert (shown.pending, shown.repairs) == (0, 1)
+
+
+@pytest.mark.parametrize("rows", [[0], [5], [5, 6], [N - 1], list(range(N))], ids=str)
+@pytest.mark.parametrize("log_is_gone", [False, True])
+@pytest.mark.parametrize("kind", ["hour", "buffer"])
+def test_a_start_takes_the_keys_of_damaged_entries_from_their_records(
+    make_world, kind, log_is_gone, rows
+) -> None:
+    """It reads keys from the entries: a recall found nothing, and the message was handed over (P8)."""
+    world = waiting_world(make_world, kind, log_is_gone=log_is_gone)
+    world.disk.crash(power_cut=True)
+    assert ENTRY.fields is not None
+    for row in rows:
+        rot_entry(world, kind, row, ENTRY.fields["key"][1])
+        rot_entry(world, kind, row, ENTRY.fields["key"][1] + 5)
+    world.broker.open()
+    for row in rows:
+        (found,) = world.broker.ask(FindMessages("t", world.ids[row]))
+        assert found.state is MessageState.PENDING
+        status = world.broker.ask(Recall("t", world.ids[row], world.due)).status
+        assert status is RecallStatus.CANCELLED
+    assert hand_over(world) == [each for i, each in enumerate(world.ids) if i not in rows]
+
+
 # --- jobs ---------------------------------------------------------------------------------------------
 
 

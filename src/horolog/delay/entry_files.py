@@ -30,6 +30,8 @@ from horolog.delay.entry_keys import KeyRuns
 from horolog.delay.source import Rows
 from horolog.delay.state import EntryState, check_event
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import REPAIR_ROWS_MAX
+from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.storage.api import File, Storage
 from horolog.storage.mapped import Mapped
 
@@ -75,6 +77,10 @@ def put_columns(entries: npt.NDArray[Any], filing: Filing) -> None:
     entries["key"] = filing.key
     entries["topic"] = filing.topic
     entries["crc"] = filing.crc
+
+
+def _record_end(entries: npt.NDArray[Any], row: int) -> int:
+    return int(entries["position"][row]) + int(entries["size"][row])
 
 
 class EntryFiles:
@@ -132,7 +138,23 @@ class EntryFiles:
         self.keys.open(self.count, self._keys_of)
 
     def _keys_of(self, first: int, stop: int) -> npt.NDArray[np.uint64]:
-        return self._read(first, stop)["key"].copy()
+        """Return the keys of entries [first, stop); those of damaged entries from their records.
+
+        A look-up finds no message under a wrong key.  It repairs the damaged entries that it finds
+        and compares their keys, so the records need not be verified here.
+        """
+        entries = self._read(first, stop)
+        keys: npt.NDArray[np.uint64] = entries["key"].copy()
+        before = self._read(first - 1, first) if first else np.zeros(1, ENTRY)
+        end, read = _record_end(before, 0), -1  # where the record of row `read` ends
+        for row in np.flatnonzero(~is_readable(entries))[:REPAIR_ROWS_MAX].tolist():
+            at = end if row == read + 1 else _record_end(entries, row - 1)
+            raw = self._log.read(at, HEAD_BYTES) if at < self.log_bytes else b""
+            head = np.frombuffer(raw.ljust(HEAD_BYTES, b"\0"), HEAD)[0]
+            if head["kind"] == Kind.SCHEDULED:
+                keys[row] = head["key"]
+            end, read = at + int(head["size"]), row
+        return keys
 
     def _read(self, first: int, stop: int) -> npt.NDArray[Any]:
         raw = self._index.read(first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES)

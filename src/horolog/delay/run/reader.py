@@ -72,7 +72,7 @@ class Run:
         self._index = np.frombuffer(view, ENTRY, rows, HEADER_BYTES)
         # Copies: what is verified at the opening must not rot afterwards.
         fences = np.frombuffer(view, "<i8", -(-rows // FENCE_ROWS), layout.fences_at).copy()
-        self._search = RowSearch(self._index, fences, self.readable)
+        self._search = RowSearch(self._index, fences, footer.last_ms, self.readable)
         groups = -(-rows // GROUP_ROWS)
         key_directory = np.frombuffer(view, KEY_GROUP, groups, layout.key_directory_at).copy()
         self._keys = KeyGroups(view, key_directory, self._add_problem)
@@ -237,5 +237,5 @@ class Run:
         """Release the mapping; arrays and records handed out keep it until they are dropped."""
         self.view = memoryview(b"")
         self._index = np.empty(0, ENTRY)
-        self._search = RowSearch(self._index, np.empty(0, np.int64), self.readable)
+        self._search = RowSearch(self._index, np.empty(0, np.int64), 0, self.readable)
         self._keys = KeyGroups(self.view, np.empty(0, KEY_GROUP), self._add_problem)

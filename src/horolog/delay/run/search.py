@@ -7,7 +7,7 @@ the place is proved, because the rows were sorted when they were written.  If no
 repeated with every row verified.
 
 The place of an unreadable row is decided the same way everywhere: it precedes the key only if a
-later good row or fence does.
+later good row, a later fence or the last due time does, which the footer states.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ Columns = tuple[_Column, _Column, _Column]  # due ms, origins, rows of the origi
 class RowSearch:
     """Searches in the rows of one run.
 
+    last_ms   the last due time
     readable  returns the rows of [first, stop) with the right sum, their row numbers, and how many
               are damaged; reports damaged rows
     """
@@ -37,12 +38,14 @@ class RowSearch:
         self,
         index: npt.NDArray[Any],
         fences: npt.NDArray[np.int64],
+        last_ms: int,
         readable: Callable[[int, int], tuple[npt.NDArray[Any], Rows, int]],
     ) -> None:
         self.rows = len(index)
         self._index = index
         self._due = index["due_ms"]
         self._fences = fences
+        self._last_ms = last_ms
         self._readable = readable
 
     def rows_with_key(self, first: int, stop: int, key: int) -> list[int]:
@@ -60,6 +63,8 @@ class RowSearch:
         fence = int(self._fences.searchsorted(due_ms))
         if not fence:
             return 0
+        if due_ms > self._last_ms:
+            return self.rows
         low = (fence - 1) * FENCE_ROWS + 1  # the row of the fence itself is before
         high = min(self.rows, fence * FENCE_ROWS)
         row = low + int(self._due[low:high].searchsorted(due_ms))
@@ -87,6 +92,7 @@ class RowSearch:
         again = np.flatnonzero(doubtful)
         if len(again):
             found[again] = self._rows_from_verified(_some(keys, again), low[again], high[again])
+        found[keys[0] > self._last_ms] = self.rows
         return found
 
     def readable_from(self, rows: Rows) -> Rows:
