@@ -38,6 +38,7 @@ from horolog.protocol.tier_commands import (
     RecallRows,
     TierRow,
 )
+from horolog.storage.api import read_file, replace_file
 from horolog.testing.sim_broker import Answer
 from horolog.testing.sim_lake import frozen_messages
 
@@ -231,6 +232,32 @@ def test_rows_of_a_window_are_recalled_once(make_world) -> None:
         left = world.broker.ask(RecallMany("t", 0, ALL_MS, dry_run=True, looked=(1,)))
         assert left.matched == 30 - len(rows)
         world.reopen(power_cut=True)
+
+
+@pytest.mark.parametrize("place", ["older copy", "directory"])
+def test_another_thing_in_the_place_of_the_state_of_the_lake(make_world, place) -> None:
+    """A rebuild begins its versions again, so a copy from before has the same name."""
+    world = open_world(make_world)
+    named = lake_rows(list(offloaded(world).values()))
+    checkpoint(world)
+    (path,) = [name for name in world.disk.names() if "lake.state" in name]
+    copied = read_file(world.disk, path)
+    world.disk.crash(power_cut=False)
+    for name in world.disk.list("shard-00/checkpoint"):
+        world.disk.remove(f"shard-00/checkpoint/{name}")
+    world.broker.open()
+    assert world.broker.ask(RecallRows(named[:3])).all()
+    checkpoint(world)
+    assert read_file(world.disk, path) != copied
+    world.disk.crash(power_cut=False)
+    if place == "directory":
+        world.disk.remove(path)
+        world.disk.make_dir(path)
+    else:
+        replace_file(world.disk, *path.rsplit("/", 1), copied)
+    world.broker.open()
+    assert pending(world) == 57
+    assert not world.broker.ask(RecallRows(named[:3])).any()
 
 
 def test_recalls_that_are_remembered_are_bounded(make_world, monkeypatch) -> None:

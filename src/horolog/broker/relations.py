@@ -41,6 +41,8 @@ def check_rows(shard: Shard) -> None:
     """Check what must hold for each pending or in-flight message; for small shards or rarely."""
     check_marks(shard)
     check_window(shard)
+    for run in shard.delay.far.runs.values():
+        assert run.states.count_waiting() == run.waiting, run.label
 
 
 def check_positions(shard: Shard) -> None:

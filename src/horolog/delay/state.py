@@ -132,6 +132,17 @@ class HourState:
         ]
         return [(what, says, has) for what, says, has in counted if says != has]
 
+    def is_named_by(self, row: dict[str, int]) -> bool:
+        """Return whether this is the state that the row of a checkpoint's registry names.
+
+        Versions begin again when hours are rebuilt from the log, so an older copy of a file may
+        have the right name.
+        """
+        waiting = sum(self.by_topic.values())
+        has = self.hour, self.count, self.log_bytes, waiting
+        # A checkpoint of version 1 does not know `waiting`.
+        return has == (row["hour"], row["count"], row["log_bytes"], row.get("waiting", waiting))
+
 
 def state_name(version: int) -> str:
     """Return the file name of one version."""

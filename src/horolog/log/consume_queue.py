@@ -314,14 +314,14 @@ class ConsumeQueue:
         firsts = [at for at in numbers_of(names, "cq") if at % QUEUE_FILE_UNITS == 0]
         if REBUILDING in names:
             return False
-        if first < length:
-            wanted = range(first - first % QUEUE_FILE_UNITS, length, QUEUE_FILE_UNITS)
-            if not set(firsts).issuperset(wanted):
+        wanted = range(first - first % QUEUE_FILE_UNITS, length, QUEUE_FILE_UNITS)
+        if first < length and not set(firsts).issuperset(wanted):
+            return False
+        for begin in wanted:
+            units = min(length - begin, QUEUE_FILE_UNITS)
+            # An empty queue needs no file, but `verify` and backups read one that is there.
+            if begin in firsts and self._open(begin).size() < units * UNIT_BYTES:
                 return False
-            for begin in wanted:
-                units = min(length - begin, QUEUE_FILE_UNITS)
-                if self._open(begin).size() < units * UNIT_BYTES:
-                    return False
         self.first = first
         self.files_from = firsts[0] if firsts else first - first % QUEUE_FILE_UNITS
         self.length = self._written = length

@@ -33,7 +33,7 @@ class LakeCheck:
                 reading.tick(path, len(content))
                 why = Lake().restore(self._registry, content)
                 if why:
-                    reading.findings.add(path, 0, "is not intact: magic, length or a CRC is wrong")
+                    reading.findings.add(path, 0, why)
 
     def has_taken(self, hour: int) -> bool:
         """Return whether messages of an hour went to the lake.

@@ -96,6 +96,11 @@ def _checkpoints(
                 f"{checkpoint.shard}, this directory to log {meta.log_id:016x} shard {meta.shard}",
                 field="checkpoint",
             )
+        if checkpoint_name(checkpoint.position) != name:
+            report.append(
+                f"checkpoint {name} is of log position {checkpoint.position} and was passed over"
+            )
+            continue
         valid.append(checkpoint)
     if not names:
         return [], CheckpointFound.NONE

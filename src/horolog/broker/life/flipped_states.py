@@ -81,7 +81,7 @@ def _named_states(directory: str, registry: dict[str, Any], tier: Tier) -> Itera
 
 def _is_of_hour(row: dict[str, int], content: bytes) -> bool:
     state = decode_state(content)
-    return state is not None and state.count == row["count"] and not state.disagreements()
+    return state is not None and state.is_named_by(row) and not state.disagreements()
 
 
 def _is_of_run(row: dict[str, Any], content: bytes) -> bool:

@@ -114,7 +114,8 @@ class _Opening:
         if not facts.bases:
             row = self._decide(LogFound.NONE, False, facts, derived)
             if row.action is Action.REFUSE:
-                self._refuse(row, "there are files in the data directory, but no commit log")
+                why = "there are files in the data directory, but no commit log"
+                self._refuse(row, why, has_log=False)
             return self._serve(self._new_shard(), 0, 0, -1, 0, row)
         if not facts.checkpoints:
             return self._recover(_Chosen(None, None, [], derived), facts)
@@ -168,11 +169,11 @@ class _Opening:
         from_zero = not facts.bases or (facts.bases[0] == 0 and not self._is_rotten_below)
         return decide(Found(log, has_tail, from_zero, facts.found, derived))
 
-    def _refuse(self, row: Row, why: str) -> None:
+    def _refuse(self, row: Row, why: str, *, has_log: bool = True) -> None:
         code = ErrorCode.DIRECTORY_FOREIGN if row.number == 7 else ErrorCode.DAMAGED
         hint = (
             "; `horolog salvage` says what would be lost without it"
-            if row.number in _GIVEN_UP
+            if row.number in _GIVEN_UP and has_log
             else ""
         )
         raise HorologError(

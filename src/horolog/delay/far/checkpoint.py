@@ -134,6 +134,8 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
         if state is None or state.rows != info.rows:
             return f"state {run.version} of run {name} is missing or damaged"
         run.take_state(state)
+        if run.states.count_waiting() != row["waiting"]:  # versions begin again after a rebuild
+            return f"state {run.version} of run {name} is not the one that the checkpoint names"
     far.attach_run(run)
     return ""
 

@@ -192,12 +192,15 @@ class RowStates:
         return ~gone
 
     def count_waiting(self) -> int:
-        """Count waiting rows one by one, according to committed records: must equal `waiting`."""
-        settled = self.gone_between(0, self.limit)
-        handed_over = np.zeros(self.limit, np.bool_)
-        handed_over[: self.cursor] = True
-        handed_over[self.passed_rows()] = False
-        return self.limit - int(np.count_nonzero(settled | handed_over))
+        """Count waiting rows by the bit maps, according to committed records; equals `waiting`."""
+        gone = _no_bits(self.count)
+        for bits in self.maps.values():
+            gone |= bits
+        first, stop = min(self.cursor, self.limit), self.limit
+        left = stop - first - _count_below(gone, stop) + _count_below(gone, first)
+        passed = self.passed_rows()
+        passed = passed[passed < self.limit]
+        return left + int(np.count_nonzero(~bits_at(gone, passed)))
 
     def passed_rows(self) -> Rows:
         """Return rows below the cursor that wait according to committed records.
@@ -221,6 +224,12 @@ class RowStates:
 
 def _no_bits(count: int) -> Bits:
     return np.zeros((count + 7) // 8, np.uint8)
+
+
+def _count_below(bits: Bits, stop: int) -> int:
+    """Count the rows below `stop` whose bits are set."""
+    last = bits[stop >> 3 : (stop + 7) >> 3] & np.uint8((1 << (stop & 7)) - 1)
+    return int(np.bitwise_count(bits[: stop >> 3]).sum()) + int(np.bitwise_count(last).sum())
 
 
 def bits_between(bits: Bits, first: int, stop: int) -> npt.NDArray[np.bool_]:

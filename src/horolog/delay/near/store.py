@@ -68,8 +68,11 @@ class NearStore:
         if path.rpartition("/")[2] in aside:
             return damaged_hour(row, f"hour {hour_id} is in quarantine")
         state = decode_state(read_if_any(self._storage, f"{path}/{state_name(version)}"))
-        if state is None or state.count != row["count"]:
+        if state is None:
             return damaged_hour(row, f"state {version} of hour {hour_id} is missing or damaged")
+        if not state.is_named_by(row):
+            why = f"state {version} of hour {hour_id} is not the one that the checkpoint names"
+            return damaged_hour(row, why)
         try:
             hour = self._new_hour(hour_id)
         except HorologError as error:

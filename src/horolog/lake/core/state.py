@@ -33,7 +33,8 @@ from horolog.lake.core.stages import TABLE, Event, Stage
 from horolog.lake.core.state_file import COUNT, NAME, decode_lake, encode_lake
 from horolog.limits import HOUR_MS
 from horolog.state_table import after, allows
-from horolog.storage.api import Storage, read_file
+from horolog.storage.api import Storage
+from horolog.storage.sectors import read_if_any
 
 
 @dataclass
@@ -273,9 +274,10 @@ class Lake:
         """Build the lake's part of a checkpoint's registry."""
         offloads = [offload.row() for offload in self.offloads.values()]
         fields = {"next": self.next, "version": self.version, "last": self._last}
-        return {**fields, "offloads": offloads}
+        counts = {"waiting": self.waiting, "recalled": len(self.recalled_set)}
+        return {**fields, **counts, "offloads": offloads}
 
-    def restore(self, registry: dict[str, Any], content: bytes | None) -> str:
+    def restore(self, registry: dict[str, Any], content: bytes) -> str:
         """Restore the state that a checkpoint names; return why it failed, "" if it did not."""
         self.next = registry.get("next", 1)
         self.version = registry.get("version", 0)
@@ -284,8 +286,12 @@ class Lake:
             self.offloads[row["number"]] = Offload.of(row)
         if not self.version:
             return ""
-        if content is None or not self._decode(content):
+        if not self._decode(content):
             return f"state {self.version} of the lake is missing or damaged"
+        # Versions begin again after a rebuild; an older horolog did not write these counts.
+        has = {"waiting": self.waiting, "recalled": len(self.recalled_set)}
+        if any(registry.get(name, count) != count for name, count in has.items()):
+            return f"state {self.version} of the lake is not the one that the checkpoint names"
         return ""
 
     def _decode(self, content: bytes) -> bool:
@@ -311,7 +317,5 @@ def restore_lake(
 ) -> list[Damaged]:
     """Restore a new `Lake` to the state of a checkpoint; return what cannot be read."""
     name = state_name(NAME, registry.get("version", 0))
-    path = f"{directory}/{name}"
-    content = read_file(storage, path) if storage.exists(path) else None
-    why = lake.restore(registry, content)
+    why = lake.restore(registry, read_if_any(storage, f"{directory}/{name}"))
     return [Damaged("runs", name, (name,), why, are_files=True)] if why else []

@@ -1,0 +1,122 @@
+"""Files of a copy that was made before the directory was rebuilt: the same names, other contents (P3, P8)."""
+
+from __future__ import annotations
+
+import pytest
+from worlds import checkpoint, made, names, take_all, view
+
+from horolog.broker.adopt.staging import Begun, ShardFiles
+from horolog.limits import DAY_MS, HOUR_MS
+from horolog.protocol.adoption_commands import BeginAdoption
+from horolog.protocol.commands import CreateTopic, ListTopics, Recall, SendMessages, TopicType
+from horolog.storage.api import read_file, replace_file
+from horolog.storage.meta import FORMAT, Meta, encode_meta
+from horolog.testing.sim_adoptions import Transaction
+from horolog.verify.directory import verify_directory
+
+IDS = [f"m{i}" for i in range(10)]
+
+
+def send(world, due: int) -> None:
+    world.broker.ask(SendMessages("t", [made(each, due) for each in IDS]))
+
+
+def adopt(world, due: int) -> None:
+    place = ShardFiles(world.disk, "shard-00", world.broker.meta.log_id)
+    answer = world.broker.ask(BeginAdoption("load", 1, "t"))
+    begun = Begun(f"{1:016x}", "load", 1, "t", world.clock.wall_ms())
+    transaction = Transaction(place, begun, answer.topic_id, answer.queues)
+    transaction.begin()
+    transaction.stage([[made(each, due) for each in IDS]])
+    world.broker.ask(transaction.prepare(world.clock.wall_ms()))
+    transaction.end()
+
+
+def states(world) -> dict[str, bytes]:
+    return {path: read_file(world.disk, path) for path in world.disk.names() if "state." in path}
+
+
+@pytest.mark.parametrize("fill", [send, adopt])
+def test_an_older_state_under_the_name_of_a_newer_one_is_not_taken(make_world, fill) -> None:
+    """A rebuild begins versions again: what was recalled waited once more, and was handed over."""
+    world = make_world()
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    due = world.clock.wall_ms() + (2 * HOUR_MS if fill is send else 3 * DAY_MS)
+    fill(world, due)
+    world.broker.ask(Recall("t", "m0", due))
+    checkpoint(world)
+    copied = states(world)
+    world.disk.crash(power_cut=False)
+    for name in names(world, "checkpoint"):
+        world.disk.remove(f"shard-00/checkpoint/{name}")
+    world.broker.open()
+    world.broker.ask(Recall("t", "m1", due))
+    checkpoint(world)
+    ((path, before),) = states(world).items()
+    assert copied[path] != before
+    world.disk.crash(power_cut=False)
+    replace_file(world.disk, *path.rsplit("/", 1), copied[path])
+    world.broker.open()
+    assert view(world).pending == 8
+    world.clock.advance(4 * DAY_MS)
+    world.broker.settle(2_000)
+    assert take_all(world) == IDS[2:]
+
+
+def dropping_world(make_world):
+    """Retention keeps one segment, about."""
+    world = make_world(segment_bytes=65_536)
+    settings = world.broker.settings
+    world.broker.settings = settings._replace(retention_bytes=65_536, dedup_ms=0)
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    return world
+
+
+def drop(world) -> None:
+    """Fill the log, so that its beginning is dropped."""
+    world.broker.ask(CreateTopic("fill", TopicType.NORMAL, 1))
+    for i in range(8):
+        fill = [made(f"n{i}-{j}", topic="fill", body=bytes(500)) for j in range(60)]
+        world.broker.ask(SendMessages("fill", fill))
+        checkpoint(world)
+    assert view(world).log_start > 0
+
+
+def test_an_older_copy_of_a_queue_that_is_empty_by_now(make_world) -> None:
+    """The start left the short file as it was, and every `verify` after it found it."""
+    world = dropping_world(make_world)
+    world.broker.ask(SendMessages("t", [made(each) for each in IDS]))
+    checkpoint(world)
+    path = "shard-00/queues/00001-00000/00000000000000000000.cq"
+    copied = read_file(world.disk, path)
+    world.broker.ask(SendMessages("t", [made(f"later{each}") for each in IDS]))
+    drop(world)
+    (topic,) = [each for each in world.broker.ask(ListTopics()) if each.name == "t"]
+    assert (topic.min_offsets, topic.queue_offsets) == ([20], [20])
+    world.disk.crash(power_cut=False)
+    replace_file(world.disk, *path.rsplit("/", 1), copied)
+    world.broker.open()
+    checkpoint(world)
+    meta = Meta(FORMAT, world.broker.meta.log_id, 1, "simulated", 65_536)
+    replace_file(world.disk, "", "meta", encode_meta(meta))
+    assert verify_directory(world.disk).clean
+    world.broker.ask(SendMessages("t", [made("next")]))
+    assert take_all(world) == ["next"]
+
+
+def test_an_older_checkpoint_under_the_name_of_the_newest_is_passed_over(make_world) -> None:
+    """It asked for segments that retention had dropped, so the start was refused."""
+    world = dropping_world(make_world)
+    send(world, world.clock.wall_ms() + 2 * HOUR_MS)
+    checkpoint(world)
+    (name,) = names(world, "checkpoint")
+    copied = read_file(world.disk, f"shard-00/checkpoint/{name}")
+    drop(world)
+    world.disk.crash(power_cut=False)
+    newest = names(world, "checkpoint")[-1]
+    replace_file(world.disk, "shard-00/checkpoint", newest, copied)
+    world.broker.open()
+    assert f"checkpoint {newest} is of log position" in " ".join(world.broker.reports)
+    assert view(world).pending == 10
