@@ -152,6 +152,7 @@ RATED_PAIRS_MAX = (
 TURN_READ_MAX = 1_024  # messages of one bulk read in one turn: about 5 ms
 TURN_READ_BYTES = 2 * MIB  # of messages of one bulk read in one turn: the bound for large bodies
 TURN_LEASED_BYTES = 32 * MIB  # leased by the receives of one turn; a further one gets one message
+TURN_SEARCHES_MAX = 2  # queues searched for a time in one turn: some 30 messages are read for each
 TURN_PULLED_MAX = 2_048  # messages read for 4.x pulls in one turn: some 10 ms
 TURN_PULLED_BYTES = 8 * MIB  # of messages read for 4.x pulls in a turn: the bound for large bodies
 BULK_ROWS = 16_384  # messages that a bulk recall examines in one turn

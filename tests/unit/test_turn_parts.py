@@ -12,9 +12,11 @@ from work import bytecodes
 
 from horolog.admin.answers import listed
 from horolog.broker import pending_lists
+from horolog.broker.recall import look_ups
+from horolog.broker.recall.look_ups import find_in_parts
 from horolog.delay.far.compaction import FarSettings
 from horolog.delay.pending import ListingPlace, PageLoad
-from horolog.limits import DAY_MS, SECOND_MS, TURN_FOUND_MAX
+from horolog.limits import DAY_MS, SECOND_MS, TURN_FOUND_MAX, TURN_SEARCHES_MAX
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
     CreateTopic,
@@ -29,6 +31,7 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.history_commands import PagePending, PendingPlace
+from horolog.protocol.queue_commands import SearchOffset
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.resets import offsets_of
@@ -191,6 +194,33 @@ def test_a_look_up_by_key_shows_what_is_moved_meanwhile(keyed) -> None:
 def _id(record: memoryview) -> str:
     stored = properties.decode(bytes(layout.properties_of(record[HEAD_BYTES:])))
     return stored[properties.UNIQ_KEY]
+
+
+def test_a_client_that_searches_many_queues_does_not_fill_a_turn(world) -> None:
+    world.broker.ask(CreateTopic("t", TopicType.NORMAL, 1))
+    world.broker.ask(SendMessages("t", [encode(topic="t", body=b"x", message_id="m")]))
+    turns = Turns(world)
+    tokens = [object() for _ in range(9)]
+    given = turns.turn(*[SearchOffset("t", 0, 0)] * 9, tokens=tokens)
+    assert 1 <= sum(each is not None for each in given) <= 2 * TURN_SEARCHES_MAX
+    found = {token: each for token, each in zip(tokens, given, strict=True) if each is not None}
+    for _ in range(9):
+        turns.turn()
+        found |= turns.answers
+    assert found == dict.fromkeys(tokens, 0)
+
+
+def test_large_messages_of_a_key_take_more_turns(world) -> None:
+    world.broker.ask(CreateTopic("t", TopicType.NORMAL, 1))
+    for i in range(4):
+        made = encode(topic="t", body=b"x" * 40_000, message_id=f"m{i}", keys=["k"])
+        world.broker.ask(SendMessages("t", [made]))
+    parts = find_in_parts(world.broker.shard, FindMessages("t", key="k"))
+    few = len(list(parts))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(look_ups, "TURN_READ_BYTES", 50_000)
+        parts = find_in_parts(world.broker.shard, FindMessages("t", key="k"))
+        assert len(list(parts)) == few + 3
 
 
 class _OneByOne:

@@ -15,7 +15,8 @@ from horolog.server.running import RunningEngine
 
 JSON = "application/json"
 _Item = TypeVar("_Item")
-_VIEWS_AT_ONCE = 256  # items made into JSON at a time: some 3 ms
+_BYTES_AT_ONCE = 1 << 20  # of JSON, made at a time: some 3 ms
+_VIEW_COST = 4_096  # bytes of JSON that cost what an item does besides its bytes
 
 
 def answer(result: Mapping[str, Any], status: int = 200) -> Response:
@@ -26,11 +27,13 @@ def answer(result: Mapping[str, Any], status: int = 200) -> Response:
 async def listed(items: Sequence[_Item], view: Callable[[_Item], object]) -> orjson.Fragment:
     """Return the views of many items as JSON; others are served between some and the next."""
     pieces: list[bytes] = []
-    for first in range(0, len(items), _VIEWS_AT_ONCE):
-        if first:
+    left = _BYTES_AT_ONCE
+    for each in items:
+        pieces.append(orjson.dumps(view(each)))
+        left -= _VIEW_COST + len(pieces[-1])
+        if left <= 0:
             await asyncio.sleep(0)
-        some = items[first : first + _VIEWS_AT_ONCE]
-        pieces.append(orjson.dumps([view(each) for each in some])[1:-1])
+            left = _BYTES_AT_ONCE
     return orjson.Fragment(b"[" + b",".join(pieces) + b"]")
 
 

@@ -40,6 +40,7 @@ from horolog.broker.transactions.transactions import Transactions
 from horolog.broker.under_way import ShardUnderWay
 from horolog.broker.waits import SIGNALLED, WAITS, Wait, waits_for
 from horolog.errors import HorologError
+from horolog.limits import TURN_SEARCHES_MAX
 from horolog.protocol.adoption_commands import Adopt, BeginAdoption
 from horolog.protocol.commands import (
     Ack,
@@ -102,6 +103,7 @@ class Decisions:
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.adoptions = Adoptions(shard)
         self._deferred: list[Input] = []  # commands that have to wait
+        self._searches_left = 0  # of queues, in this turn
         self._are_signalled = True  # every deferred command waits for an event that brings a turn
         self.recalls = RecallDecisions(shard, disk, self._records, self.waits)
         self.schedules = ScheduleChanges(shard, disk)
@@ -126,7 +128,7 @@ class Decisions:
             ChangeInvisible: self._change,
             CommitOffsets: lambda _item, command, _now, _: self.offsets.commit(command),
             GetOffsets: lambda _item, command, _now, _: self.offsets.get(command),
-            SearchOffset: lambda _item, command, _now, _: search_offset(self._shard, command),
+            SearchOffset: self._search,
             EarliestStoreTime: lambda _item, command, _now, _: earliest_store_time(
                 self._shard, command
             ),
@@ -161,6 +163,7 @@ class Decisions:
     def decide(self, inputs: Sequence[Input], now: Now, effects: Effects) -> None:
         """Decide the deferred commands, then `inputs`; a refusal is a reply like any other."""
         self.pulls.begin_turn()
+        self._searches_left = TURN_SEARCHES_MAX
         deferred = self._deferred.copy()
         self._deferred.clear()
         self._are_signalled = True
@@ -280,6 +283,12 @@ class Decisions:
         if reply is not None:
             effects.prompt.append(reply)
         return LATER
+
+    def _search(self, _: Input, command: SearchOffset, _now: Now, _effects: Effects) -> object:
+        if not self._searches_left:
+            return WAIT
+        self._searches_left -= 1
+        return search_offset(self._shard, command)
 
     def _cancel(self, _: Input, command: CancelReceive, now: Now, effects: Effects) -> None:
         reply = self.waiting.cancel(command.token, answer=command.answer)

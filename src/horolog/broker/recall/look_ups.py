@@ -18,7 +18,7 @@ from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import FIND_MAX, ID_LOOK_UPS, TURN_FOUND_MAX
+from horolog.limits import FIND_MAX, ID_LOOK_UPS, TURN_FOUND_MAX, TURN_READ_BYTES
 from horolog.log.controls import read_control
 from horolog.log.frame_reader import OpenFrame
 from horolog.log.record import HEAD_BYTES, Kind, kinds_of
@@ -83,7 +83,12 @@ def find_in_parts(
         seen |= dict.fromkeys(new, "")
         for first in range(0, len(new), TURN_FOUND_MAX):
             part = new[first : first + TURN_FOUND_MAX]
+            left = TURN_READ_BYTES
             for record in past.copies_at(shard, topic, part):
+                left -= len(record.layout)
+                if left < 0:
+                    yield TURN_FOUND_MAX  # no more in this turn
+                    left = TURN_READ_BYTES - len(record.layout)
                 if not _is_meant(record, query):
                     continue
                 name = seen[record.position] = record.message_id
