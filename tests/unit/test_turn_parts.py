@@ -263,4 +263,16 @@ def test_long_lists_become_json_piece_by_piece() -> None:
         return orjson.dumps({"rows": await task})
 
     assert orjson.loads(asyncio.run(listing())) == {"rows": [[i] for i in range(1_000)]}
+    few: list[int] = []
+
+    async def computed() -> None:
+        items = (few.append(i) or i for i in range(40))
+        task = asyncio.ensure_future(listed(items, str, at_once=4))
+        seen = [0]
+        while not task.done():
+            await asyncio.sleep(0)
+            seen.append(len(few))
+        assert max(np.diff(seen)) == 4, "an item is computed when its turn comes"
+
+    asyncio.run(computed())
     assert orjson.dumps({"rows": asyncio.run(listed([], str))}) == b'{"rows":[]}'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -16,7 +16,7 @@ from horolog.server.running import RunningEngine
 JSON = "application/json"
 _Item = TypeVar("_Item")
 _BYTES_AT_ONCE = 1 << 20  # of JSON, made at a time: some 3 ms
-_VIEW_COST = 4_096  # bytes of JSON that cost what an item does besides its bytes
+_VIEWS_AT_ONCE = 256  # items made into JSON at a time, fewer if they are large
 
 
 def answer(result: Mapping[str, Any], status: int = 200) -> Response:
@@ -24,13 +24,15 @@ def answer(result: Mapping[str, Any], status: int = 200) -> Response:
     return Response(orjson.dumps({"result": result}), status, media_type=JSON)
 
 
-async def listed(items: Sequence[_Item], view: Callable[[_Item], object]) -> orjson.Fragment:
+async def listed(
+    items: Iterable[_Item], view: Callable[[_Item], object], *, at_once: int = _VIEWS_AT_ONCE
+) -> orjson.Fragment:
     """Return the views of many items as JSON; others are served between some and the next."""
     pieces: list[bytes] = []
     left = _BYTES_AT_ONCE
     for each in items:
         pieces.append(orjson.dumps(view(each)))
-        left -= _VIEW_COST + len(pieces[-1])
+        left -= _BYTES_AT_ONCE // at_once + len(pieces[-1])
         if left <= 0:
             await asyncio.sleep(0)
             left = _BYTES_AT_ONCE

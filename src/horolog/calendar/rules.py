@@ -7,9 +7,9 @@ whatever instant it is now.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from horolog.calendar import cron
 from horolog.calendar.zones import LAST_MS, count_of, local_of, offset_ms, requested_zone, zone
@@ -68,15 +68,20 @@ def local_time(zone_name: str, at_ms: int) -> str:
 def firings_to_come(
     calendar: Calendar, view: ScheduleView, now_ms: int, count: int
 ) -> list[Firing]:
-    """Return the next firings of a schedule, planned ones first.
+    """Return the next `count` firings of a schedule: see `each_firing_to_come`."""
+    return list(islice(each_firing_to_come(calendar, view, now_ms), count))
+
+
+def each_firing_to_come(calendar: Calendar, view: ScheduleView, now_ms: int) -> Iterator[Firing]:
+    """Yield the next firings of a schedule, planned ones first; each may take milliseconds.
 
     For a paused schedule: the firings if it were resumed now.
     """
-    found = list(view.planned[:count])
+    yield from view.planned
     rule = view.rule.since(view.created_ms)
     cursor = view.cursor if view.cursor.at_ms >= now_ms else Cursor(now_ms)
     number = view.fired
-    while len(found) < count and not (rule.times and number >= rule.times):
+    while not (rule.times and number >= rule.times):
         later = calendar.after(rule, cursor)
         if later is None:
             break
@@ -84,8 +89,7 @@ def firings_to_come(
         if cursor.at_ms not in view.used:
             number += 1
             due_ms = due_of(view.name, rule, cursor.at_ms)
-            found.append(Firing(number, cursor.at_ms, due_ms, "", cursor.local))
-    return found
+            yield Firing(number, cursor.at_ms, due_ms, "", cursor.local)
 
 
 def check_rule(

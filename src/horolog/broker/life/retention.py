@@ -7,6 +7,7 @@ the monotonic clock.  Sends of the dedup window stay, so that a retry finds them
 whose transactions are open: they are nowhere else.  Pending messages were filed before the
 checkpoint's position was reached and synced by it, so none of them needs the segment (P9).
 
+    before        the start to expect is chosen, and queues are searched for it, some in each turn
     step N        a checkpoint is captured: the new start of the log is chosen, queues, groups and
                   key index follow at once, and the checkpoint says so
     step N + 1    the next checkpoint is captured; once it is durable both kept checkpoints begin at
