@@ -16,6 +16,7 @@ from horolog.broker.topics import Topic, queue_of
 from horolog.errors import refused
 from horolog.log.control_records import encode_offsets
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
+from horolog.ready.progress import QueueProgress
 
 
 class Offsets:
@@ -53,7 +54,7 @@ class Offsets:
             self._commit(topic, group, queue_id, offset)
             return
         self.seal()
-        self._shard.counters.add(topic.id, Count.ACKED, offset - found.floor)
+        self._count(topic, found, offset)
         ways = [(queue_id, queue.length), (queue_id, offset)]  # past everything known, and back
         for _, to in ways:
             for gone in ready.commit(place, to):
@@ -71,7 +72,7 @@ class Offsets:
             return
         goes_back = found is not None and offset < found.floor
         if found is not None and not goes_back:
-            self._shard.counters.add(topic.id, Count.ACKED, offset - found.floor)
+            self._count(topic, found, offset)
         if goes_back:
             self.seal()  # log both: forward and back again is not a no-op
         for gone in ready.commit(place, offset):
@@ -80,6 +81,11 @@ class Offsets:
         if goes_back:
             self.seal()
             self._shard.visible.add((topic.id, queue_id))  # parked polls get messages again
+
+    def _count(self, topic: Topic, found: QueueProgress, offset: int) -> None:
+        """Count the messages below an offset as consumed, without those acked by handle before."""
+        counted = found.acked.count_below(offset)
+        self._shard.counters.add(topic.id, Count.ACKED, offset - found.floor - counted)
 
     def begin(self, group_name: str, topic_name: str) -> None:
         """Begin the progress of a group in a topic where it has none.
