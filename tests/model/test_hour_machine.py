@@ -117,11 +117,11 @@ class HourMachine(RuleBasedStateMachine):
         for number, hour in self.store.hours.items():
             name, state = hour.capture()
             self.disk.open(name, create=True).write(0, encode_state(state))
-            states[number] = (hour.version, hour.count)
+            states[number] = (hour.version, hour.count, hour.log_bytes)
         self.store.close()
         self.store = DelayStore(self.disk, "hours", tier=LakeTier())
-        for number, (version, count) in states.items():
-            row = {"hour": number, "version": version, "count": count, "log_bytes": 0}
+        for number, (version, count, size) in states.items():
+            row = {"hour": number, "version": version, "count": count, "log_bytes": size}
             assert self.store.restore_hour(row) is None
         self.store.cut()
         self.wheel = Wheel(self.store)

@@ -1,4 +1,4 @@
-"""Files of a copy that was made before the directory was rebuilt: the same names, other contents (P3, P8)."""
+"""Other files in the place of those that a checkpoint names, such as older copies (P2, P3, P8)."""
 
 from __future__ import annotations
 
@@ -62,6 +62,27 @@ def test_an_older_state_under_the_name_of_a_newer_one_is_not_taken(make_world, f
     world.clock.advance(4 * DAY_MS)
     world.broker.settle(2_000)
     assert take_all(world) == IDS[2:]
+
+
+@pytest.mark.parametrize("name", ["delay.idx", "delay.log"])
+def test_the_file_of_another_hour_in_the_place_of_one(make_world, name) -> None:
+    """Its entries are whole, but due at other times: what waited in the hour was passed over."""
+    world = make_world()
+    world.broker.open()
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    due = world.clock.wall_ms() + 2 * HOUR_MS
+    send(world, due)
+    others = [made(f"other{i}", due + HOUR_MS, body=bytes(99)) for i in range(12)]
+    world.broker.ask(SendMessages("t", others))
+    checkpoint(world)
+    path, other = (each for each in world.disk.names() if each.endswith(name))
+    world.disk.crash(power_cut=False)
+    replace_file(world.disk, *path.rsplit("/", 1), read_file(world.disk, other))
+    world.broker.open()
+    world.clock.advance(4 * DAY_MS)
+    world.broker.settle(2_000)
+    assert set(take_all(world)) == {*IDS, *(f"other{i}" for i in range(12))}
+    assert view(world).problems == []
 
 
 def dropping_world(make_world):

@@ -126,8 +126,14 @@ class EntryFiles:
     # --- opening and closing ----------------------------------------------------------------------
 
     def _restore_lengths(self, count: int, log_bytes: int) -> bool:
-        """Take over the lengths that a checkpoint names; return False if the files are shorter."""
+        """Take over the lengths that a checkpoint names; return False if the files are others.
+
+        They are too short, or the last entry says that the records end elsewhere.
+        """
         if self._index.size() < count * ENTRY_BYTES or self._log.size() < log_bytes:
+            return False
+        last = self._read(max(0, count - 1), count)
+        if bool(is_readable(last).all()) and count and _record_end(last, 0) != log_bytes:
             return False
         self.count, self.log_bytes = count, log_bytes
         self._grow_states()

@@ -122,7 +122,7 @@ class FarBuffer(EntryFiles):
         tolerant  damaged entries are rebuilt, and quarantined where that is impossible
         """
         if not self._restore_lengths(count, log_bytes):
-            return f"the files of {self.directory} are shorter than the checkpoint says"
+            return f"the files of {self.directory} are not those that the checkpoint names"
         for first in range(0, count, _READ_ROWS):
             stop = min(count, first + _READ_ROWS)
             entries = self._read(first, stop)

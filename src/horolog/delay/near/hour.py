@@ -78,7 +78,7 @@ class Hour(EntryFiles):
         return (self.hour + 1) * SECONDS * 1000
 
     def restore(self, state: HourState, version: int) -> bool:
-        """Take over a state file; return False if the files are shorter than it states.
+        """Take over a state file; return False if the files are not those that it states.
 
         Call `cut` before filing.
         """

@@ -82,7 +82,7 @@ class NearStore:
         if not hour.restore(state, version):
             hour.close()
             return damaged_hour(
-                row, f"the files of hour {hour_id} are shorter than its checkpoint says"
+                row, f"the files of hour {hour_id} are not those that its checkpoint names"
             )
         self.hours[hour_id] = hour
         return hour
