@@ -137,6 +137,36 @@ def test_row_12_a_flipped_bit_in_the_state_of_the_lake_costs_nothing(make_world)
     assert expected_counts(world) == counts
 
 
+def test_row_12_a_damaged_state_of_the_lake_is_reported(make_world) -> None:
+    """Its messages were not counted any more, without a word, at every start again."""
+    world = open_world(make_world)
+    schedule(world, 120)
+    offload = begin(world, hour_after(world, 48 * HOUR))
+    world.broker.ask(CommitOffload(offload.offload_id, 100, "lake"))
+    world.broker.settings = world.broker.settings._replace(retention_bytes=1, dedup_ms=0)
+    world.reopen()
+    for i in range(4):
+        send(world, f"filler{i}-", 300)
+        checkpoint(world)
+    (path,) = [path for path in states_in(world, "shard-00/runs") if "lake" in path]
+    before = view(world).pending
+    waiting = world.broker.shard.tier.waiting
+    assert waiting > 50
+    world.disk.crash(power_cut=False)
+    world.disk.flip(path, 40, 1, 2, 3)
+    for _ in range(2):
+        world.broker.open()
+        (said,) = view(world).problems
+        assert f"{waiting} of {waiting} messages due" in said
+        assert "state 1 of the lake is missing or damaged" in said
+        assert view(world).pending == before - waiting
+        send(world, "more", 1)
+        checkpoint(world)
+        checkpoint(world)
+        world.disk.crash(power_cut=False)
+    assert sum("set aside as" in each for each in world.broker.reports) == 1
+
+
 def test_row_12_what_does_not_agree_with_its_counts_is_not_put_right(make_world) -> None:
     """Two states are exchanged for others, and the sum made to name a single bit: it is quarantined."""
     world = cut_world(make_world)

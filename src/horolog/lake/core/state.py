@@ -286,13 +286,16 @@ class Lake:
             self.offloads[row["number"]] = Offload.of(row)
         if not self.version:
             return ""
-        if not self._decode(content):
-            return f"state {self.version} of the lake is missing or damaged"
-        # Versions begin again after a rebuild; an older horolog did not write these counts.
-        has = {"waiting": self.waiting, "recalled": len(self.recalled_set)}
-        if any(registry.get(name, count) != count for name, count in has.items()):
-            return f"state {self.version} of the lake is not the one that the checkpoint names"
-        return ""
+        why = f"state {self.version} of the lake is missing or damaged"
+        if self._decode(content):
+            # Versions begin again after a rebuild; an older horolog did not write these counts.
+            has = {"waiting": self.waiting, "recalled": len(self.recalled_set)}
+            if all(registry.get(name, count) == count for name, count in has.items()):
+                return ""
+            why = f"state {self.version} of the lake is not the one that the checkpoint names"
+        self._counts, self.recalled_set = LakeCounts(), RecalledSet()
+        self.changed = True  # the next checkpoint must not name that file again
+        return why
 
     def _decode(self, content: bytes) -> bool:
         tables = decode_lake(content)
@@ -318,4 +321,10 @@ def restore_lake(
     """Restore a new `Lake` to the state of a checkpoint; return what cannot be read."""
     name = state_name(NAME, registry.get("version", 0))
     why = lake.restore(registry, read_if_any(storage, f"{directory}/{name}"))
-    return [Damaged("runs", name, (name,), why, are_files=True)] if why else []
+    if not why:
+        return []
+    there = [each for each in lake.offloads.values() if each.stage is Stage.LAKE]
+    waiting = registry.get("waiting", sum(each.rows for each in there))  # at most
+    first = min((each.from_ms // HOUR_MS for each in there), default=0)
+    last = max((each.last_hour for each in there), default=0)
+    return [Damaged("runs", name, (name,), why, waiting, first, last, are_files=True)]
