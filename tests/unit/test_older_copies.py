@@ -85,11 +85,11 @@ def test_the_file_of_another_hour_in_the_place_of_one(make_world, name) -> None:
     assert view(world).problems == []
 
 
-def dropping_world(make_world):
-    """Retention keeps one segment, about."""
+def dropping_world(make_world, keep_bytes: int = 65_536):
+    """Retention keeps about so much of the log."""
     world = make_world(segment_bytes=65_536)
     settings = world.broker.settings
-    world.broker.settings = settings._replace(retention_bytes=65_536, dedup_ms=0)
+    world.broker.settings = settings._replace(retention_bytes=keep_bytes, dedup_ms=0)
     world.broker.open()
     world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
     return world
@@ -141,3 +141,39 @@ def test_an_older_checkpoint_under_the_name_of_the_newest_is_passed_over(make_wo
     world.broker.open()
     assert f"checkpoint {newest} is of log position" in " ".join(world.broker.reports)
     assert view(world).pending == 10
+
+
+def test_a_start_does_not_go_back_to_a_checkpoint_whose_log_was_dropped(make_world) -> None:
+    """An older copy over the directory brought it back; the log seemed to begin where nothing was."""
+    world = dropping_world(make_world, 3 * 65_536)
+    due = world.clock.wall_ms() + 2 * HOUR_MS
+    drop(world)
+    send(world, due)
+    checkpoint(world)
+    parts = ("/checkpoint/", "/hours/")
+    copied = {
+        path: read_file(world.disk, path)
+        for path in world.disk.names()
+        if any(part in path for part in parts)
+    }
+    first, end = view(world).log_start, view(world).log_end
+    for i in range(20):
+        if names(world, "log")[0] > f"{first:020d}.log":
+            break
+        fill = made(f"fill{i}", topic="fill", body=bytes(10_000))
+        world.broker.ask(SendMessages("fill", [fill]))
+        checkpoint(world)
+    assert first < view(world).log_start < end
+    for name in ("late", "later"):
+        world.broker.ask(SendMessages("t", [made(name, due)]))
+        checkpoint(world)
+    world.disk.crash(power_cut=False)
+    for path, content in copied.items():
+        replace_file(world.disk, *path.rsplit("/", 1), content)
+    world.broker.open()
+    world.broker.core.check_invariants()
+    assert any("row 12" in each for each in world.broker.reports)
+    assert view(world).problems == []
+    world.clock.advance(DAY_MS)
+    world.broker.settle(2_000)
+    assert take_all(world) == [*IDS, "late", "later"]

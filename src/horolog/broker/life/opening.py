@@ -33,7 +33,7 @@ from horolog.log.commit_log import CommitLog
 from horolog.log.control_records import encode_epoch
 from horolog.log.recovery import Action, DerivedFound, Found, LogFound, Row, decide
 from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
-from horolog.log.segment import SegmentReader, SegmentWriter, segment_name
+from horolog.log.segment import SegmentReader, SegmentWriter, bases_on_disk, segment_name
 from horolog.storage.api import Storage
 
 __all__ = ["Opened", "ShardMeta", "open_shard"]
@@ -155,7 +155,11 @@ class _Opening:
         self._report += [bad.why for bad in newest.damaged]
         if not newest.damaged or facts.bases[0] == 0:
             return newest
+        log_begins = bases_on_disk(self._storage, self._log)[0]
         for older in facts.checkpoints[1:]:
+            start = retention.start_of(older) or 0
+            if start - start % self._meta.segment_bytes < log_begins:
+                continue  # an older copy: those that are kept have their log
             if not why_not_reached(older, facts, self._reader, self._meta.log_id):
                 other = self._restored(older)
                 assert other.shard is not None
