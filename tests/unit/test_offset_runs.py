@@ -100,7 +100,7 @@ def test_one_lease_that_is_kept_costs_nothing_for_what_is_consumed_after_it(worl
         (view,) = world.broker.ask(DescribeGroup("g", "t"))
         assert (view.ack_floor, view.next_offset, view.leased) == (0, 3_000, 1)
         (lag,) = world.broker.ask(CountLags([("g", "t")]))
-        (figures,), _ = group_figures(world.broker.shard, Marks(), 1, 0)
+        (figures,), _ = group_figures(world.broker.shard, Marks(), 1, 0, 0)
         assert view.waiting == lag.waiting == figures.lag == 1, "what is consumed waits no more"
     world.broker.ask(Ack("g", "t", [kept.receipt_handle]))
     (view,) = world.broker.ask(DescribeGroup("g", "t"))
