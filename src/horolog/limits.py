@@ -164,6 +164,7 @@ HISTORY_BYTES_MAX = 1_024 * MIB  # of frames read for one history: the bound for
 HISTORY_EVENTS_MAX = 1_000  # events of one message: more leases than a person reads
 ID_LOOK_UPS = 512  # look-ups of an id in one turn, files times topics: about 5 ms
 FIND_MAX = 1_000  # log records read for one look-up by id or key
+FIND_BYTES_MAX = 64 * MIB  # of the messages that one look-up finds
 TURN_FOUND_MAX = 64  # of these, read in one turn: about 5 ms
 BULK_MOVED_ROWS = 256  # messages that a bulk reschedule copies in one turn: about 8 ms
 BULK_MOVED_BYTES = 2 * MIB  # of messages that a bulk reschedule copies in one turn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from horolog.broker.recall import look_ups
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.key_rows import HEADER_BYTES
 from horolog.protocol.commands import (
@@ -96,6 +97,24 @@ def test_every_state(any_world, broker) -> None:
         broker.request_checkpoint()
         broker.settle()
         any_world.reopen()
+
+
+def test_messages_that_are_too_large_together_are_refused(any_world, broker, monkeypatch) -> None:
+    """A thousand messages of a key may have 4 GiB, which a look-up kept and answered at once."""
+    large = [
+        encode(
+            topic="t", body=bytes(9_000), message_id=f"m{i}", type=MessageType.NORMAL, keys=("k",)
+        )
+        for i in range(20)
+    ]
+    broker.ask(SendMessages("t", large))
+    monkeypatch.setattr(look_ups, "TURN_READ_BYTES", 20_000)
+    assert len(found(broker, key="k")) == 20
+    monkeypatch.setattr(look_ups, "FIND_BYTES_MAX", 100_000)
+    with pytest.raises(HorologError, match=r"^key: the messages of topic t .* more than") as caught:
+        found(broker, key="k")
+    assert (caught.value.code, caught.value.field) == (ErrorCode.BAD_REQUEST, "key")
+    assert states(broker, "m7") == ["delivered"]
 
 
 def test_states_that_the_delay_store_has_forgotten(any_world, broker) -> None:

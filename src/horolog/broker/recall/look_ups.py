@@ -18,7 +18,14 @@ from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import FIND_MAX, ID_LOOK_UPS, TURN_FOUND_MAX, TURN_READ_BYTES
+from horolog.limits import (
+    FIND_BYTES_MAX,
+    FIND_MAX,
+    ID_LOOK_UPS,
+    MIB,
+    TURN_FOUND_MAX,
+    TURN_READ_BYTES,
+)
 from horolog.log.controls import read_control
 from horolog.log.frame_reader import OpenFrame
 from horolog.log.record import HEAD_BYTES, Kind, kinds_of
@@ -63,7 +70,7 @@ def find_in_parts(
     Each state is that of a moment between the parts; what becomes of the messages meanwhile, such
     as a hand-over, is looked up too.  `adopted` names adopted messages with the key.  Raise
     TOPIC_NOT_FOUND; BAD_REQUEST unless the query has either an id or a key, or if more records
-    match than are read.
+    match than are read, or more bytes than are kept.
     """
     topic = shard.topics.get(query.topic)
     if bool(query.message_id) == bool(query.key):
@@ -76,7 +83,7 @@ def find_in_parts(
         check_count(len(at) + len(adopted), query)
         return at
 
-    found: dict[_Origin, FoundMessage] = {}
+    found = _Found(query)
     seen: dict[int, str] = {}  # log position → message id
     while new := [at for at in positions() if at not in seen]:
         is_first = not seen
@@ -95,20 +102,42 @@ def find_in_parts(
                 # A record appended since then may be of a message that was found: look again.
                 again = [] if is_first else [at for at in seen if seen[at] == name]
                 for copy in past.copies_at(shard, topic, again) if again else [record]:
-                    origin, view = _view(shard, topic, copy)
-                    found[origin] = view  # the hand-over replaces the send
+                    found.put(*_view(shard, topic, copy))  # the hand-over replaces the send
             yield len(part)
     if query.message_id:
         for origin, view in _waiting_only(shard, topic, query.message_id, None):
-            found.setdefault(origin, view)
+            if origin not in found.views:
+                found.put(origin, view)
     for number, each in enumerate(adopted, 1):
         if number % TURN_FOUND_MAX == 0:
             yield TURN_FOUND_MAX
         for origin, view in _waiting_only(shard, topic, each.message_id, each.due_ms):
-            if query.key in view.keys:
-                found.setdefault(origin, view)
-    gone = _came_back(shard, topic, found)
-    return [found[origin] for origin in sorted(found) if origin not in gone]
+            if query.key in view.keys and origin not in found.views:
+                found.put(origin, view)
+    gone = _came_back(shard, topic, found.views)
+    return [found.views[origin] for origin in sorted(found.views) if origin not in gone]
+
+
+class _Found:
+    """The messages that a look-up has found, by origin."""
+
+    def __init__(self, query: FindMessages) -> None:
+        self.views: dict[_Origin, FoundMessage] = {}
+        self._query = query
+        self._bytes = 0
+
+    def put(self, origin: _Origin, view: FoundMessage) -> None:
+        """Add or replace a message; BAD_REQUEST if all together are too large to be kept."""
+        before = self.views.get(origin)
+        self._bytes += len(view.layout) - (len(before.layout) if before is not None else 0)
+        self.views[origin] = view
+        if self._bytes > FIND_BYTES_MAX:
+            limit = f"{FIND_BYTES_MAX // MIB} MiB"
+            raise refused(
+                "message_id" if self._query.message_id else "key",
+                f"the messages of topic {view.topic} that match have more than {limit}; look for one by its id",
+                limit,
+            )
 
 
 def _is_meant(record: past.Copy, query: FindMessages) -> bool:
