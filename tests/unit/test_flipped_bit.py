@@ -121,7 +121,8 @@ def test_row_12_a_flipped_bit_in_the_state_of_a_run_costs_nothing(make_world) ->
     assert got == [f"old-far{i}" for i in range(10) if i not in (2, 5)]
 
 
-def test_row_12_a_flipped_bit_in_the_state_of_the_lake_costs_nothing(make_world) -> None:
+def offloaded_world(make_world):
+    """The lake has messages, and retention has dropped the beginning of the log."""
     world = open_world(make_world)
     schedule(world, 120)
     offload = begin(world, hour_after(world, 48 * HOUR))
@@ -131,6 +132,11 @@ def test_row_12_a_flipped_bit_in_the_state_of_the_lake_costs_nothing(make_world)
     for i in range(4):
         send(world, f"filler{i}-", 300)
         checkpoint(world)
+    return world
+
+
+def test_row_12_a_flipped_bit_in_the_state_of_the_lake_costs_nothing(make_world) -> None:
+    world = offloaded_world(make_world)
     assert view(world).log_start > 0
     counts = expected_counts(world)
     assert_put_right(world, states_in(world, "shard-00/runs"), 120)
@@ -139,15 +145,7 @@ def test_row_12_a_flipped_bit_in_the_state_of_the_lake_costs_nothing(make_world)
 
 def test_row_12_a_damaged_state_of_the_lake_is_reported(make_world) -> None:
     """Its messages were not counted any more, without a word, at every start again."""
-    world = open_world(make_world)
-    schedule(world, 120)
-    offload = begin(world, hour_after(world, 48 * HOUR))
-    world.broker.ask(CommitOffload(offload.offload_id, 100, "lake"))
-    world.broker.settings = world.broker.settings._replace(retention_bytes=1, dedup_ms=0)
-    world.reopen()
-    for i in range(4):
-        send(world, f"filler{i}-", 300)
-        checkpoint(world)
+    world = offloaded_world(make_world)
     (path,) = [path for path in states_in(world, "shard-00/runs") if "lake" in path]
     before = view(world).pending
     waiting = world.broker.shard.tier.waiting

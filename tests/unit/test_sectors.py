@@ -185,7 +185,7 @@ def test_a_queue_drops_nothing_because_it_cannot_be_read() -> None:
     (name,) = disk.list("queues/1-0")
     disk.unreadable[f"queues/1-0/{name}"] = [(16_000, 24_000)]
     for wanted in (20_064, 90_064, 150_064):
-        queue.drop_below(wanted)
+        queue.begin_at(queue.first_from(wanted))
         kept = int(queue.read(queue.first, 1)["position"][0])
         assert queue.first <= (wanted - 64) // 100
         assert kept in (0, wanted)

@@ -236,10 +236,6 @@ class ConsumeQueue:
             units[start:stop] = bytes(stop - start)
         return bytes(units)
 
-    def drop_below(self, position: int) -> bool:
-        """Move `first` to the first unit at or above a log position; True if it moved."""
-        return self.begin_at(self.first_from(position))
-
     def begin_at(self, offset: int) -> bool:
         """Move `first` to an offset found by `first_from`; True if it moved."""
         moved = offset > self.first

@@ -46,14 +46,12 @@ _STATES = {
 _Origin = tuple[int, int]  # log position and row
 
 
-def find_messages(
-    shard: Shard, query: FindMessages, adopted: Sequence[Recall] = ()
-) -> list[FoundMessage]:
+def find_messages(shard: Shard, query: FindMessages) -> list[FoundMessage]:
     """Return all messages of a topic with an id or a key, by origin.
 
     Raise as `find_in_parts`.
     """
-    parts = find_in_parts(shard, query, adopted)
+    parts = find_in_parts(shard, query)
     while True:
         try:
             next(parts)

@@ -44,37 +44,23 @@ class Copy(NamedTuple):
         return self.values.get(properties.KEYS, "").split()
 
 
-def with_id(
-    shard: Shard, topic: Topic, message_id: str, check: Callable[[int], None] | None = None
-) -> list[Copy]:
+def with_id(shard: Shard, topic: Topic, message_id: str) -> list[Copy]:
     """Return readable records of the messages with that id, in log order.
 
     Records below the start of the log, and damaged ones, are left out.
-
-    check  is called with the count of records that will be read, and may refuse
     """
-    found = _with_hash(shard, key_hash(topic.name, message_id), topic, check)
+    found = copies_at(shard, topic, shard.key_index.find(key_hash(topic.name, message_id)))
     return [copy for copy in found if copy.message_id == message_id]  # hashes may collide
 
 
-def with_key(
-    shard: Shard, topic: Topic, key: str, check: Callable[[int], None] | None = None
-) -> list[Copy]:
+def with_key(shard: Shard, topic: Topic, key: str, check: Callable[[int], None]) -> list[Copy]:
     """Return readable records of the messages with that user key, in log order.
 
     check  is called with the count of records that will be read, and may refuse
     """
-    found = _with_hash(shard, user_key_hash(topic.name, key), topic, check)
-    return [copy for copy in found if key in copy.keys]
-
-
-def _with_hash(
-    shard: Shard, key: int, topic: Topic, check: Callable[[int], None] | None
-) -> Iterator[Copy]:
-    positions = shard.key_index.find(key)
-    if check is not None:
-        check(len(positions))
-    return copies_at(shard, topic, positions)
+    positions = shard.key_index.find(user_key_hash(topic.name, key))
+    check(len(positions))
+    return [copy for copy in copies_at(shard, topic, positions) if key in copy.keys]
 
 
 def copies_at(shard: Shard, topic: Topic, positions: Iterable[int]) -> Iterator[Copy]:
