@@ -130,6 +130,22 @@ class JavaScenarios(RemotingScenarios):
         with pytest.raises(Refused, match="wait reply message timeout"):
             driver.ask("request", by="out-ask", **asked)
 
+    def test_consumers_go_on_soon_after_a_planned_restart(
+        self, driver: Driver, running: BrokerProcess
+    ) -> None:
+        """Before their heartbeats, of which Java 4.x sends one in 30 s; its pulls wait as long."""
+        self.producer(driver, running, "planned", queues=1)
+        name = self.push(driver, running, "planned")
+        self.send(driver, "planned", [{"body": "before"}])
+        self.exactly(driver, ["before"], name)
+        due_ms = running.now_ms() + 1_000
+        reserved = {"TIMER_DELIVER_MS": str(due_ms)}
+        self.send(driver, "planned", [{"body": "after", "reserved": reserved}])
+        running.stop()
+        running.restart()
+        seen = self.exactly(driver, ["before", "after"], name)
+        assert seen[-1]["at_ms"] - due_ms < 15_000
+
     def test_messages_are_found_by_id_and_by_key(
         self, driver: Driver, running: BrokerProcess
     ) -> None:

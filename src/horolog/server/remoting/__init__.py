@@ -6,6 +6,7 @@ produce, transactions       sends, recalls, half messages
 pull, pop, offsets          messages by offset and by lease; committed offsets
 retries, replies            messages that consumers failed on; replies to requests
 clients, registry           heartbeats, and the connected clients that they register
+asked, returning            consumers that are back, but have sent no heartbeat yet
 assignments, locks          which client consumes which queue
 routes, kv, kv_table        requests to the name server
 access                      which client may send which request

@@ -16,6 +16,7 @@ from horolog.protocol.remoting.request import DONE, Answer, content
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.server.loop import Engine
+from horolog.server.remoting import presence
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
@@ -46,6 +47,8 @@ class AssignmentCodes:
             queues = [ANY_QUEUE]
         elif wanted.get("messageModel") == "BROADCASTING":
             queues = list(range(view.queues))
+        elif presence.is_awaiting(self._node, group):
+            return presence.AWAITING
         else:
             clients = [member.client_id for member in self._node.registry.members(group)]
             strategy = _text(wanted, "strategyName", "AVG")

@@ -52,7 +52,8 @@ class ClientCodes:
         """
         heartbeat = read_heartbeat(content(request.frame))
         now_ms = time.monotonic_ns() // 1_000_000
-        self._notify(self._node.registry.take_heartbeat(request.link, heartbeat, now_ms))
+        changed = self._node.registry.take_heartbeat(request.link, heartbeat, now_ms)
+        self._notify(changed | self._forget(request.link))
         return self._make_groups(heartbeat)
 
     async def _make_groups(self, heartbeat: Heartbeat) -> Answer:
@@ -87,9 +88,12 @@ class ClientCodes:
     def members(self, request: Request) -> Answer:
         """Return the client ids of a consumer group: to a member those of 4.x clients, else all.
 
-        The 4.x clients share the group's queues by these ids.
+        The 4.x clients share the group's queues by these ids.  Nobody gets any while a client of
+        the group is awaited: the others keep the queues that they have.
         """
         group = text(request.frame, "consumerGroup")
+        if presence.is_awaiting(self._node, group):
+            return presence.AWAITING
         found = presence.client_ids(self._node, group, request.link)
         if not found:
             return Answer(
@@ -108,8 +112,14 @@ class ClientCodes:
     # --- changes ----------------------------------------------------------------------------------
 
     def connection_ended(self, link: RemotingLink) -> None:
-        """Remove the clients that registered on a connection that has ended."""
-        self._notify(self._node.registry.remove_connection(link))
+        """Remove the clients of a connection that has ended."""
+        changed = self._node.registry.remove_connection(link)
+        self._notify(changed | self._forget(link))
+
+    def _forget(self, link: RemotingLink) -> set[str]:
+        """Drop what a client said before its heartbeat; return the groups that it came back to."""
+        self._node.asked.forget(link)
+        return self._node.returning.forget(link)
 
     def sweep(self, now_ms: int) -> None:
         """Remove clients that were not heard of for too long."""
@@ -126,8 +136,9 @@ class ClientCodes:
             self._schedule_notifications()
 
     def _schedule_notifications(self) -> None:
+        awaits_ms = self._node.returning.all_for_ms(time.monotonic_ns() // 1_000_000)
         self._timer = asyncio.get_running_loop().call_later(
-            NOTIFY_MS / 1_000, self._send_notifications
+            max(NOTIFY_MS, awaits_ms) / 1_000, self._send_notifications
         )
 
     def _send_notifications(self) -> None:

@@ -20,7 +20,7 @@ from horolog.access.guard import Guard
 from horolog.access.rules import Identity
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import REMOTING_IDLE_MS
-from horolog.protocol.queue_commands import ReadMessage
+from horolog.protocol.queue_commands import ListGroups, ReadMessage
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import Answer, integer
@@ -59,6 +59,7 @@ from horolog.server.remoting.transactions import TransactionCodes
 from horolog.server.tls import Certificate
 
 _SWEEP_S = 10.0
+_REFUSE_PULLS_S = 0.2  # clients whose pull was answered just before have pulled again by then
 _log = logging.getLogger("horolog.remoting")
 
 
@@ -153,6 +154,8 @@ class RemotingFront:
         Raise CONFIG if a port is taken, DAMAGED if the name server's table cannot be read.
         """
         _ = self.node.kv
+        if await self.node.engine.submit(ListGroups("")):
+            self.node.returning.await_all(time.monotonic_ns() // 1_000_000)
         broker = self._broker_socket or bind(self._host, self._broker_port, "--broker-port")
         try:
             namesrv = bind(self._host, self._namesrv_port, "--namesrv-port")
@@ -201,6 +204,9 @@ class RemotingFront:
     async def stop(self, grace_s: float = 0.5) -> None:
         """Refuse new requests, give those under way `grace_s` seconds, close."""
         self._sweeper.cancel()
+        self._pull.stop()
+        if any(door.connections for door in self.doors.values()):
+            await asyncio.sleep(min(grace_s, _REFUSE_PULLS_S))
         await self._rates.stop()
         await asyncio.gather(*[door.stop(grace_s) for door in self.doors.values()])
         for task in list(self._tasks):

@@ -16,11 +16,13 @@ from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX
 from horolog.server.connected import Neighbour
 from horolog.server.loop import Engine
 from horolog.server.message_id import MessageIds
+from horolog.server.remoting.asked import AskedSubscriptions
 from horolog.server.remoting.kv_table import KvTable
 from horolog.server.remoting.moved import MovedOffsets
 from horolog.server.remoting.pulled import PulledOffsets
 from horolog.server.remoting.registry import Registry
 from horolog.server.remoting.request import Request
+from horolog.server.remoting.returning import ReturningConsumers
 
 TEMPLATE_TOPIC = "TBW102"  # clients ask for its route if a topic is unknown, and use that
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients that trace send to it, whether it exists or not
@@ -57,6 +59,8 @@ class Node:
     data_dir: Path | None = None
     neighbours: Sequence[Neighbour] = ()
     registry: Registry = field(default_factory=Registry)
+    asked: AskedSubscriptions = field(default_factory=AskedSubscriptions)
+    returning: ReturningConsumers = field(default_factory=ReturningConsumers)
     locks: QueueLocks = field(default_factory=QueueLocks)
     pulled: PulledOffsets = field(default_factory=PulledOffsets)
     moved: MovedOffsets = field(default_factory=MovedOffsets)

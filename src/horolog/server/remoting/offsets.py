@@ -84,6 +84,8 @@ class OffsetCodes:
         group, topic = check_group_name(text(frame, "consumerGroup")), text(frame, "topic")
         queue_id, offset = _queue_of(request), integer(frame, "commitOffset", low=0)
         node = self._node
+        if not node.registry.has(request.link):
+            node.returning.add(request.link, group)
         if node.moved.has(group, topic, queue_id):
             if node.registry.has_pulling(group, request.link):
                 request.answer(Answer(remark=f"group {group!r} was reset: its next pull tells"))

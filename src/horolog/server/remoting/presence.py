@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from horolog.protocol.remoting.client_bodies import Connected
+from horolog.protocol.remoting.codes import Status
 from horolog.protocol.remoting.frame import LANGUAGES, OTHER, VERSION
 from horolog.protocol.remoting.heartbeat import (
     ConsumeFrom,
@@ -20,6 +21,7 @@ from horolog.protocol.remoting.heartbeat import (
     MessageModel,
     Subscription,
 )
+from horolog.protocol.remoting.request import Answer
 from horolog.server.connected import PUSH, ConnectedClient, Neighbour
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.registry import Client
@@ -27,6 +29,11 @@ from horolog.server.remoting.subscriptions import as_java
 
 if TYPE_CHECKING:
     from horolog.server.remoting.link import RemotingLink
+
+AWAITING = Answer(
+    Status.SYSTEM_ERROR,
+    remark="consumerGroup: a client of it has come back, but has sent no heartbeat yet; ask later",
+)
 
 _VERSION = re.compile(r"[vV]?5[._](\d)[._](\d)(?!\d)")
 _OF_VERSION = 33  # 3.3: VERSION is the ordinal of 5.3.3; each version has a snapshot before it
@@ -54,6 +61,11 @@ def client_ids(node: Node, group: str, link: RemotingLink) -> list[str]:
     if not any(member.link is link for member in members):
         found += [each.client_id for door in node.neighbours for each in door.members(group)]
     return found
+
+
+def is_awaiting(node: Node, group: str) -> bool:
+    """Return whether a client of a group is awaited, so that nobody must share out its queues."""
+    return node.returning.has(group, time.monotonic_ns() // 1_000_000)
 
 
 def neighbour_of(

@@ -6,6 +6,7 @@ the answer is written.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -36,6 +37,7 @@ _STATUS = {
 _GIVEN = frozenset({PullStatus.FOUND, PullStatus.FILTERED})
 _I32 = (1 << 31) - 1
 _ALL = "*"
+_STOPPING = Answer(Status.SYSTEM_BUSY, remark="the broker is stopping; pull again later")
 
 
 class PullCodes:
@@ -43,6 +45,7 @@ class PullCodes:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._is_stopping = False
         self._waiting: dict[RemotingLink, dict[Request, tuple[Ticket, Pull]]] = {}
         node.moved.on_reset = self._answer_waiting
 
@@ -52,14 +55,17 @@ class PullCodes:
 
     def pull(self, request: Request) -> None:
         """Return messages of a queue from an offset on, now or when there are some."""
+        if self._is_stopping:
+            request.answer(_STOPPING)
+            return
         frame = request.frame
         group = check_group_name(text(frame, "consumerGroup"))
         topic = text(frame, "topic")
         queue_id = integer(frame, "queueId", low=-_I32, high=_I32)
         flags = integer(frame, "sysFlag", 0, low=0, high=_I32)
-        expression = self._expression(frame, group, topic, flags)
+        expression = self._expression(request, group, topic, flags)
         if isinstance(expression, Answer):
-            request.answer(expression)
+            self._refuse(request, group, expression)
             return
         poll_ms = 0
         if flags & _MAY_WAIT:
@@ -113,12 +119,13 @@ class PullCodes:
             self._waiting.setdefault(request.link, {})[request] = ticket, command
 
     def _expression(
-        self, frame: Frame, group: str, topic: str, flags: int
+        self, request: Request, group: str, topic: str, flags: int
     ) -> Subscription | Answer:
         """Return the filter of the request, or else of the group's heartbeats; an Answer refuses.
 
         The heartbeats must be as new as the request.
         """
+        frame = request.frame
         if flags & _SUBSCRIBES:
             expression = text(frame, "subscription", _ALL) or _ALL
             kind = text(frame, "expressionType", TAG) or TAG
@@ -126,13 +133,15 @@ class PullCodes:
             if expression != _ALL or kind != TAG:
                 check_filter(asked)
             return asked
+        version = integer(frame, "subVersion", 0)
         found = self._node.registry.subscription(group, topic)
+        if found is None or found.version < version:
+            found = self._node.asked.get(request.link, group, topic) or found
         if found is None:
             return Answer(
                 Status.SUBSCRIPTION_NOT_EXIST,
                 remark=f"subscription: group {group!r} has told none of topic {topic!r} in a heartbeat",
             )
-        version = integer(frame, "subVersion", 0)
         if found.version < version:
             return Answer(
                 Status.SUBSCRIPTION_NOT_LATEST,
@@ -140,6 +149,24 @@ class PullCodes:
             )
         check_filter(found)
         return found
+
+    def _refuse(self, request: Request, group: str, refusal: Answer) -> None:
+        """Refuse a pull, unless the client has sent no heartbeat and answers what it wants."""
+        node, link = self._node, request.link
+        asked = None if node.registry.has(link) else node.asked.ask(link, group)
+        if asked is None:
+            request.answer(refusal)
+        else:
+            asked.add_done_callback(partial(self._pull_again, request, refusal))
+
+    def _pull_again(self, request: Request, refusal: Answer, asked: asyncio.Future[Frame]) -> None:
+        if not asked.cancelled() and asked.exception() is not None:
+            request.answer(refusal)  # the client has not answered, or has gone
+            return
+        try:
+            self.pull(request)
+        except HorologError as error:
+            request.fail(error)
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -176,6 +203,18 @@ class PullCodes:
             "maxOffset": str(result.max_offset),
         }
         request.answer(Answer(_STATUS[result.status], fields), result.layouts)
+
+    def stop(self) -> None:
+        """Refuse the waiting pulls, and all that come from now on.
+
+        Clients of 4.x pull again some seconds after a refusal.  Of a connection that just ends they
+        take no notice until their pull has waited for 30 s.
+        """
+        self._is_stopping = True
+        for link in list(self._waiting):
+            for request, (ticket, _) in self._waiting.pop(link).items():
+                self._node.engine.ask(CancelReceive(ticket), ignore_result)
+                request.answer(_STOPPING)
 
     def connection_ended(self, link: RemotingLink) -> None:
         """Cancel the waiting pulls of a connection that has ended."""

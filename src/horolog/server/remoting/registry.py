@@ -213,6 +213,10 @@ class Registry:
         """Return a group's subscription to a topic, the newest version that a member has sent."""
         return self._wanted_by(group).get(topic)
 
+    def has(self, link: RemotingLink) -> bool:
+        """Return whether a client is registered on a connection."""
+        return link in self._on
+
     def broadcasts(self, group: str) -> bool:
         """Return whether every member of a group gets all messages, as the first member states."""
         members = self._groups.get(group)
