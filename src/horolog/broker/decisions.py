@@ -3,14 +3,13 @@
 Before a handler is called, `broker.waits` says whether its command has to wait; such a command is
 deferred to a later turn.  A handler returns one of three: the result, which waits for the commit
 position; `LATER`, if the command was answered at once (`Effects.prompt`) or is answered at the end
-of the turn; or `WAIT`, if the handler itself finds that the command has to wait.  A command without
-a handler here is a question, and `broker.queries` answers it.
+of the turn; or `WAIT`, if the handler itself finds that the command has to wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import get_args
 
 from horolog.broker import queries
 from horolog.broker.adopt import adoptions
@@ -49,6 +48,7 @@ from horolog.protocol.commands import (
     ChangeTopic,
     ClientGone,
     ClientSeen,
+    Command,
     CreateTopic,
     DeleteTopic,
     DescribeBroker,
@@ -112,9 +112,11 @@ class Decisions:
             shard, self.topics, self.sends, self.adoptions, self.recalls, self.lists, checkpoints
         )
         self._handlers = self._table()
+        assert self._handlers.keys() == set(get_args(Command)), "a command without a handler"
 
     def _table(self) -> Mapping[type, Handler]:
         return {
+            **dict.fromkeys(get_args(queries.Query), self._query),
             SendMessages: self._send,
             SendBack: self._send_back,
             SendRetry: self._send_back,
@@ -170,7 +172,7 @@ class Decisions:
         handlers = self._handlers
         for item in (*deferred, *inputs):
             kind = type(item.command)
-            handler = handlers.get(kind, self._rest)
+            handler = handlers[kind]
             try:
                 wait = self._waits_for(item) if kind in WAITS else None
                 if wait is not None:
@@ -224,9 +226,6 @@ class Decisions:
         """Whether a deferred command may be decided in a turn that nothing else would bring."""
         log = self._shard.log
         return bool(self._deferred) and not self._are_signalled and log.commit_position == log.end
-
-    def _rest(self, item: Input, command: Any, now: Now, effects: Effects) -> object:
-        return queries.answer(self._shard, command)
 
     # --- sends and consumers --------------------------------------------------------------------
 
@@ -290,7 +289,7 @@ class Decisions:
         self._searches_left -= 1
         return search_offset(self._shard, command)
 
-    def _cancel(self, _: Input, command: CancelReceive, now: Now, effects: Effects) -> None:
+    def _cancel(self, _: Input, command: CancelReceive, _now: Now, effects: Effects) -> None:
         reply = self.waiting.cancel(command.token, answer=command.answer)
         if reply is not None:
             effects.prompt.append(reply)
@@ -312,6 +311,9 @@ class Decisions:
 
     def _delete_topic(self, _: Input, command: DeleteTopic, _now: Now, effects: Effects) -> None:
         effects.prompt += self.topics.delete(command, self.receives.renewals)
+
+    def _query(self, _: Input, query: queries.Query, _now: Now, _effects: Effects) -> object:
+        return queries.answer(self._shard, query)
 
     def _describe(self, _: Input, command: DescribeBroker, now: Now, _effects: Effects) -> object:
         self._disk.refresh(now.mono_ms, now.wall_ms)

@@ -6,7 +6,7 @@ Answers show committed state, and wait for the commit position like any other.
 from __future__ import annotations
 
 from horolog.broker.adopt.adoptions import state_of
-from horolog.broker.recall.look_ups import find_messages, find_topics
+from horolog.broker.recall.look_ups import find_topics
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.delay import pending
@@ -28,7 +28,6 @@ from horolog.protocol.commands import (
     DescribeGroup,
     DescribeLanes,
     DescribeTopic,
-    FindMessages,
     GroupQueueView,
     ListTopics,
     PendingCounts,
@@ -44,7 +43,6 @@ Query = (
     | ListTopics
     | DescribeLanes
     | CountPending
-    | FindMessages
     | FindTopics
     | ReadQueue
     | DescribeBroker
@@ -61,8 +59,6 @@ def answer(shard: Shard, query: Query) -> object:
             return _topics(shard, after, with_pending=with_pending)
         case CountPending():
             return _counts(shard, query)
-        case FindMessages():
-            return find_messages(shard, query)
         case FindTopics():
             return find_topics(shard, query)
         case ReadQueue():
