@@ -24,6 +24,7 @@ class Answer(NamedTuple):
     remark: str = ""
 
 
+I32_MIN, I32_MAX = -(1 << 31), (1 << 31) - 1  # of an int in Java
 DONE = Answer()
 _MISSING = "missing"
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.remoting.request import flag, integer, text
+from horolog.protocol.remoting.request import I32_MAX, I32_MIN, flag, integer, text
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.send_commands import ANY_QUEUE
@@ -18,7 +18,6 @@ _V1 = (
 _V2 = ("b", "e", "f", "g", "h", "i", "j", "m")  # the same fields in the short header
 
 _STORED_FLAGS = 0x703  # stored bits of the producer's flags: compressed and how, several tags
-_I32 = 1 << 31
 
 
 class Shared(NamedTuple):
@@ -47,8 +46,8 @@ def shared_by(code: int, *given: str | None) -> Shared:
     named = (topic, queue, sys_flags, flags, attempts, batch)
     fields = {name: value for name, value in zip(named, given, strict=True) if value is not None}
     frame = Frame(code, fields=fields)
-    sys_flag = integer(frame, sys_flags, 0, low=-_I32, high=_I32 - 1)
-    queue_id = max(ANY_QUEUE, integer(frame, queue, ANY_QUEUE, low=-_I32, high=_I32 - 1))
+    sys_flag = integer(frame, sys_flags, 0, low=I32_MIN, high=I32_MAX)
+    queue_id = max(ANY_QUEUE, integer(frame, queue, ANY_QUEUE, low=I32_MIN, high=I32_MAX))
     name = check_topic(text(frame, topic)).encode()
     delayed_properties = b"REAL_TOPIC\x01%b\x02" % name
     if queue_id >= 0:
@@ -58,8 +57,8 @@ def shared_by(code: int, *given: str | None) -> Shared:
         name,
         queue_id,
         sys_flag & _STORED_FLAGS,
-        integer(frame, flags, 0, low=-_I32, high=_I32 - 1),
-        integer(frame, attempts, 0, low=0, high=_I32 - 1),
+        integer(frame, flags, 0, low=I32_MIN, high=I32_MAX),
+        integer(frame, attempts, 0, low=0, high=I32_MAX),
         flag(frame, batch) or code == Code.SEND_BATCH_MESSAGE,  # `flag` checks it
         delayed_properties,
         sys_flag & layout.TRANSACTION_BITS == layout.TRANSACTION_PREPARED,

@@ -13,13 +13,12 @@ from horolog.protocol.queue_commands import (
     SearchOffset,
 )
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.request import DONE, Answer, flag, integer, text
+from horolog.protocol.remoting.request import DONE, I32_MAX, I32_MIN, Answer, flag, integer, text
 from horolog.protocol.rocketmq.names import check_group_name
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
-_I32 = (1 << 31) - 1
 _BOUNDS = ("LOWER", "UPPER")
 
 
@@ -147,7 +146,7 @@ class OffsetCodes:
 
 
 def _queue_of(request: Request) -> int:
-    return integer(request.frame, "queueId", low=-_I32, high=_I32)
+    return integer(request.frame, "queueId", low=I32_MIN, high=I32_MAX)
 
 
 def _offset_answer(offset: int) -> Answer:

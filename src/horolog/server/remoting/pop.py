@@ -23,7 +23,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
 from horolog.protocol.remoting.pop import counts_of, fields_of, handles_of_batch, popped
-from horolog.protocol.remoting.request import DONE, Answer, content, flag, integer, text
+from horolog.protocol.remoting.request import DONE, I32_MAX, Answer, content, flag, integer, text
 from horolog.protocol.rocketmq.lease_time import lease_duration
 from horolog.protocol.rocketmq.names import check_attempt_id, check_group_name
 from horolog.ready.pop_receipt import decode_pop, encode_pop
@@ -36,7 +36,6 @@ from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
 from horolog.server.ticket import Ticket, ignore_result
 
-_I32 = (1 << 31) - 1
 _ALL = "*"
 _FROM_END = 1  # value of the field initMode; 0: begin at the start of the queues
 
@@ -82,7 +81,7 @@ class PopCodes:
         command = Receive(
             check_group_name(text(frame, "consumerGroup")),
             topic,
-            integer(frame, "queueId", low=-1, high=_I32),
+            integer(frame, "queueId", low=-1, high=I32_MAX),
             expression,
             integer(frame, "maxMsgNums", low=1, high=RECEIVE_BATCH_MAX),
             integer(frame, "invisibleTime", low=1, high=INVISIBLE_MAX_MS),
@@ -193,7 +192,7 @@ class PopCodes:
         frame = request.frame
         group = check_group_name(text(frame, "consumerGroup"))
         topic = text(frame, "topic")
-        queue_id = integer(frame, "queueId", -1, low=-1, high=_I32)
+        queue_id = integer(frame, "queueId", -1, low=-1, high=I32_MAX)
         try:
             views: list[GroupQueueView] = await self._node.engine.submit(
                 DescribeGroup(group, topic)
@@ -215,7 +214,7 @@ class PopCodes:
         """Return how many pops of a group wait for a queue of a topic, or (−1) for any queue."""
         frame = request.frame
         group, topic = check_group_name(text(frame, "consumerGroup")), text(frame, "topic")
-        place = group, topic, integer(frame, "queueId", -1, low=-1, high=_I32)
+        place = group, topic, integer(frame, "queueId", -1, low=-1, high=I32_MAX)
         commands = [each.command for of in self._waiting.values() for each in of.values()]
         waiting = sum((each.group, each.topic, each.queue_id) == place for each in commands)
         return Answer(fields={"pollingNum": str(waiting)})

@@ -17,7 +17,7 @@ from horolog.protocol.queue_commands import CommitOffsets, Pull, Pulled, PullSta
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
-from horolog.protocol.remoting.request import Answer, integer, text
+from horolog.protocol.remoting.request import I32_MAX, I32_MIN, Answer, integer, text
 from horolog.protocol.remoting.routes import ID_OF_LEADER
 from horolog.protocol.rocketmq.names import check_group_name
 from horolog.server.remoting.family import Handler
@@ -35,7 +35,6 @@ _STATUS = {
     PullStatus.MOVED: Status.PULL_OFFSET_MOVED,
 }
 _GIVEN = frozenset({PullStatus.FOUND, PullStatus.FILTERED})
-_I32 = (1 << 31) - 1
 _ALL = "*"
 _STOPPING = Answer(Status.SYSTEM_BUSY, remark="the broker is stopping; pull again later")
 
@@ -61,8 +60,8 @@ class PullCodes:
         frame = request.frame
         group = check_group_name(text(frame, "consumerGroup"))
         topic = text(frame, "topic")
-        queue_id = integer(frame, "queueId", low=-_I32, high=_I32)
-        flags = integer(frame, "sysFlag", 0, low=0, high=_I32)
+        queue_id = integer(frame, "queueId", low=I32_MIN, high=I32_MAX)
+        flags = integer(frame, "sysFlag", 0, low=0, high=I32_MAX)
         expression = self._expression(request, group, topic, flags)
         if isinstance(expression, Answer):
             self._refuse(request, group, expression)
@@ -71,8 +70,8 @@ class PullCodes:
         if flags & _MAY_WAIT:
             poll_ms = integer(frame, "suspendTimeoutMillis", 0)
         # Official brokers return one message to a client that asks for none.
-        limit = max(1, integer(frame, "maxMsgNums", low=0, high=_I32))
-        room = integer(frame, "maxMsgBytes", PULL_BYTES_MAX, low=-1, high=_I32)
+        limit = max(1, integer(frame, "maxMsgNums", low=0, high=I32_MAX))
+        room = integer(frame, "maxMsgBytes", PULL_BYTES_MAX, low=-1, high=I32_MAX)
         first = integer(frame, "queueOffset")
         must_learn = self._must_learn(request, group, topic, queue_id)
         if must_learn:

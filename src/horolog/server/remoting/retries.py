@@ -7,7 +7,7 @@ from horolog.protocol.commands import Sent
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.gathered import Gathered
-from horolog.protocol.remoting.request import DONE, Answer, integer, text
+from horolog.protocol.remoting.request import DONE, I32_MAX, I32_MIN, Answer, integer, text
 from horolog.protocol.retry_commands import SendBack, SendRetry
 from horolog.protocol.transaction_commands import SendHalf
 from horolog.server.remoting.family import Handler
@@ -16,7 +16,6 @@ from horolog.server.remoting.request import Request
 
 # Ordinal of RocketMQ 3.4.9: the count of attempts that an older client sends means nothing.
 _SAYS_HOW_OFTEN = 121
-_I32 = 1 << 31
 
 
 class RetryCodes:
@@ -35,7 +34,7 @@ class RetryCodes:
         command = SendBack(
             text(frame, "group"),
             integer(frame, "offset"),
-            integer(frame, "delayLevel", 0, low=-_I32, high=_I32 - 1),
+            integer(frame, "delayLevel", 0, low=I32_MIN, high=I32_MAX),
             _retry_max(frame, "maxReconsumeTimes"),
         )
         sent: Sent = await self._node.engine.submit(command)
@@ -65,4 +64,4 @@ def _retry_max(frame: Frame, name: str) -> int:
     """Return how many further attempts a client allows; −1: it does not say."""
     if frame.version < _SAYS_HOW_OFTEN:
         return -1
-    return max(-1, integer(frame, name, -1, low=-_I32, high=_I32 - 1))
+    return max(-1, integer(frame, name, -1, low=I32_MIN, high=I32_MAX))
