@@ -17,10 +17,11 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.heartbeat import Heartbeat, read_heartbeat, read_subscription
 from horolog.protocol.remoting.request import DONE, Answer, content, text
 from horolog.protocol.rocketmq.names import is_system_group
+from horolog.protocol.rocketmq.retry import retry_topic
 from horolog.server.remoting import presence
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
-from horolog.server.remoting.node import RETRY_PREFIX, Node
+from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
 
@@ -61,7 +62,7 @@ class ClientCodes:
             if is_system_group(consumer.group):
                 continue  # a tool's group: it only reads, and nothing is kept of it
             await self._node.engine.submit(PutGroup(consumer.group))
-            await self._create_topic(RETRY_PREFIX + consumer.group)
+            await self._create_topic(retry_topic(consumer.group))
         return _SEEN
 
     async def _create_topic(self, topic: str) -> None:

@@ -2,7 +2,7 @@
 
 Keys are RocketMQ's, since its tools look for them.  Figures that this broker does not have are left
 out, except keys without which a tool fails (mqadmin, the dashboard, the exporter for Prometheus):
-`_NOTHING_AFTER` and `_NOT_MEASURED` have those.
+`_NOTHING_WAITS` and `_NOT_MEASURED` have those.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import as_java, tags_of
 from horolog.server.threads import in_pool
 
-_NOTHING_AFTER = {  # no requests wait in queues of threads here, and no messages wait to be filed
+_NOTHING_WAITS = {  # no requests wait in queues of threads here, and no messages wait to be filed
     "sendThreadPoolQueueSize": 0,
     "sendThreadPoolQueueHeadWaitTimeMills": 0,
     "pullThreadPoolQueueSize": 0,
@@ -114,7 +114,7 @@ class FigureCodes:
         put, got = self._rates.puts_of_day.day(), self._rates.gets_of_day.day()
         got_a_second = f"{gets.minute.a_second:.2f}"
         table: dict[str, object] = {
-            **_NOTHING_AFTER,
+            **_NOTHING_WAITS,
             **_NOT_MEASURED,
             "bootTimestamp": self._booted_ms,
             "brokerActive": "true",
@@ -198,7 +198,7 @@ class FigureCodes:
         units = []
         for record in read.records:
             stored = decode(record[RECORD_HEAD_BYTES:])
-            tag = properties.decode(stored.properties).get("TAGS", "")
+            tag = properties.decode(stored.properties).get(properties.TAGS, "")
             size = len(record) - RECORD_HEAD_BYTES
             units.append(
                 Unit(

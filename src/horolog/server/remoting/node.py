@@ -13,6 +13,7 @@ from horolog.protocol.remoting.gathered import Site
 from horolog.protocol.remoting.queue_locks import QueueLocks
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, Levels, parse_levels
 from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX
+from horolog.protocol.rocketmq.retry import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from horolog.server.connected import Neighbour
 from horolog.server.loop import Engine
 from horolog.server.message_id import MessageIds
@@ -28,9 +29,8 @@ TEMPLATE_TOPIC = "TBW102"  # clients ask for its route if a topic is unknown, an
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients that trace send to it, whether it exists or not
 
 _LEVELS = parse_levels(DEFAULT_LEVELS)
-RETRY_PREFIX = "%RETRY%"
 LANES_TOPIC = "SCHEDULE_TOPIC_XXXX"  # a queue for each delay level, readable by tools
-_MADE_AT_USE = (RETRY_PREFIX, "%DLQ%", CLOUD_TRACE_PREFIX)
+_MADE_AT_USE = (RETRY_PREFIX, DEAD_LETTER_PREFIX, CLOUD_TRACE_PREFIX)
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from horolog.protocol.remoting.send import gather
 from horolog.protocol.rocketmq import properties
 from horolog.protocol.transaction_commands import SendHalf
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.node import Node
+from horolog.server.remoting.node import TEMPLATE_TOPIC, Node
 from horolog.server.remoting.request import Request
 
 # Official brokers wait this long for a client to take a reply; the replier has given up by then.
@@ -36,7 +36,7 @@ _LONG = (
 )  # fmt: skip
 _LEAST = {  # clients cannot read a reply without these fields
     "producerGroup": "",
-    "defaultTopic": "TBW102",
+    "defaultTopic": TEMPLATE_TOPIC,
     "defaultTopicQueueNums": "0",
     "queueId": "0",
     "sysFlag": "0",

@@ -15,12 +15,12 @@ from horolog.protocol.remoting.routes import (
     route,
 )
 from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX, check_group
+from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.protocol.topic_commands import PERM_READ
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.kv_table import ORDER_TOPICS
 from horolog.server.remoting.node import (
     LANES_TOPIC,
-    RETRY_PREFIX,
     TEMPLATE_TOPIC,
     TRACE_TOPIC,
     Node,

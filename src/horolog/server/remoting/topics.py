@@ -26,11 +26,12 @@ from horolog.protocol.remoting.routes import INHERIT
 from horolog.protocol.remoting.topic_bodies import QueueState
 from horolog.protocol.rocketmq.late_policy import Late, parse_policy
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
+from horolog.protocol.rocketmq.retry import retry_topic
 from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, PERM_WRITE, TopicSettings
 from horolog.server.listing import groups, stored_ms, topics
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.node import LANES_TOPIC, RETRY_PREFIX, Node
+from horolog.server.remoting.node import LANES_TOPIC, Node
 from horolog.server.remoting.request import Request
 
 _PERM_MAX = 15
@@ -199,7 +200,7 @@ class TopicCodes:
         del request
         names = {topic.name async for topic in topics(self._engine)}
         # Tools find consumer groups by their retry topics, even before these have messages.
-        names.update([RETRY_PREFIX + group.name async for group in groups(self._engine)])
+        names.update([retry_topic(group.name) async for group in groups(self._engine)])
         return Answer(body=bodies.topic_list(sorted(names)))
 
     async def names_of_cluster(self, request: Request) -> Answer:
