@@ -10,19 +10,18 @@ from horolog.limits import UNFINISHED_FRAME_MS, UNREAD_SMALL
 from horolog.protocol.http2.calls import Asked, Calls, Dropped, Message, MessagesEnded, Opened
 from horolog.protocol.http2.events import AnswerSent, Limits
 from horolog.protocol.http2.faults import Code, ConnectionFault
+from horolog.protocol.http2.frames import go_away
 from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED
 from horolog.server.call import Call
 from horolog.server.link import Link, Links
 
 _PING = b"horolog\0"
 _PONG_S = 0.05
-_WHY = b"too many connections: the broker takes no more of them"
-# GOAWAY with ENHANCE_YOUR_CALM, and no SETTINGS before it.  After SETTINGS gRPC clients would count
-# the connection as made, and try again ten times a second.  Without, they count it as failed, and
-# wait longer each time.
-_TOO_MANY = (
-    (8 + len(_WHY)).to_bytes(3, "big") + b"\7" + bytes(9) + (11).to_bytes(4, "big") + _WHY
-)  # fmt: skip
+# GOAWAY, and no SETTINGS before it.  After SETTINGS gRPC clients would count the connection as made,
+# and try again ten times a second.  Without, they count it as failed, and wait longer each time.
+_TOO_MANY = go_away(
+    0, Code.ENHANCE_YOUR_CALM, "too many connections: the broker takes no more of them"
+)
 
 
 class Service(Protocol):

@@ -91,7 +91,7 @@ def reset(stream: int, code: int) -> bytes:
     return frame(Type.RST_STREAM, 0, stream, code.to_bytes(4, "big"))
 
 
-def go_away(last_stream: int, code: int, why: str = "") -> bytes:
+def go_away(last_stream: int, code: int, why: str) -> bytes:
     """Encode a GOAWAY frame; `why` is for the log of the peer."""
     payload = last_stream.to_bytes(4, "big") + code.to_bytes(4, "big") + why.encode()[:200]
     return frame(Type.GOAWAY, 0, 0, payload)
