@@ -25,11 +25,11 @@ from horolog.limits import (
     UNREAD_ALL_BYTES_MAX,
 )
 from horolog.server.link import Link, PendingOutput, Stopped
+from horolog.server.ports import BACKLOG
 from horolog.server.shares import Bounds, Share, key_of
 from horolog.server.tls import Certificate
 from horolog.server.unread_answers import UnreadAnswers
 
-_BACKLOG = 1_024
 _log = logging.getLogger("horolog.doors")
 
 
@@ -227,7 +227,7 @@ class Door:
         """Accept connections; return the port."""
         self.loop = asyncio.get_running_loop()
         self._server = await self.loop.create_server(
-            lambda: self._make_link(self), sock=self._listener, backlog=_BACKLOG
+            lambda: self._make_link(self), sock=self._listener, backlog=BACKLOG
         )
         self._check_links()
         return int(self._server.sockets[0].getsockname()[1])

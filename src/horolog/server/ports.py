@@ -7,7 +7,7 @@ import socket
 
 from horolog.errors import ErrorCode, HorologError, refused
 
-_BACKLOG = 2_048
+BACKLOG = 2_048  # connections that wait to be accepted
 
 
 def port_in_use(flag: str, port: int, why: str) -> HorologError:
@@ -33,7 +33,7 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
-        sock.listen(_BACKLOG)  # at once: SO_REUSEADDR lets two sockets bind, but only one listen
+        sock.listen(BACKLOG)  # at once: SO_REUSEADDR lets two sockets bind, but only one listen
     except OSError as error:
         sock.close()
         if isinstance(error, socket.gaierror) or error.errno in _ADDRESS:
