@@ -35,13 +35,13 @@ class Groups:
     def id_of(self, name: str) -> int:
         """Return the id of a group, which is made if it does not exist."""
         group_id = self._shard.ready.groups.ids.get(name)
-        return self._make(name) if group_id is None else group_id
+        return self._make(check_group(name)) if group_id is None else group_id
 
     def existing_id(self, name: str) -> int:
         """Return the id of a group, or raise GROUP_NOT_FOUND."""
         group_id = self._shard.ready.groups.ids.get(name)
         if group_id is None:
-            raise _not_found(name)
+            raise group_not_found(name)
         return group_id
 
     def check_may_consume(self, group_id: int, *, broadcasts: bool = False) -> None:
@@ -56,18 +56,12 @@ class Groups:
                 field="consumer group",
             )
 
-    def id_of_own(self, name: str) -> int:
-        """Return the id of an internal group, whose name no client may use.
-
-        The group is made if it does not exist.
-        """
-        group_id = self._shard.ready.groups.ids.get(name)
-        return self._put_new(name) if group_id is None else group_id
+    def make_own(self, name: str) -> None:
+        """Make an internal group, whose name no client may use, unless it exists."""
+        if name not in self._shard.ready.groups.ids:
+            self._make(name)
 
     def _make(self, name: str) -> int:
-        return self._put_new(check_group(name))
-
-    def _put_new(self, name: str) -> int:
         groups = self._shard.ready.groups
         if len(groups.ids) >= GROUPS_MAX:
             raise HorologError(
@@ -120,7 +114,7 @@ class Groups:
         waiting = self._take_polls(command.name)
         self._shard.ready.drop_group(group_id)
         self._records.append(encode_group_end(group_id, command.name))
-        gone = _not_found(command.name)
+        gone = group_not_found(command.name)
         return [Reply(each.token, Received([]) if each.group else gone) for each in waiting]
 
     def _take_polls(self, name: str) -> list[Waiter]:
@@ -137,7 +131,8 @@ class Groups:
         return GroupView(ready.groups.names[group_id], ready.groups.settings_of(group_id), names)
 
 
-def _not_found(name: str) -> HorologError:
+def group_not_found(name: str) -> HorologError:
+    """Build the error for a consumer group that does not exist."""
     return HorologError(
         ErrorCode.GROUP_NOT_FOUND, f"consumer group {name!r} does not exist", field="consumer group"
     )

@@ -6,6 +6,7 @@ Answers show committed state, and wait for the commit position like any other.
 from __future__ import annotations
 
 from horolog.broker.adopt.adoptions import state_of
+from horolog.broker.groups import group_not_found
 from horolog.broker.recall.look_ups import find_topics
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
@@ -110,11 +111,7 @@ def describe_group(shard: Shard, query: DescribeGroup, mono_ms: int) -> list[Gro
     topic = shard.topics.get(query.topic)
     group_id = shard.ready.groups.ids.get(query.group)
     if group_id is None:
-        raise HorologError(
-            ErrorCode.GROUP_NOT_FOUND,
-            f"consumer group {query.group!r} does not exist",
-            field="consumer group",
-        )
+        raise group_not_found(query.group)
     views = []
     for queue_id, queue in enumerate(topic.queues):
         progress = shard.ready.progress_if_any(group_id, topic.id, queue_id) or QueueProgress(

@@ -182,7 +182,7 @@ class DeadLetters:
             now.mono_ms, now.wall_ms, 0 if command.dry_run else self._shard.log.frame_bytes_max
         )
         if not command.dry_run:
-            self._groups.id_of_own(REDRIVING)
+            self._groups.make_own(REDRIVING)
         self._waiting.append((token, command))
 
     def flush(self, wall_ms: int) -> list[Reply]:
