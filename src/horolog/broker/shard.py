@@ -218,16 +218,15 @@ class Shard:
             self.delay.stalled += self.unfiled.take()
             self.file_stalled()
 
-    def file_stalled(self) -> bool:
-        """File messages that wait for disk space, in log order; False if the disk is full."""
+    def file_stalled(self) -> None:
+        """File messages that wait for disk space, in log order, until the disk is full."""
         while self.delay.stalled:
             filed, rest = self.delay.file(self.delay.stalled[0])
             self.wheel.insert(*filed)
             if rest is not None:
                 self.delay.stalled[0] = rest
-                return False
+                return
             self.delay.stalled.pop(0)
-        return True
 
     def switch_far(self) -> None:
         """Exchange sources if a job is done; load the window again if it held some of them."""

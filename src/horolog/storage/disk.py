@@ -67,11 +67,11 @@ def sync_names(fd: int) -> bool:
     return True
 
 
-def sync_directory(directory: Path) -> bool:
-    """Return when the names in a directory are durable; False where it cannot be synced."""
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable, where its file system can sync one."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return sync_names(fd)
+        sync_names(fd)
     finally:
         os.close(fd)
 

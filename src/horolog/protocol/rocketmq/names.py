@@ -71,13 +71,13 @@ def check_topic(name: str) -> str:
     return name
 
 
-def check_may_be_made(name: str) -> str:
-    """Return the name if clients may create or change this topic; raise ILLEGAL_TOPIC otherwise."""
+def check_may_be_made(name: str) -> None:
+    """Raise ILLEGAL_TOPIC unless clients may create or change this topic."""
     if name == GIVEN_UP_TOPIC:
         raise HorologError(
             ErrorCode.ILLEGAL_TOPIC, f"topic {name!r} is a system topic", field="topic"
         )
-    return check_topic(name)
+    check_topic(name)
 
 
 def check_schedule(name: str) -> str:
