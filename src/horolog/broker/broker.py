@@ -81,8 +81,8 @@ class Broker:
         self._filing = FilingPace(shard)
         self._job_done = False
         self._job_failed = False
-        self._job_at = 0  # monotonic ms when to check next whether runs have to be made or merged
-        self._job_hold = 0  # monotonic ms before which no job begins, after one has failed
+        self._next_job_ms = 0  # monotonic, when to check next whether to make or merge runs
+        self._job_hold_ms = 0  # monotonic, before which no job begins, after one has failed
 
     def step(
         self,
@@ -218,10 +218,10 @@ class Broker:
             self._job_done = shard.delay.far.compaction.job is not None
         if self._job_failed:
             self._job_failed = False
-            self._job_hold = now.mono_ms + CHECKPOINT_INTERVAL_MS
-        is_time = now.mono_ms >= self._job_at or shard.delay.far.compaction.wants_flush
-        if is_time and now.mono_ms >= self._job_hold:
-            self._job_at = now.mono_ms + SECOND_MS
+            self._job_hold_ms = now.mono_ms + CHECKPOINT_INTERVAL_MS
+        is_time = now.mono_ms >= self._next_job_ms or shard.delay.far.compaction.wants_flush
+        if is_time and now.mono_ms >= self._job_hold_ms:
+            self._next_job_ms = now.mono_ms + SECOND_MS
             self.disk.refresh(now.mono_ms, now.wall_ms)
             effects.job = shard.delay.far.compaction.start(now.wall_ms)
 
@@ -280,7 +280,7 @@ class Broker:
             if at is not None:
                 waits.append(max(0, at - now.mono_ms))
         if shard.delay.far.compaction.wants_flush:  # a job has failed, and has to be tried again
-            waits.append(max(0, self._job_hold - now.mono_ms))
+            waits.append(max(0, self._job_hold_ms - now.mono_ms))
         return min(waits) if waits else None
 
     def _due_in(self, wall_ms: int) -> int | None:

@@ -209,7 +209,7 @@ class Figures:
             "checkpoints": checkpointing.made,
             "checkpoint_failures": checkpointing.failed,
             "checkpoint_took_s": checkpointing.took_s,
-            "checkpoint_age_s": time.perf_counter() - (checkpointing.at or self._began),
+            "checkpoint_age_s": time.perf_counter() - (checkpointing.ended_s or self._began),
         }
 
     def _topics(self) -> tuple[TopicFigures, ...]:

@@ -38,7 +38,7 @@ class Checkpointing:
 
     made, failed  checkpoints since the start: durable ones, and those that failed
     took_s        seconds that the newest durable checkpoint took
-    at            monotonic seconds at the end of the newest durable one; None: none since the start
+    ended_s       monotonic, at the end of the newest durable one; None: none since the start
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Checkpointing:
         self.is_busy = False  # a job is under way
         self.made = self.failed = 0
         self.took_s = 0.0
-        self.at: float | None = None
+        self.ended_s: float | None = None
         self._broker = broker
         self._storage = storage
         self._jobs = jobs
@@ -85,8 +85,8 @@ class Checkpointing:
     def _record(self, began: float, error: BaseException | None) -> None:
         if error is None:
             self.made += 1
-            self.at = perf_counter()
-            self.took_s = self.at - began
+            self.ended_s = perf_counter()
+            self.took_s = self.ended_s - began
         else:
             self.failed += 1
 

@@ -48,8 +48,8 @@ class GroupCommit:
         self._gathered: list[Write] = []
         self._gathered_bytes = 0
         self._gathered_end = end
-        self._synced_at = 0
-        self._next_segment_at = 0
+        self._synced_ms = 0  # monotonic, of the newest sync
+        self._next_segment_ms = 0  # monotonic, before which no further segment is prepared
         # Runs while written bytes are not synced (`flush = interval`).
         self._timer: asyncio.TimerHandle | None = None
         self._interval_is_over = False
@@ -129,7 +129,7 @@ class GroupCommit:
             and self.durable < self.commit
             and (
                 self._interval_is_over
-                or self._clock.monotonic_ms() - self._synced_at >= FLUSH_INTERVAL_MS
+                or self._clock.monotonic_ms() - self._synced_ms >= FLUSH_INTERVAL_MS
             )
         )
 
@@ -158,16 +158,16 @@ class GroupCommit:
         self._prepare_next()
         if synced:
             self.durable = end
-            self._synced_at = self._clock.monotonic_ms()
+            self._synced_ms = self._clock.monotonic_ms()
         elif self._flush == "interval" and self._timer is None:
             wait_ms = 0 if self._interval_is_over else FLUSH_INTERVAL_MS
             self._timer = self._loop.call_later(wait_ms / SECOND_MS, self._sync_rest)
         self._on_written()
 
     def _prepare_next(self) -> None:
-        if self._writer.wants_next and self._clock.monotonic_ms() >= self._next_segment_at:
+        if self._writer.wants_next and self._clock.monotonic_ms() >= self._next_segment_ms:
             # On a full disk, try again once a second, not at every write.
-            self._next_segment_at = self._clock.monotonic_ms() + SECOND_MS
+            self._next_segment_ms = self._clock.monotonic_ms() + SECOND_MS
             self._jobs.submit(self._writer.prepare_next, self._prepared)
 
     def _prepared(self, error: BaseException | None) -> None:
