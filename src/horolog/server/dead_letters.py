@@ -39,9 +39,9 @@ class RedriveReport:
         self.already += done.already
         self.refused += len(done.refused)
         self.refusals += done.refused[: REDRIVE_REFUSALS_TOLD - len(self.refusals)]
-        for due_ms in (each.due_ms for each in done.letters):
-            self.first_due_ms = self.first_due_ms or due_ms
-            self.last_due_ms = due_ms
+        for letter in done.letters:
+            self.first_due_ms = self.first_due_ms or letter.due_ms
+            self.last_due_ms = letter.due_ms
         self.next = done.next
 
 
@@ -62,9 +62,8 @@ async def redrive(engine: TieredEngine, command: Redrive) -> RedriveReport:
 
     Raise the refusal if the core refuses a whole command.
     """
+    assert command.due_ms or not command.rate, "due times that are spread need a beginning"
     report = RedriveReport()
-    if not command.due_ms and command.rate:
-        raise AssertionError("due times that are spread need a beginning")
     left, first = command.limit, command.first
     while left > 0:
         turn = replace(command, first=first, limit=min(left, TURN_READ_MAX), done=report.redriven)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from horolog.access.guard import Guard
 from horolog.config import BROKER_PORT, VIP_PORT, Settings
-from horolog.server.connected import KnowsClients
+from horolog.server.connected import KnowsClients, Neighbour
 from horolog.server.running import GrpcEngine, Promote, RunningEngine
 from horolog.server.store_host import store_host
 from horolog.storage.descriptors import give_up_output, room_for
 
 if TYPE_CHECKING:
     from horolog.metrics.exposition import Exposition
+    from horolog.server.remoting.node import Node
 
 log = logging.getLogger("horolog.server")
 
@@ -139,23 +140,9 @@ def _make_doors(
         TransactionChecks(engine, [grpc.producers])
         return [grpc]
     from horolog.server.remoting.front import RemotingFront
-    from horolog.server.remoting.node import Node
-    from horolog.server.remoting.settings import properties_of
 
-    node = Node(
-        engine,
-        settings.broker_name,
-        settings.cluster_name,
-        settings.advertised_host,
-        auto_create=settings.remoting_auto_create,
-        store_host=store_host(settings),
-        levels=settings.levels,
-        settings=properties_of(settings),
-        data_dir=settings.data_dir,
-        neighbours=[grpc],
-    )
     remoting = RemotingFront(
-        node,
+        _make_node(engine, settings, grpc),
         settings.host,
         settings.namesrv_port,
         settings.broker_port,
@@ -167,6 +154,25 @@ def _make_doors(
     )
     TransactionChecks(engine, [grpc.producers, remoting.producers])
     return [grpc, remoting]
+
+
+def _make_node(engine: Any, settings: Settings, neighbour: Neighbour) -> Node:
+    """Make the broker as 4.x clients see it; admin tools see clients of the other door too."""
+    from horolog.server.remoting.node import Node
+    from horolog.server.remoting.settings import properties_of
+
+    return Node(
+        engine,
+        settings.broker_name,
+        settings.cluster_name,
+        settings.advertised_host,
+        auto_create=settings.remoting_auto_create,
+        store_host=store_host(settings),
+        levels=settings.levels,
+        settings=properties_of(settings),
+        data_dir=settings.data_dir,
+        neighbours=[neighbour],
+    )
 
 
 def _make_exposition(engine: Any, settings: Settings) -> Exposition:
