@@ -4,6 +4,7 @@ front, link, request        the handler of each code; one connection; one reques
 family, node                protocol of a family of handlers; state that families share
 produce, transactions       sends, recalls, half messages
 pull, pop, offsets          messages by offset and by lease; committed offsets
+under_way                   pulls and pops without an answer yet
 retries, replies            messages that consumers failed on; replies to requests
 clients, registry           heartbeats, and the connected clients that they register
 asked, returning            consumers that are back, but have sent no heartbeat yet

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ANSWER_BYTES_MAX, INVISIBLE_MAX_MS, POLL_MAX_MS, RECEIVE_BATCH_MAX
 from horolog.protocol.commands import (
     Ack,
     Acked,
-    CancelReceive,
     Changed,
     ChangeInvisible,
     DescribeGroup,
@@ -34,17 +32,10 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
-from horolog.server.ticket import Ticket, ignore_result
+from horolog.server.remoting.under_way import UnderWay
 
 _ALL = "*"
 _FROM_END = 1  # value of the field initMode; 0: begin at the start of the queues
-
-
-class _Waiting(NamedTuple):
-    """A pop without an answer yet."""
-
-    ticket: Ticket
-    command: Receive
 
 
 class PopCodes:
@@ -56,7 +47,7 @@ class PopCodes:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._waiting: dict[RemotingLink, dict[Request, _Waiting]] = {}
+        self._under_way: UnderWay[Receive] = UnderWay(node.engine)
 
     def handlers(self) -> dict[Code, Handler]:
         """Map each request code to its handler."""
@@ -102,18 +93,14 @@ class PopCodes:
                 self._full(request, error)
                 return
         ticket = self._node.engine.ask(command, partial(self._on_result, request, command))
-        self._waiting.setdefault(request.link, {})[request] = _Waiting(ticket, command)
+        self._under_way.add(request, ticket, command)
 
     @staticmethod
     def _full(request: Request, error: HorologError) -> None:
         request.answer(Answer(Status.POLLING_FULL, fields_of([], 0, 0), remark=error.message))
 
     def _on_result(self, request: Request, command: Receive, result: object) -> None:
-        waiting = self._waiting.get(request.link)
-        if waiting is not None:
-            waiting.pop(request, None)
-            if not waiting:
-                del self._waiting[request.link]
+        self._under_way.remove(request)
         if isinstance(result, HorologError) and result.code is ErrorCode.TOO_MANY_REQUESTS:
             self._full(request, result)
             return
@@ -140,8 +127,7 @@ class PopCodes:
 
     def connection_ended(self, link: RemotingLink) -> None:
         """Cancel the pops of a connection that has ended."""
-        for ticket, _ in self._waiting.pop(link, {}).values():
-            self._node.engine.ask(CancelReceive(ticket), ignore_result)
+        self._under_way.cancel(link)
 
     # --- leases -----------------------------------------------------------------------------------
 
@@ -215,6 +201,7 @@ class PopCodes:
         frame = request.frame
         group, topic = check_group_name(text(frame, "consumerGroup")), text(frame, "topic")
         place = group, topic, integer(frame, "queueId", -1, low=-1, high=I32_MAX)
-        commands = [each.command for of in self._waiting.values() for each in of.values()]
-        waiting = sum((each.group, each.topic, each.queue_id) == place for each in commands)
+        waiting = sum(
+            (each.group, each.topic, each.queue_id) == place for each in self._under_way.commands()
+        )
         return Answer(fields={"pollingNum": str(waiting)})

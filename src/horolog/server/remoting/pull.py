@@ -25,7 +25,8 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
-from horolog.server.ticket import Ticket, ignore_result
+from horolog.server.remoting.under_way import UnderWay
+from horolog.server.ticket import ignore_result
 
 _COMMITS, _MAY_WAIT, _SUBSCRIBES = 1, 2, 4  # bits of the field sysFlag
 _STATUS = {
@@ -45,7 +46,7 @@ class PullCodes:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._is_stopping = False
-        self._waiting: dict[RemotingLink, dict[Request, tuple[Ticket, Pull]]] = {}
+        self._waiting: UnderWay[Pull] = UnderWay(node.engine)
         node.moved.on_reset = self._answer_waiting
 
     def handlers(self) -> dict[Code, Handler]:
@@ -108,14 +109,14 @@ class PullCodes:
         """Answer the waiting pulls of a group that was reset in a topic."""
         links = {member.link for member in self._node.registry.members(group)}
         for link in links:
-            for ticket, command in self._waiting.get(link, {}).values():
+            for ticket, command in self._waiting.of_link(link):
                 if (command.group, command.topic) == (group, topic):
                     self._node.engine.ask(CancelReceive(ticket, answer=True), ignore_result)
 
     def _ask(self, request: Request, command: Pull) -> None:
         ticket = self._node.engine.ask(command, partial(self._on_result, request, command))
         if command.poll_ms:
-            self._waiting.setdefault(request.link, {})[request] = ticket, command
+            self._waiting.add(request, ticket, command)
 
     def _expression(
         self, request: Request, group: str, topic: str, flags: int
@@ -170,11 +171,7 @@ class PullCodes:
     # --- results ----------------------------------------------------------------------------------
 
     def _on_result(self, request: Request, command: Pull, result: object) -> None:
-        waiting = self._waiting.get(request.link)
-        if waiting is not None:
-            waiting.pop(request, None)
-            if not waiting:
-                del self._waiting[request.link]
+        self._waiting.remove(request)
         if isinstance(result, Pulled):
             place = command.group, command.topic, command.queue_id
             if self._must_learn(request, *place):
@@ -210,15 +207,12 @@ class PullCodes:
         take no notice until their pull has waited for 30 s.
         """
         self._is_stopping = True
-        for link in list(self._waiting):
-            for request, (ticket, _) in self._waiting.pop(link).items():
-                self._node.engine.ask(CancelReceive(ticket), ignore_result)
-                request.answer(_STOPPING)
+        for request in self._waiting.cancel_all():
+            request.answer(_STOPPING)
 
     def connection_ended(self, link: RemotingLink) -> None:
         """Cancel the waiting pulls of a connection that has ended."""
-        for ticket, _ in self._waiting.pop(link, {}).values():
-            self._node.engine.ask(CancelReceive(ticket), ignore_result)
+        self._waiting.cancel(link)
 
 
 def _moved_to(result: Pulled, offset: int) -> Pulled:
