@@ -18,7 +18,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.quick_records import Gathered, gather, to_send_quickly
 from horolog.protocol.grpc.quick_sends import QuickSend
 from horolog.protocol.grpc.ready import all_stored, each_stored
-from horolog.protocol.grpc.status import OK, RECALL_CODES, status_of
+from horolog.protocol.grpc.status import RECALL_CODES, status_of
 from horolog.protocol.grpc.translate import name_of, to_send
 from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.rocketmq.names import check_topic
@@ -28,7 +28,7 @@ from horolog.protocol.rocketmq.recall_handle import (
 )
 from horolog.server import messages
 from horolog.server.call import Call, answer_all, answer_with, as_horolog_error
-from horolog.server.grpc_transactions import TransactionCalls, all_entries, check_are_halves
+from horolog.server.grpc_transactions import TransactionCalls, check_are_halves, each_outcome
 from horolog.server.running import GrpcEngine
 
 
@@ -125,25 +125,7 @@ class ProducerCalls:
         stored = self._stored(topic, accepted, sent)
         if not refused and not sent.refused:
             return all_stored(stored)
-        found = iter(enumerate(stored))
-        entries = []
-        for place, message_id in enumerate(ids):
-            error = refused.get(place)
-            if error is None:
-                at, (_, offset, handle) = next(found)
-                error = sent.refused.get(at)
-            if error is not None:
-                entry = pb.SendResultEntry(status=status_of(error), message_id=message_id)
-            else:
-                entry = pb.SendResultEntry(
-                    status=OK,
-                    message_id=message_id,
-                    transaction_id=message_id,
-                    offset=offset,
-                    recall_handle=handle.decode(),
-                )
-            entries.append(entry)
-        return all_entries(entries)
+        return each_outcome(ids, refused, sent, stored)
 
     def _stored(self, topic: str, ids: list[str], sent: Sent) -> list[tuple[str, int, bytes]]:
         """Return message id, queue offset, and recall handle of messages that are stored."""

@@ -8,7 +8,7 @@ client is asked, not even one that publishes to a topic with the group's name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import PRODUCER_TOPICS_MAX
@@ -102,7 +102,6 @@ class TransactionCalls:
 
         Raise INVALID_TRANSACTION_ID for one that is not known, or has ended in the other way.
         """
-        del call
         topic = check_topic(name_of(request.topic))
         await self._engine.submit(
             EndTransaction(
@@ -125,28 +124,41 @@ class TransactionCalls:
 
         `sent` has none of the messages in `refused`.
         """
-        found = iter(range(len(sent.origins)))
-        entries = []
-        for place, message_id in enumerate(ids):
-            error = refused.get(place)
-            if error is None:
-                at = next(found)
-                error = sent.refused.get(at)
-            if error is not None:
-                entry = pb.SendResultEntry(status=status_of(error), message_id=message_id)
-            else:
-                entry = pb.SendResultEntry(
-                    status=OK,
-                    message_id=message_id,
-                    transaction_id=transaction_id(sent.origins[at]),
-                    offset=sent.queue_offsets[at],
-                )
-            entries.append(entry)
-        return all_entries(entries)
+        names = map(transaction_id, sent.origins)
+        stored = [(name, at, b"") for name, at in zip(names, sent.queue_offsets, strict=True)]
+        return each_outcome(ids, refused, sent, stored)
 
 
-def all_entries(entries: list[pb.SendResultEntry]) -> bytes:
-    """Return the framed answer to a send."""
+def each_outcome(
+    ids: Sequence[str],
+    refused: Mapping[int, HorologError],
+    sent: Sent,
+    stored: Sequence[tuple[str, int, bytes]],
+) -> bytes:
+    """Return the framed answer to a send, with an entry for each id.
+
+    refused  errors by the place of the id, of messages that the core was not given
+    sent     of the others
+    stored   transaction id, queue offset and recall handle of the others
+    """
+    given = iter(enumerate(stored))
+    entries = []
+    for place, message_id in enumerate(ids):
+        error = refused.get(place)
+        if error is None:
+            at, (transaction, offset, handle) = next(given)
+            error = sent.refused.get(at)
+        if error is not None:
+            entry = pb.SendResultEntry(status=status_of(error), message_id=message_id)
+        else:
+            entry = pb.SendResultEntry(
+                status=OK,
+                message_id=message_id,
+                transaction_id=transaction,
+                offset=offset,
+                recall_handle=handle.decode(),
+            )
+        entries.append(entry)
     status = common_status(entry.status for entry in entries)
     return framed(pb.SendMessageResponse(status=status, entries=entries).SerializeToString())
 
