@@ -71,16 +71,16 @@ def rot(world) -> Rot:
 def test_rot_of_a_frame_excuses_its_messages(world, rot) -> None:
     content = rot._content(LOG)
     frames = [frame for frame in world.broker.watch.frames if frame.keys]
-    assert [rot._hurt(LOG, "/log/", content, frame.base) for frame in frames] == [
+    assert [rot._ids_at(LOG, "/log/", content, frame.base) for frame in frames] == [
         {"a", "b"},
         {"c", "d"},
     ]
-    assert rot._hurt(LOG, "/log/", content, frames[0].end - 1) == {"a", "b"}
+    assert rot._ids_at(LOG, "/log/", content, frames[0].end - 1) == {"a", "b"}
 
 
 def test_rot_of_a_unit_excuses_its_message(world, rot) -> None:
     path = next(path for path in world.disk.names() if path.endswith(".cq"))
-    assert rot._hurt(path, ".cq", rot._content(path), 41) == {"c"}
+    assert rot._ids_at(path, ".cq", rot._content(path), 41) == {"c"}
     assert rot.keys == {key_hash("t", "c")}
 
 

@@ -63,7 +63,7 @@ def done_through(hook, kind, cluster, broker, folder, fault="none") -> list[str]
         job(kind, cluster, proxy.url, folder, fault) as running,
     ):
         lines = running.until("done: ")
-        assert running.ended() == 0
+        assert running.finish() == 0
     return lines
 
 
@@ -127,7 +127,7 @@ def killed_at(broker, wanted, when):
 def test_an_executor_dies_in_the_middle_of_a_file(cluster, broker, tmp_path, uri, made) -> None:
     with job("offload", cluster, broker.admin_url, tmp_path, "dies") as running:
         lines = running.until("done: ")
-        assert running.ended() == 0
+        assert running.finish() == 0
     assert (tmp_path / "happened").exists()
     assert not any(line.startswith("failed") for line in lines)
     assert len(half_files(uri)) == 1
@@ -147,7 +147,7 @@ def test_the_broker_dies_while_a_job_offloads(cluster, broker, tmp_path, uri, ma
 
     with job("offload", cluster, broker.admin_url, tmp_path) as running:
         running.until("done: ", at)
-        assert running.ended() == 0
+        assert running.finish() == 0
     assert killed
     in_the_lake_once(broker, uri, made)
     handed_over_once(broker, made)
@@ -180,7 +180,7 @@ def test_the_driver_dies_and_its_task_does_not_know(cluster, broker, tmp_path, u
     assert total(broker) == len(made)
     with job("offload", cluster, broker.admin_url, tmp_path) as second:
         second.until("done: ")
-        assert second.ended() == 0
+        assert second.finish() == 0
     number = broker.admin.get("/v1/offloads")["offloads"][0]["number"]
     assert len(list(Path(uri).rglob("part-*.parquet"))) > len(delta.files_of(uri, number))
     in_the_lake_once(broker, uri, made)
@@ -209,13 +209,13 @@ def test_the_driver_dies_at_the_commit_of_an_offload(
             if when == "written":
                 running.pop().kill()
             first.go()
-            assert first.heard() == ""
+            assert first.next_line() == ""
         assert delta.has_table(uri) == (when != "written")
         assert total(broker) == len(made)
         assert (broker.admin.get("/v1/offloads")["waiting"] > 0) == (when == "after")
         with job("offload", cluster, proxy.url, tmp_path) as second:
             lines = second.until("done: ")
-            assert second.ended() == 0
+            assert second.finish() == 0
     assert not any(line.startswith("failed") for line in lines)
     in_the_lake_once(broker, uri, made)
     handed_over_once(broker, made)
@@ -250,7 +250,7 @@ def test_an_executor_dies_in_the_middle_of_a_run(
 ) -> None:
     with job("promote", cluster, broker.admin_url, tmp_path, "dies") as running:
         lines = running.until("done: ")
-        assert running.ended() == 0
+        assert running.finish() == 0
     assert (tmp_path / "happened").exists()
     assert lines == ["begun", f"done: {waiting}"]
     all_back(broker, uri, made)
@@ -288,10 +288,10 @@ def test_the_driver_dies_in_the_middle_of_a_promotion(
             running.append(first)
             first.until("begun")
             first.go()
-            assert first.heard() == ""
+            assert first.next_line() == ""
         with job("promote", cluster, proxy.url, tmp_path) as second:
             lines = second.until("done: ")
-            assert second.ended() == 0
+            assert second.finish() == 0
     assert len(lines) == 2, lines
     all_back(broker, uri, made)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from damaged_log import KINDS, MESSAGES, SEGMENT, frames_of, hurt, is_sent, make_directory
+from damaged_log import KINDS, MESSAGES, SEGMENT, damage_log, frames_of, is_sent, make_directory
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.frame import HEADER_BYTES
@@ -58,7 +58,7 @@ def read_all(data_dir: Path, *, lossy: bool) -> list[tuple[int, int]]:
 def test_a_topic_of_files_goes_on_after_damage_only_if_it_may(data_dir, how, known_by) -> None:
     before = read_all(data_dir, lossy=False)
     assert len(before) == MESSAGES
-    damage = hurt(data_dir, how, 0.2)
+    damage = damage_log(data_dir, how, 0.2)
     if known_by == "log":
         without_checkpoints(data_dir)
     with pytest.raises(HorologError, match="failOnDataLoss=false goes on") as refused:
@@ -73,7 +73,7 @@ def test_a_topic_of_files_goes_on_after_damage_only_if_it_may(data_dir, how, kno
 
 
 def test_damage_is_reported_where_it_is_passed_over(data_dir, caplog) -> None:
-    hurt(data_dir, "page", 0.2)
+    damage_log(data_dir, "page", 0.2)
     read_all(data_dir, lossy=True)
     text = " ".join(caplog.messages)
     assert "cannot be read" in text
@@ -95,7 +95,7 @@ def test_a_unit_that_points_elsewhere_is_damage_too(data_dir) -> None:
 
 
 def test_a_batch_fails_or_leaves_out_what_is_lost(spark, data_dir) -> None:
-    hurt(data_dir, "page", 0.2)
+    damage_log(data_dir, "page", 0.2)
     reader = spark.read.format("horolog").option("path", str(data_dir)).option("topic", "t")
     with pytest.raises(Exception, match="cannot be read"):
         reader.load().count()
@@ -108,7 +108,7 @@ def test_a_batch_fails_or_leaves_out_what_is_lost(spark, data_dir) -> None:
 def test_the_walk_of_the_jobs_goes_on_after_damage(data_dir, how) -> None:
     plan = plan_log(data_dir)
     before = sum(len(stretch.at) for stretch in walk_log(plan))
-    damage = hurt(data_dir, how, 0.2)
+    damage = damage_log(data_dir, how, 0.2)
     walk = SegmentWalk(plan, plan.segments[0])
     found = sum(len(stretch.at) for stretch in walk.stretches())
     found += sum(len(rest.at) for rest in walk_log(plan, start=plan.segments[1].start))
@@ -118,7 +118,7 @@ def test_the_walk_of_the_jobs_goes_on_after_damage(data_dir, how) -> None:
 
 def test_the_audit_reports_damage_and_accuses_nobody(spark, data_dir) -> None:
     path, handed = next(each for each in frames_of(data_dir) if each[1].count > 100)
-    damage = hurt(data_dir, "page", 0.2)
+    damage = damage_log(data_dir, "page", 0.2)
     content = bytearray(path.read_bytes())
     content[handed.base % SEGMENT + HEADER_BYTES + 1_000] ^= 3
     path.write_bytes(content)

@@ -28,7 +28,7 @@ POINTS = [
 
 
 class Life(Stepped):
-    """A driver with a proxy of its own, so that tasks that outlive it are told from its successor's."""
+    """A driver with a proxy of its own, as tasks that outlive it must not count as its successor's."""
 
     def __init__(self, url: str, checkpoint: Path) -> None:
         self._point = ("", "")
@@ -45,11 +45,11 @@ class Life(Stepped):
         super().__exit__(*error)
         self._proxy.__exit__(*error)
 
-    def dies_at(self, point: tuple[str, str]) -> None:
-        """Go on, to the next request of a kind; what is left of it is hung up on once, and then served."""
+    def die_at(self, point: tuple[str, str]) -> None:
+        """Go on; be killed at the first request to a path, before or after the broker has served it."""
         self._point = point
         self.go()
-        assert self.heard() == ""
+        assert self.next_line() == ""
         assert self.killed, self.stderr()
 
     def _hook(self, path, forward):
@@ -79,16 +79,16 @@ def test_drivers_are_killed(broker, tmp_path, kills) -> None:
         for turn in range(kills):
             following = lives.enter_context(Life(broker.admin_url, checkpoint))  # gets ready
             sent += fill(broker, "in", range(len(sent), len(sent) + A_TURN))
-            assert life.heard() == "begun", life.stderr()
-            life.dies_at(POINTS[turn % len(POINTS)])
+            assert life.next_line() == "begun", life.stderr()
+            life.die_at(POINTS[turn % len(POINTS)])
             life = following
             if turn % 7 == 5:
                 broker.kill()
                 broker.start()
-        assert life.heard() == "begun", life.stderr()
+        assert life.next_line() == "begun", life.stderr()
         life.go()
         life.until("copied")
-        assert life.ended() == 0
+        assert life.finish() == 0
     query = json.loads((checkpoint / "metadata").read_text())["id"]
     last = newest(checkpoint / "commits")
     assert last == newest(checkpoint / "offsets") >= len(sent) // A_BATCH - 1

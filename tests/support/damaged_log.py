@@ -41,7 +41,7 @@ async def make_directory(data_dir: Path) -> None:
     await engine.stop()
 
 
-class Hurt(NamedTuple):
+class DamagedFrames(NamedTuple):
     """Damaged frames, as they were before."""
 
     frames: list[FrameHeader]
@@ -78,20 +78,24 @@ def frames_of(data_dir: Path) -> list[tuple[Path, FrameHeader]]:
     return found
 
 
-def hurt(data_dir: Path, how: str, part: float) -> Hurt:
-    """Flip two bits of a body or a header, or zero a page, at a share of the sent messages."""
+def damage_log(data_dir: Path, what: str, share: float) -> DamagedFrames:
+    """Damage the log at the frame of one of the messages that were sent; return what it touches.
+
+    what   "body" or "header": two bits of a byte in the frame's own; "page": its first page
+    share  of the messages that were sent before that one, from 0 to below 1
+    """
     frames = frames_of(data_dir)
     sent = [each for each in frames if is_sent(each[1])]
-    path, header = sent[int(len(sent) * part)]
+    path, header = sent[int(len(sent) * share)]
     content = bytearray(path.read_bytes())
     at = header.base % SEGMENT
-    first, stop = {
+    first, size = {
         "body": (at + HEADER_BYTES + header.length // 2, 1),
         "header": (at + 30, 1),
         "page": (at - at % PAGE, PAGE),
-    }[how]
-    stop += first
-    if how == "page":
+    }[what]
+    stop = first + size
+    if what == "page":
         content[first:stop] = bytes(PAGE)
     else:
         content[first] ^= 5
@@ -102,4 +106,4 @@ def hurt(data_dir: Path, how: str, part: float) -> Hurt:
         for where, each in frames
         if where == path and each.base < base + stop and each.end > base + first
     ]
-    return Hurt(touched)
+    return DamagedFrames(touched)

@@ -26,7 +26,7 @@ SHORT_LIFE = {
 
 
 class Stepped:
-    """`script` with its arguments; leaving the context ends it and all processes it has started."""
+    """A run of `script` that is let on step by step; leaving the context kills all its processes."""
 
     def __init__(self, script: Path, *arguments: str) -> None:
         # A killed job cleans nothing up.
@@ -51,12 +51,15 @@ class Stepped:
             self._lines.put(line.rstrip("\n"))
         self._lines.put("")
 
-    def heard(self) -> str:
-        """Return the next line, or "" at the end.  The job waits after a line."""
+    def next_line(self) -> str:
+        """Return the next line that the job prints, or "" at its end.  It waits after each, for `go`.
+
+        Raise AssertionError if none comes within LINE_S.
+        """
         try:
             return self._lines.get(timeout=LINE_S)
         except queue.Empty:
-            raise AssertionError(f"nothing was said\n{self.stderr()}") from None
+            raise AssertionError(f"no line within {LINE_S:g} s\n{self.stderr()}") from None
 
     def go(self) -> None:
         """Let the job continue."""
@@ -72,18 +75,18 @@ class Stepped:
         """
         lines = []
         while True:
-            line = self.heard()
-            assert line, f"ended before {wanted!r}; said {lines}\n{self.stderr()}"
+            line = self.next_line()
+            assert line, f"ended before {wanted!r}; printed {lines}\n{self.stderr()}"
             lines.append(line)
             at(line)
             if line.startswith(wanted) or line.endswith(wanted):
                 return lines
             self.go()
 
-    def ended(self) -> int:
-        """Return the exit code, when the job has nothing more to print."""
+    def finish(self) -> int:
+        """Let the job go on to its end, without another line; return its exit code."""
         self.go()
-        assert self.heard() == ""
+        assert self.next_line() == ""
         return self._process.wait(LINE_S)
 
     def kill(self) -> None:

@@ -61,18 +61,18 @@ def test_health_names_its_checks() -> None:
 def test_a_probe_asks_whether_it_lives_and_whether_it_is_ready() -> None:
     """Damage makes neither red: a restart, or no clients, would not help."""
 
-    def hurt(engine: ScriptedEngine) -> None:
+    def with_damage(engine: ScriptedEngine) -> None:
         view = engine.answers[DescribeBroker]
         engine.answers[DescribeBroker] = replace(view, problems=["log: a frame is damaged"])
 
     for path, names in (("/livez", ["log"]), ("/readyz", ["log", "core", "doors"])):
-        status, answer, _ = exchange("GET", path, script=hurt)
+        status, answer, _ = exchange("GET", path, script=with_damage)
         assert (status, answer["result"]["status"]) == (200, "ok")
         assert [check["name"] for check in answer["result"]["checks"]] == names
         status, answer, _ = exchange("GET", path, script=ScriptedEngine.fail)
         assert (status, answer["result"]["status"]) == (503, "failing")
         assert answer["result"]["checks"][0]["detail"] == "log: write failed"
-    assert exchange("GET", "/healthz", script=hurt)[0] == 503
+    assert exchange("GET", "/healthz", script=with_damage)[0] == 503
     busy = HorologError(ErrorCode.TOO_MANY_REQUESTS, "too many commands wait")
     assert exchange("GET", "/readyz", script=answering(DescribeBroker, busy))[0] == 503
 

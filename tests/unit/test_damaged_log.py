@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 from backing_up import back_up, restore
-from damaged_log import KINDS, SEGMENT, Hurt, frames_of, hurt, make_directory, open_directory
+from damaged_log import (
+    KINDS,
+    SEGMENT,
+    DamagedFrames,
+    damage_log,
+    frames_of,
+    make_directory,
+    open_directory,
+)
 
 from horolog.backup.manifest import Manifest, decode_manifest, encode_manifest, read_manifest
 from horolog.backup.status import BackupState, BackupView
@@ -64,7 +72,7 @@ def test_verify_names_a_hole_once_and_counts_what_lies_in_it(
 ) -> None:
     before = verify(data_dir)
     assert before.clean
-    damage = hurt(data_dir, how, part)
+    damage = damage_log(data_dir, how, part)
     found = verify(data_dir)
     assert (found.holes, found.hole_bytes) == (1, damage.bytes)
     assert found.frames == before.frames - len(damage.frames)
@@ -80,7 +88,7 @@ def test_verify_names_a_hole_once_and_counts_what_lies_in_it(
 
 
 def test_a_page_at_the_end_of_the_log_is_a_hole_as_well(data_dir: Path) -> None:
-    hurt(data_dir, "page", 0.9999)
+    damage_log(data_dir, "page", 0.9999)
     found = verify(data_dir)
     assert found.holes == 1
     assert {finding.file.rpartition("/")[0] for finding in found.findings.kept} == {"shard-00/log"}
@@ -91,7 +99,7 @@ def test_a_page_at_the_end_of_the_log_is_a_hole_as_well(data_dir: Path) -> None:
 def test_a_backup_copies_what_is_there_and_says_what_is_damaged(
     data_dir: Path, tmp_path: Path, how: str
 ) -> None:
-    damage = hurt(data_dir, how, 0.2)
+    damage = damage_log(data_dir, how, 0.2)
     view = backed_up(data_dir, tmp_path / "backup")
     assert (view.state, view.error) == (BackupState.DONE, None)
     assert view.damaged[0].startswith("shard-00/log/00000000000000000000.log at ")
@@ -106,7 +114,7 @@ def test_a_backup_copies_what_is_there_and_says_what_is_damaged(
 def test_damage_is_reported_again_while_the_copy_is_used_again(
     data_dir: Path, tmp_path: Path
 ) -> None:
-    hurt(data_dir, "body", 0.2)
+    damage_log(data_dir, "body", 0.2)
     first, second = (backed_up(data_dir, tmp_path / "backup") for _ in range(2))
     assert second.number == first.number + 1
     assert second.damaged == first.damaged
@@ -200,7 +208,7 @@ def test_a_manifest_without_damage_is_as_it_always_was() -> None:
 @pytest.mark.parametrize("how", [*KINDS, "none"])
 @pytest.mark.parametrize("step", [1, 63, 64, 1_000, 1 << 20])
 def test_frames_are_followed_in_pieces_of_any_size(data_dir: Path, how: str, step: int) -> None:
-    damage = Hurt([]) if how == "none" else hurt(data_dir, how, 0.05)
+    damage = DamagedFrames([]) if how == "none" else damage_log(data_dir, how, 0.05)
     path, header = frames_of(data_dir)[0]
     content = path.read_bytes()[: 1 << 16 if step < 1_000 else SEGMENT]
     watch = FrameWatch(0, header.log_id)

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from damaged_log import SEGMENT, Hurt, hurt, make_directory, open_directory
+from damaged_log import SEGMENT, DamagedFrames, damage_log, make_directory, open_directory
 from worlds import checkpoint, killed_at, take_all
 
 from horolog.broker.life.facts import ShardMeta
@@ -378,15 +378,15 @@ def data_dir(stopped: Path, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def hurt_without_checkpoints(data_dir: Path) -> Hurt:
+def damage_without_checkpoints(data_dir: Path) -> DamagedFrames:
     """The whole log is read at the next start, and a message in it is damaged."""
     for checkpoint_file in (data_dir / "shard-00/checkpoint").iterdir():
         checkpoint_file.unlink()
-    return hurt(data_dir, "body", 0.5)
+    return damage_log(data_dir, "body", 0.5)
 
 
 def test_the_command_lists_first_and_gives_up_on_request(data_dir, capsys) -> None:
-    damage = hurt_without_checkpoints(data_dir)
+    damage = damage_without_checkpoints(data_dir)
     before = {path: path.read_bytes() for path in (data_dir / "shard-00/log").iterdir()}
     assert run(["salvage", str(data_dir)]) == 6
     shown = capsys.readouterr().out

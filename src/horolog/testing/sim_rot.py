@@ -85,13 +85,13 @@ class Rot(Actor):
         if low >= high:
             return f"nothing of {path} to rot"
         offset = self._random.randrange(low, high)
-        hurt = self._hurt(path, kind, content, offset)
-        self._history.excused |= hurt
+        ids = self._ids_at(path, kind, content, offset)
+        self._history.excused |= ids
         # A single flipped bit is repaired
         bits = self._random.sample(range(8), self._random.choice([1, 2]))
         self._heal.append(self._disk.flip(path, offset, *bits))
-        self.flips.append(f"{path} byte {offset}: {len(hurt)} messages")
-        return f"rot: {self.flips[-1]} {sorted(hurt)[:5]}"
+        self.flips.append(f"{path} byte {offset}: {len(ids)} messages")
+        return f"rot: {self.flips[-1]} {sorted(ids)[:5]}"
 
     def _content(self, path: str) -> bytes:
         file = self._disk.open(path)
@@ -112,15 +112,15 @@ class Rot(Actor):
         start = self._broker.watch.frames[0].base if self._broker.watch.frames else 0
         return max(0, start - base), min(len(content), stop - base)
 
-    def _hurt(self, path: str, kind: str, content: bytes, offset: int) -> set[str]:
-        """Return the ids of the messages whose bytes these are."""
+    def _ids_at(self, path: str, kind: str, content: bytes, offset: int) -> set[str]:
+        """Return the ids of the messages whose bytes these are; add their key hashes to `keys`."""
         if kind == "/log/":
             at = int(path.rpartition("/")[2].removesuffix(".log")) + offset
             return self._ids(
                 key for f in self._broker.watch.frames if f.base <= at < f.end for key in f.keys
             )
         if kind == ".run":
-            return self._hurt_in_run(self._runs.setdefault(path, content), offset)
+            return self._ids_in_run(self._runs.setdefault(path, content), offset)
         if kind == ".cq":
             units = np.frombuffer(content, UNIT, len(content) // UNIT_BYTES)
             hit = units["position"][offset // UNIT_BYTES : offset // UNIT_BYTES + 1].tolist()
@@ -133,7 +133,7 @@ class Rot(Actor):
         if "/runs/" in path and kind == "state.":  # state of a run: `<name>.state.<version>`
             run = f"{path.partition('.state.')[0]}.run"
             whole = self._runs.setdefault(run, self._content(run)) if run in names else b""
-            return self._hurt_in_run(whole, 0) if whole else set()
+            return self._ids_in_run(whole, 0) if whole else set()
         beside = f"{path.rpartition('/')[0]}/delay.idx"
         index = self._content(beside) if beside in names else b""  # a sweep was interrupted
         entries = np.frombuffer(index, ENTRY, len(index) // ENTRY_BYTES)
@@ -144,7 +144,7 @@ class Rot(Actor):
             entries = entries[(starts <= offset) & (offset < starts + entries["size"])]
         return self._ids(entries["key"].tolist())
 
-    def _hurt_in_run(self, content: bytes, offset: int) -> set[str]:
+    def _ids_in_run(self, content: bytes, offset: int) -> set[str]:
         rows = int.from_bytes(content[24:32], "little")
         entries = np.frombuffer(content, ENTRY, rows, RUN_HEADER)
         starts = entries["position"].astype(np.int64)

@@ -301,11 +301,12 @@ class Simulation:
         self.answers = [answer for answer in waiting if not self.polls.is_given_up(answer)]
         try:
             while done:
-                self._hear(done.pop(0))
+                self._take_answer(done.pop(0))
         finally:
             self.answers += done  # a load was killed at its end: these are not noted yet
 
-    def _hear(self, answer: Answer) -> None:
+    def _take_answer(self, answer: Answer) -> None:
+        """Pass an answer to the client that has asked; each notes what it knows from then on."""
         if self.schedules.owns(answer):
             self.schedules.noted(answer, self.history.latest_ms)
         elif self.movers.owns(answer):
