@@ -8,7 +8,7 @@ those by key).  A message is one view, however many records it has, and its orig
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,15 +73,28 @@ def find_in_parts(
     topic = shard.topics.get(query.topic)
     if bool(query.message_id) == bool(query.key):
         raise refused("message_id", "give either a message id or a key")
-    by_id = key_hash(topic.name, query.message_id)
-    key = by_id if query.message_id else user_key_hash(topic.name, query.key)
+    found = _Found(query)
+    yield from _find_in_log(shard, topic, query, len(adopted), found)
+    yield from _find_in_store(shard, topic, query, adopted, found)
+    gone = _came_back(shard, topic, found.views)
+    return [found.views[origin] for origin in sorted(found.views) if origin not in gone]
+
+
+def _find_in_log(
+    shard: Shard, topic: Topic, query: FindMessages, adopted: int, found: _Found
+) -> Iterator[int]:
+    """Find the messages of which the log has records; yield the records of each part.
+
+    adopted  count of adopted messages that will be looked at too
+    """
+    by_id = bool(query.message_id)
+    key = key_hash(topic.name, query.message_id) if by_id else user_key_hash(topic.name, query.key)
 
     def positions() -> list[int]:
         at = shard.key_index.find(key)
-        check_count(len(at) + len(adopted), query)
+        check_count(len(at) + adopted, query)
         return at
 
-    found = _Found(query)
     seen: dict[int, str] = {}  # log position → message id
     while new := [at for at in positions() if at not in seen]:
         is_first = not seen
@@ -102,6 +115,12 @@ def find_in_parts(
                 for copy in past.copies_at(shard, topic, again) if again else [record]:
                     found.put(*_view(shard, topic, copy))  # the hand-over replaces the send
             yield len(part)
+
+
+def _find_in_store(
+    shard: Shard, topic: Topic, query: FindMessages, adopted: Sequence[Recall], found: _Found
+) -> Iterator[int]:
+    """Find the messages that only the delay store has; yield the records of each part."""
     if query.message_id:
         for origin, view in _waiting_only(shard, topic, query.message_id, None):
             if origin not in found.views:
@@ -112,8 +131,6 @@ def find_in_parts(
         for origin, view in _waiting_only(shard, topic, each.message_id, each.due_ms):
             if query.key in view.keys and origin not in found.views:
                 found.put(origin, view)
-    gone = _came_back(shard, topic, found.views)
-    return [found.views[origin] for origin in sorted(found.views) if origin not in gone]
 
 
 class _Found:
