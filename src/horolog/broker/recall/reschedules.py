@@ -38,9 +38,10 @@ from horolog.units import instant
 
 
 def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
-    """Decide a reschedule and append its frame.
+    """Decide a reschedule and append its frames.
 
-    Raise ILLEGAL_DELIVERY_TIME if the new time is too far ahead.
+    Raise ILLEGAL_DELIVERY_TIME if the new time is too far ahead, IN_TIER if copies in the tier
+    cannot be moved.
     """
     new_due_ms = wall_ms if command.now else command.new_due_ms
     there = shard.tier.waiting_rows(shard.topics.get(command.topic).id, command)
@@ -63,26 +64,11 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
         return _refused(copies, RescheduleStatus.NOT_FOUND, why)
     step = shard.tier.recall_step(there, moved=True) if len(there) else None
     in_tier = _in_tier(shard, command, copies, there)
-    lanes = lanes_of(records)
-    moves: list[_Move] = []
-    together: list[_Move] = []  # those with copies in the tier share one frame
-    for rows, of_tier, record in _by_body(records, in_tier):
-        origins = origins_of(entries["origin"][rows], entries["row"][rows])
-        control = encode_recall(
-            copies.topic.id, copies.key, copies.due_ms, origins, lanes[rows], moved=True
-        )
-        move = _Move(rows, [control], moved_record(record, new_due_ms, wall_ms, {}))
-        (together if len(of_tier) else moves).append(move)
+    apart, together = _make_moves(copies, entries, records, in_tier, new_due_ms, wall_ms)
     if step is not None:
         together[0].controls.append(encode_offload(*step))
         _check_fits(shard, copies, together)
-    shard.delay.mark_inflight(refs, EntryState.RECALLING)
-    places = []
-    for batch in chain([together] if together else [], shard.log.in_frames(moves, _move_bytes)):
-        rows = np.concatenate([move.rows for move in batch])
-        settled = Settled(refs[rows], EntryState.MOVED, lanes[rows])
-        pairs = [(move.controls, move.copy) for move in batch]
-        places += append_copies(shard, pairs, settled, step if batch is together else None, wall_ms)
+    places = _append_moves(shard, refs, apart, together, step, wall_ms)
     origin, queue_id, offset = places[0]
     status, why = RescheduleStatus.RESCHEDULED, f"is due {instant(new_due_ms)}"
     if command.now:
@@ -102,13 +88,60 @@ def reschedule(shard: Shard, command: Reschedule, wall_ms: int) -> Rescheduled:
 class _Move(NamedTuple):
     """Copies of one message, and the records that replace them in a frame."""
 
-    rows: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]  # of the copies in the delay store
+    lanes: npt.NDArray[Any]  # of these
     controls: list[bytes]
     copy: bytes
 
 
 def _move_bytes(move: _Move) -> int:
     return sum(map(len, move.controls)) + len(move.copy)
+
+
+def _make_moves(
+    copies: Copies,
+    entries: npt.NDArray[Any],
+    records: list[memoryview],
+    in_tier: Sequence[bytes],
+    due_ms: int,
+    wall_ms: int,
+) -> tuple[list[_Move], list[_Move]]:
+    """Make the move of each message; those with copies in the tier, which share a frame, apart.
+
+    entries, records  of the copies in the delay store
+    in_tier           records of those in the tier
+    """
+    lanes = lanes_of(records)
+    apart: list[_Move] = []
+    together: list[_Move] = []
+    for rows, of_tier, record in _by_body(records, in_tier):
+        origins = origins_of(entries["origin"][rows], entries["row"][rows])
+        control = encode_recall(
+            copies.topic.id, copies.key, copies.due_ms, origins, lanes[rows], moved=True
+        )
+        move = _Move(rows, lanes[rows], [control], moved_record(record, due_ms, wall_ms, {}))
+        (together if len(of_tier) else apart).append(move)
+    return apart, together
+
+
+def _append_moves(
+    shard: Shard,
+    refs: npt.NDArray[np.int64],
+    apart: Sequence[_Move],
+    together: Sequence[_Move],
+    step: Step | None,
+    wall_ms: int,
+) -> list[tuple[int, int, int]]:
+    """Append the frames of moves, that of the tier first; return as `append_copies` does."""
+    shard.delay.mark_inflight(refs, EntryState.RECALLING)
+    places = []
+    for batch in chain([together] if together else [], shard.log.in_frames(apart, _move_bytes)):
+        rows = np.concatenate([move.rows for move in batch])
+        lanes = np.concatenate([move.lanes for move in batch])
+        settled = Settled(refs[rows], EntryState.MOVED, lanes)
+        pairs = [(move.controls, move.copy) for move in batch]
+        places += append_copies(shard, pairs, settled, step if batch is together else None, wall_ms)
+    return places
 
 
 def _check_fits(shard: Shard, copies: Copies, together: Sequence[_Move]) -> None:
