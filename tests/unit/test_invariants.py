@@ -119,7 +119,7 @@ def freeze_for_nobody(broker: Broker) -> None:
 
 
 def take_space_back(broker: Broker) -> None:
-    broker.disk._turn = 1 << 40
+    broker.disk._turn_bytes = 1 << 40
 
 
 def lose_a_checkpoint(broker: Broker) -> None:

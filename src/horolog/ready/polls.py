@@ -61,6 +61,11 @@ def place_of_pulls(queue: int) -> int:
     return -1 - queue
 
 
+def _queue_of_pulls(part: int) -> int:
+    """Return the queue whose `place_of_pulls` is `part`."""
+    return -1 - part
+
+
 def check_may_park(parked: int) -> None:
     """Raise TOO_MANY_REQUESTS if too many polls wait already."""
     if parked >= PARKED_POLLS_MAX:
@@ -141,8 +146,8 @@ class Polls:
         name = (command.queue_id, command.filter_expression, command.is_sql)
         bucket = waiting.buckets.get(name)
         if bucket is None:
-            tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
-            bucket = waiting.buckets[name] = Bucket(tags, command.queue_id, seen=seen)
+            wanted = parse_filter(command.filter_expression, is_sql=command.is_sql)
+            bucket = waiting.buckets[name] = Bucket(wanted, command.queue_id, seen=seen)
         assert bucket.seen == seen, (bucket.seen, seen)
         bucket.waiters[waiter.token] = waiter
         self._waiters[waiter.token] = waiter
@@ -217,7 +222,7 @@ class Polls:
         for (topic, other), waiting in self._places.items():
             if other < 0:
                 for bucket in waiting.buckets.values():
-                    yield topic, -1 - other, bucket
+                    yield topic, _queue_of_pulls(other), bucket
 
     def buckets(self, place: PollPlace) -> Iterator[Bucket]:
         """Yield the waiting polls of a place, by queue and filter; polls may leave meanwhile."""
@@ -294,7 +299,7 @@ class Polls:
 
     def take_grown(self) -> list[tuple[int, int]]:
         """Take the (topic, queue) pairs whose pulls must be checked now."""
-        found = [(topic, -1 - other) for topic, other in sorted(self._grown)]
+        found = [(topic, _queue_of_pulls(other)) for topic, other in sorted(self._grown)]
         self._grown.clear()
         return found
 

@@ -40,7 +40,8 @@ class Ready:
         self.is_short = False
         self._tally = Tally()
         self._grants = 0
-        self._turn: dict[tuple[int, int], int] = {}
+        # (group, topic) → queue where the next receive that names none begins
+        self._next_queue: dict[tuple[int, int], int] = {}
 
     # --- groups ---------------------------------------------------------------------------------
 
@@ -62,7 +63,7 @@ class Ready:
             if not topics:
                 del self._topics_of[place[0]]
             self._ends.pop(place, None)
-            self._turn.pop(place, None)
+            self._next_queue.pop(place, None)
 
     def topics_of(self, group: int) -> list[int]:
         """Return the topics that a group has progress in."""
@@ -179,7 +180,7 @@ class Ready:
     # --- choosing -------------------------------------------------------------------------------
 
     def queue_order(
-        self, group: int, topic: int, queue_id: int, queues: int, only: list[int] | None = None
+        self, group: int, topic: int, queue_id: int, queues: int, only: list[int] | None
     ) -> Iterator[int]:
         """Yield the queues that a receive scans, from the named one on, else in turn.
 
@@ -191,8 +192,8 @@ class Ready:
         """
         first = queue_id
         if first < 0:
-            first = self._turn.get((group, topic), 0)
-            self._turn[(group, topic)] = (first + 1) % queues
+            first = self._next_queue.get((group, topic), 0)
+            self._next_queue[group, topic] = (first + 1) % queues
         if only is not None:
             yield from sorted(only, key=lambda queue: (queue - first) % queues)
             return

@@ -68,16 +68,16 @@ class DiskPressure:
         self.keep_free = 0  # bytes that the allocation of segments must leave
         self.is_confined = False  # the log gets no further segment, although bytes are free
         self._shard = shard
-        self._looked_at = -SECOND_MS
+        self._looked_ms = -SECOND_MS  # monotonic, at the last look-up
         self._free = self._allocated = self._room = 0  # at the last look-up
         self._needs = Needs(0, 0, 0, 0, 0)
         self._taken = 0  # since the last look-up, in all copies
-        self._turn = 0  # bytes sent in this turn, not appended yet
+        self._turn_bytes = 0  # bytes sent in this turn, not appended yet
 
     def check_invariants(self) -> None:
         """Check that bytes sent in a turn are counted in all copies, and none is negative."""
-        assert self._turn >= 0, self._turn
-        assert self._taken >= COPIES * self._turn, (self._taken, self._turn)
+        assert self._turn_bytes >= 0, self._turn_bytes
+        assert self._taken >= COPIES * self._turn_bytes, (self._taken, self._turn_bytes)
         assert min(self._needs) >= 0, self._needs
         assert self.keep_free == self._needs.files, (self.keep_free, self._needs)
         assert min(self._free, self._allocated) >= 0, (self._free, self._allocated)
@@ -95,7 +95,7 @@ class DiskPressure:
 
     def begin_turn(self) -> None:
         """Begin a turn: messages sent before are appended."""
-        self._turn = 0
+        self._turn_bytes = 0
 
     def check(self, mono_ms: int, wall_ms: int, size: int) -> None:
         """Reserve space for `size` bytes of messages; raise DISK_FULL if there is none."""
@@ -106,7 +106,7 @@ class DiskPressure:
         if refusal is not None:
             self._shard.counters.refused_for_space += 1
             raise refusal
-        self._turn += size
+        self._turn_bytes += size
         self._taken += COPIES * size
 
     def check_copies(self, mono_ms: int, wall_ms: int, done: int) -> None:
@@ -159,9 +159,9 @@ class DiskPressure:
         """
         shard = self._shard
         enough = max(shard.settings.reserve_bytes // 8, 1)
-        if mono_ms - self._looked_at < SECOND_MS and self._taken < enough:
+        if mono_ms - self._looked_ms < SECOND_MS and self._taken < enough:
             return
-        self._looked_at = mono_ms
+        self._looked_ms = mono_ms
         self._needs = needs = Needs(
             shard.settings.reserve_bytes,
             2 * shard.checkpoint_bytes,
@@ -171,7 +171,7 @@ class DiskPressure:
         )
         self.keep_free = needs.files
         unwritten = shard.log.end - shard.log.commit_position
-        self._taken = COPIES * (unwritten + self._turn)
+        self._taken = COPIES * (unwritten + self._turn_bytes)
         try:
             self._free = shard.storage.free_bytes()
             self._allocated = max(0, self._log_space())
