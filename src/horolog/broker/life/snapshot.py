@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from horolog.broker.life import retention
 from horolog.broker.life.checkpoint_job import CheckpointJob
 from horolog.broker.life.consumers_copy import ConsumersCopy
-from horolog.broker.shard import Shard
+from horolog.broker.shard import CheckpointNeeds, Shard
 from horolog.delay.damage import ASIDE
 from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.far.names import files_of_job
@@ -91,14 +91,7 @@ def capture(
     assert shard.applied <= position <= shard.log.commit_position, (shard.applied, position)
     assert not shard.delay.stalled, "what waits to be filed would be missing"
     assert all(change.end > position for change in shard.uncommitted), position
-    size = shard.log.segment_bytes
-    first = shard.checkpoint_position - shard.checkpoint_position % size
-    sync = [
-        f"{shard.directory}/log/{segment_name(base)}"
-        for base in range(first, checkpoint.position, size)
-    ]
-    sync += shard.key_index.sync_paths()
-    sync += _sync_queues(shard)
+    sync = _log_paths(shard, position) + shard.key_index.sync_paths() + _sync_queues(shard)
     # Queues made since the checkpoint was decided are left out: a replay from there makes them.
     checkpoint.columns["queues"] = shard.topics.queue_column("length", QUEUE)[: checkpoint.queues]
     shard.delay.drop_finished(now_ms, shard.last_checkpoint.position)
@@ -131,6 +124,19 @@ def capture(
         former.start,
     )
     _capture_lanes(shard, job)
+    _plan_removals(shard, job, former)
+    return job
+
+
+def _log_paths(shard: Shard, position: int) -> list[str]:
+    """Return the segments of the log from the last checkpoint to a log position."""
+    size = shard.log.segment_bytes
+    first = shard.checkpoint_position - shard.checkpoint_position % size
+    return [f"{shard.directory}/log/{segment_name(base)}" for base in range(first, position, size)]
+
+
+def _plan_removals(shard: Shard, job: CheckpointJob, former: CheckpointNeeds) -> None:
+    """Name what a job removes: files and states that neither of the two checkpoints needs."""
     hours = {*job.needs.hours, *former.hours}
     job.gone = [shard.delay.path(hour) for hour in shard.delay.on_disk() if hour not in hours]
     for hour, version in job.needs.hours.items():
@@ -139,7 +145,6 @@ def capture(
     job.gone += _runs_to_remove(shard, job.needs.runs | former.runs)
     job.gone += retention.queue_files(shard)
     job.gone += retention.dropped_queues(shard)
-    return job
 
 
 def _runs_to_remove(shard: Shard, needed: set[str]) -> list[str]:
