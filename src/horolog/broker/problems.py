@@ -78,7 +78,7 @@ class Problems:
         if not self._listed:
             self._more = 0
 
-    def note_repaired(self, text: str, count: int = 1) -> None:
+    def note_repaired(self, text: str, count: int) -> None:
         """Count repairs, which are not listed, and queue `text` for the log of the process."""
         self.repairs += count
         if len(self._unreported) < PROBLEMS_MAX:

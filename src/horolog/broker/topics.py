@@ -56,13 +56,11 @@ class Dropped(NamedTuple):
 class Topic:
     """One topic.  `tails` are the next queue offsets to assign; `queues` hold what is committed."""
 
-    def __init__(
-        self, topic_id: int, name: str, type: TopicType, settings: TopicSettings = DEFAULTS
-    ) -> None:
+    def __init__(self, topic_id: int, name: str, type: TopicType) -> None:
         self.id = topic_id
         self.name = name
         self.type = type
-        self.settings = settings
+        self.settings = DEFAULTS
         self.queues: list[ConsumeQueue] = []
         self.tails: list[int] = []
         self._drawn = 0  # the queue that was drawn last

@@ -235,10 +235,10 @@ class EntryFiles:
         """Limit the size of a record to the file: a damaged entry may state any size."""
         return max(0, min(size, self.log_bytes - at))
 
-    def scan(self, chunk: int = _READ_ROWS) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    def scan(self) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Yield all entries in order, for repair and inspection: (first row, ENTRY rows)."""
-        for first in range(0, self.count, chunk):
-            stop = min(self.count, first + chunk)
+        for first in range(0, self.count, _READ_ROWS):
+            stop = min(self.count, first + _READ_ROWS)
             yield first, self.entries(np.arange(first, stop))
 
     def _dues(self, first: int, stop: int) -> npt.NDArray[np.int64]:

@@ -73,7 +73,7 @@ class FarSource(Protocol):
         """Return up to which moment (≤ `to_ms`) about `rows` rows are due from `from_ms` on."""
         ...
 
-    def open_span(self, second: int, stop: int, wanted: Wanted | None = None) -> PartLoad:
+    def open_span(self, second: int, stop: int, wanted: Wanted | None) -> PartLoad:
         """Begin to load the seconds from `second` to before `stop`."""
         ...
 

@@ -18,11 +18,11 @@ class _Queue(Protocol):
 class OpenQueues:
     """The queues of a shard that have a file open; shared by all queues of the shard.
 
-    most  highest count of open queues; None: as many as the process has descriptors for
+    most  highest count of open queues: the share of them in the descriptors of the process
     """
 
-    def __init__(self, most: int | None = None) -> None:
-        self.most = queue_files_max() if most is None else most
+    def __init__(self) -> None:
+        self.most = queue_files_max()
         self._queues: OrderedDict[_Queue, None] = OrderedDict()  # the least recently used first
 
     def __contains__(self, queue: _Queue) -> bool:

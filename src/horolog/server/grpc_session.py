@@ -139,7 +139,7 @@ class SessionCalls:
         broker_name: str,
         clients: Clients,
         producers: GrpcProducers,
-        access: GrpcAccess | None = None,
+        access: GrpcAccess | None,
     ) -> None:
         self.producers = producers
         self.streams = Streams()

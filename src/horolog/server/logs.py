@@ -79,7 +79,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     }
 
 
-def configure_logs(level: str, form: LogFormat = "plain") -> None:
+def configure_logs(level: str, form: LogFormat) -> None:
     """Send records of `level` and above to stderr; those of libraries from `warning` on.
 
     With "json", an exception that ends a thread or the process is logged as an event too.

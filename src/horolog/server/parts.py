@@ -76,7 +76,7 @@ class Parts:
     promote: Promote | None = None
 
 
-def real_parts(promote: Promote | None = None) -> Parts:
+def real_parts(promote: Promote | None) -> Parts:
     """Return the functions that make the engine and the doors of a real broker.
 
     The modules of the parts are imported when the parts are made, because they are large.

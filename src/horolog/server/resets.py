@@ -43,7 +43,7 @@ async def plan_reset(
     group: str,
     topic: str,
     to: End | QueueOffset | int,
-    queue_id: int | None = None,
+    queue_id: int | None,
 ) -> list[ResetRow]:
     """Plan a reset to an end, an offset, or a time (epoch ms), of all queues or of one.
 

@@ -66,7 +66,7 @@ def append_body(
     queues: _Column,
     count: int,
     wall_ms: int,
-    settled: Sequence[Settled] = (),
+    settled: Sequence[Settled],
     adoption: Adoption | None = None,
     step: Step | None = None,
 ) -> tuple[_Column, _Column]:

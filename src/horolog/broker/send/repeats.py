@@ -122,7 +122,7 @@ class First(NamedTuple):
 class Repeats:
     """Finds the messages of a turn that were sent before."""
 
-    def __init__(self, shard: Shard, mono_ms: int = 0) -> None:
+    def __init__(self, shard: Shard, mono_ms: int) -> None:
         self._shard = shard
         times = shard.log_times
         self._filter = KeyFilter(times.window_ms + times.span_ms, mono_ms)

@@ -224,7 +224,7 @@ class FarBuffer(EntryFiles):
         dues = dues[(dues >= from_ms) & (dues < to_ms)]
         return to_ms if len(dues) <= rows else int(np.partition(dues, rows)[rows])
 
-    def open_span(self, second: int, stop: int, wanted: Wanted | None = None) -> RowLoad:
+    def open_span(self, second: int, stop: int, wanted: Wanted | None) -> RowLoad:
         """Begin to load the seconds from `second` to before `stop`."""
         dues = self._dues(0, self.count)
         rows = np.flatnonzero((dues >= second * 1000) & (dues < stop * 1000))

@@ -29,7 +29,7 @@ class RowLoad:
         rows: Rows | range,
         second: int,
         stop: int,
-        wanted: Wanted | None = None,
+        wanted: Wanted | None,
     ) -> None:
         self.problem: Problem | None = None
         self._source = source

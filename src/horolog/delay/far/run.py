@@ -249,7 +249,7 @@ class FarRun:
         fence = self.file.fence_ms(max(self.states.decided, self.file.row_at(from_ms)) + rows)
         return to_ms if fence is None else min(to_ms, fence)
 
-    def open_span(self, second: int, stop: int, wanted: Wanted | None = None) -> RowLoad:
+    def open_span(self, second: int, stop: int, wanted: Wanted | None) -> RowLoad:
         """Begin to load the seconds from `second` to before `stop`."""
         low = self.file.row_at(second * 1000)
         end = min(self.states.limit, self.file.row_at(stop * 1000))

@@ -18,7 +18,7 @@ from horolog.errors import Problem
 class ChainLoad:
     """The chain of one second when the load began; the wheel gets later entries directly."""
 
-    def __init__(self, hour: Hour, second: int, wanted: Wanted | None = None) -> None:
+    def __init__(self, hour: Hour, second: int, wanted: Wanted | None) -> None:
         head = hour.heads[second - hour.hour * SECONDS]
         self.second = second
         self.problem: Problem | None = None
