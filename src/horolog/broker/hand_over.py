@@ -23,7 +23,7 @@ from horolog.delay.state import SECONDS, EntryState
 from horolog.limits import TURN_HAND_OVER_MAX
 from horolog.log import whole_rows
 from horolog.log.control_records import encode_hand_over, origins_of
-from horolog.log.record import ENVELOPE_BYTES, KIND_AT, Kind, heads_of
+from horolog.log.record import KIND_AT, Kind, heads_of
 from horolog.wheel.wheel import Taken, stretches
 
 
@@ -159,6 +159,3 @@ def _append(shard: Shard, parts: list[_Part], joined: _Joined, wall_ms: int) -> 
     shard.counters.note_hand_over(shard.log.end, heads["topic"], heads["due_ms"])
     keyed = key_columns(heads, offsets, base, body)
     shard.uncommitted.append(Applied(shard.log.end, units, None, settled, keyed))
-
-
-assert ENVELOPE_BYTES > KIND_AT

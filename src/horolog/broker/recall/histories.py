@@ -39,6 +39,12 @@ from horolog.protocol.rocketmq.message import key_hash
 from horolog.ready.lease_life import State
 
 _LAST = 1 << 63  # after all log positions: for events that the log did not tell
+_EVENTS = {  # by which a message came into its present state
+    MessageState.RECALLED: MessageEvent.RECALLED,
+    MessageState.EXPIRED: MessageEvent.EXPIRED,
+    MessageState.QUARANTINED: MessageEvent.QUARANTINED,
+    MessageState.IN_TIER: MessageEvent.OFFLOADED,
+}
 
 
 class Histories:
@@ -234,14 +240,8 @@ class Histories:
 
         Such events have no instant, except leases: the time of their grant is known.
         """
-        events = {
-            MessageState.RECALLED: MessageEvent.RECALLED,
-            MessageState.EXPIRED: MessageEvent.EXPIRED,
-            MessageState.QUARANTINED: MessageEvent.QUARANTINED,
-            MessageState.IN_TIER: MessageEvent.OFFLOADED,
-        }
         for view in found:
-            event = events.get(view.state)
+            event = _EVENTS.get(view.state)
             if event is not None and view.origin not in trail.ended:
                 trail.add(_LAST, event, None)
         views: list[GroupDelivery] = []

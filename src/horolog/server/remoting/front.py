@@ -153,7 +153,7 @@ class RemotingFront:
 
         Raise CONFIG if a port is taken, DAMAGED if the name server's table cannot be read.
         """
-        _ = self.node.kv
+        _ = self.node.kv  # read here, so that a start fails instead of a request
         if await self.node.engine.submit(ListGroups("")):
             self.node.returning.await_all(time.monotonic_ns() // 1_000_000)
         broker = self._broker_socket or bind(self._host, self._broker_port, "--broker-port")

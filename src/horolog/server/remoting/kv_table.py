@@ -36,7 +36,7 @@ class KvTable:
         """Set a value, durably."""
         changed = self._copy()
         changed.setdefault(namespace, {})[key] = value
-        self._keep(changed)
+        self._write(changed)
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value, durably; no change if there is none."""
@@ -45,12 +45,12 @@ class KvTable:
             return
         if not changed[namespace]:
             del changed[namespace]
-        self._keep(changed)
+        self._write(changed)
 
     def _copy(self) -> dict[str, dict[str, str]]:
         return {namespace: dict(values) for namespace, values in self._table.items()}
 
-    def _keep(self, changed: dict[str, dict[str, str]]) -> None:
+    def _write(self, changed: dict[str, dict[str, str]]) -> None:
         content = orjson.dumps(changed, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
         if len(content) > KV_BYTES_MAX:
             raise refused(

@@ -248,6 +248,13 @@ class RemotingLink(Link):
         """Whether the client is there, and reads its connection."""
         return not self._is_lost and self.unread_bytes <= UNREAD_BYTES_MAX
 
+    def may_publish(self, name: str) -> bool:
+        """Return whether the client may send to a topic, and so may know what was sent to it."""
+        if self.identity is None or self.guard is None:
+            return True
+        identity = self.guard.known_now(self.identity)
+        return identity is not None and identity.has((need_of_topic(name, Right.PUB),))
+
     def push(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
         """Send a one-way request to the client; return False if it does not read its connection."""
         if not self.is_reading:
@@ -293,13 +300,6 @@ class RemotingLink(Link):
             answer.set_result(frame)
 
     # --- transport --------------------------------------------------------------------------------
-
-    def may_publish(self, name: str) -> bool:
-        """Return whether the client may send to a topic, and so may know what was sent to it."""
-        if self.identity is None or self.guard is None:
-            return True
-        identity = self.guard.known_now(self.identity)
-        return identity is not None and identity.has((need_of_topic(name, Right.PUB),))
 
     def take_output(self) -> bytes:
         """Return all bytes that are to be written now."""
