@@ -52,3 +52,22 @@ def draw_queues(topics: Sequence[Topic], codes: npt.NDArray[Any]) -> npt.NDArray
         counts = np.array([topic.write_queues for topic in topics], np.int64)
         queues[in_group] = queues_of_groups(codes[in_group], counts[in_group])
     return queues
+
+
+def choose_queues(
+    named: npt.NDArray[np.int64],
+    codes: npt.NDArray[Any],
+    draws: npt.NDArray[np.int64],
+    queue_counts: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Return the queue that each message names, or else choose one as `draw_queues` does.
+
+    named  queue of each message; below 0: it names none
+    draws  queue drawn for the first message of its request, less the place of that message
+    """
+    is_free = named < 0
+    queues = np.where(is_free, (draws + np.arange(len(named))) % queue_counts, named)
+    in_group = is_free & (codes != NO_GROUP)
+    if bool(in_group.any()):
+        queues[in_group] = queues_of_groups(codes[in_group], queue_counts[in_group])
+    return queues

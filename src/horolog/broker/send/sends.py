@@ -15,7 +15,7 @@ import numpy.typing as npt
 from horolog.broker.columns import queue_ids
 from horolog.broker.effects import Reply
 from horolog.broker.send import late_marks
-from horolog.broker.send.group_queues import queues_of_groups
+from horolog.broker.send.group_queues import choose_queues
 from horolog.broker.send.message_frames import append_messages
 from horolog.broker.send.repeats import First, Repeats, Reused
 from horolog.broker.shard import Shard
@@ -159,20 +159,7 @@ class Sends:
         at = sizes.cumsum() - sizes
         heads = get(raw, at, HEAD)
         assert bool((heads["size"] == sizes).all()), "sizes of records"
-        counts = [len(request.rows) for request in requests]
-        of_topics = np.array(
-            [
-                (
-                    r.topic.id,
-                    r.topic.write_queues,
-                    _TYPE_ROWS[r.type],
-                    r.draw - r.rows.start,
-                )
-                for r in requests
-            ],
-            np.int64,
-        )
-        topics, queue_counts, types, draws = of_topics.repeat(counts, axis=0).T
+        topics, queue_counts, types, draws = _columns_of(requests)
         due = heads["due_ms"].astype(np.int64)
         if bool((due < 0).any()):
             since = np.where(heads["lane"], self._shard.stamp_level_ms(wall_ms), wall_ms)
@@ -189,10 +176,7 @@ class Sends:
             )
         if refused:
             _refuse_parts(requests, refused)
-        in_group = (queues < 0) & (groups != 0)
-        queues = np.where(queues < 0, (draws + np.arange(len(at))) % queue_counts, queues)
-        if bool(in_group.any()):
-            queues[in_group] = queues_of_groups(groups[in_group], queue_counts[in_group])
+        queues = choose_queues(queues, groups, draws, queue_counts)
         is_later = due > wall_ms
         heads["kind"] = np.where(is_later, _SCHEDULED, _MESSAGE)
         heads["lane"] *= is_later
@@ -287,6 +271,16 @@ class Sends:
         ]
         offsets, origins = (np.concatenate(columns) for columns in zip(*found, strict=True))
         return offsets, origins
+
+
+def _columns_of(requests: list[_Request]) -> npt.NDArray[np.int64]:
+    """Return four rows: of each message topic id, count of queues, row in `_TAKES`, and draw."""
+    rows = [
+        (each.topic.id, each.topic.write_queues, _TYPE_ROWS[each.type], each.draw - each.rows.start)
+        for each in requests
+    ]
+    counts = [len(each.rows) for each in requests]
+    return np.array(rows, np.int64).repeat(counts, axis=0).T
 
 
 def _refuse_parts(requests: list[_Request], refused: dict[int, HorologError]) -> None:
