@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from horolog.cli.exits import Exit
 from horolog.cli.options import AsJson
 from horolog.cli.output import print_json
 from horolog.units import counted
+
+if TYPE_CHECKING:
+    from horolog.backup.copying import Progress
+    from horolog.backup.manifest import Manifest
 
 
 def restore(
@@ -33,35 +37,14 @@ def restore(
     Example:
       horolog restore /var/backups/horolog --data-dir /var/lib/horolog
     """
-    from horolog.backup.copying import Progress
-    from horolog.backup.restoring import Restore, lock_target, open_backup
-    from horolog.cli.progress import progress, size_text
+    from horolog.cli.progress import size_text
     from horolog.places import local_place
-    from horolog.storage.disk import Disk
     from horolog.units import format_time_ms
 
     backup = Path(local_place(backup, "BACKUP"))
     data_dir = Path(local_place(data_dir, "--data-dir"))
-    manifest, backup_lock = open_backup(backup, accepts_damage=accept_damage)
-    try:
-        lock = lock_target(data_dir)
-        try:
-            done = Progress()
-            with progress("restoring", quiet=as_json) as report:
-                restoring = Restore(
-                    Disk(backup, read_only=True),
-                    Disk(data_dir),
-                    manifest,
-                    done,
-                    lambda: report(f"{done.files_done}/{done.files}", done.bytes_done, done.bytes),
-                    accepts_damage=accept_damage,
-                )
-                restoring.run()
-        finally:
-            lock.release()
-    finally:
-        if backup_lock is not None:
-            backup_lock.release()
+    manifest, done, damage = _copy(backup, data_dir, accepts_damage=accept_damage, quiet=as_json)
+    known = [each.text for each in manifest.damaged]
     if as_json:
         print_json(
             {
@@ -72,17 +55,49 @@ def restore(
                 "made_ms": manifest.made_ms,
                 "files": done.files_done,
                 "bytes": done.bytes_done,
-                "damaged": [*[each.text for each in manifest.damaged], *restoring.damage],
+                "damaged": [*known, *damage],
             }
         )
-        raise typer.Exit(_exit_of(restoring.damage))
-    typer.echo(
-        f"restored backup {manifest.number} into {data_dir}: {counted(done.files_done, 'file')},"
-        f" {size_text(done.bytes_done)}, as of {format_time_ms(manifest.made_ms)}"
-    )
-    _print_damage("damaged already when it was backed up", [each.text for each in manifest.damaged])
-    _print_damage("damaged in the backup", restoring.damage)
-    raise typer.Exit(_exit_of(restoring.damage))
+    else:
+        typer.echo(
+            f"restored backup {manifest.number} into {data_dir}: {counted(done.files_done, 'file')},"
+            f" {size_text(done.bytes_done)}, as of {format_time_ms(manifest.made_ms)}"
+        )
+        _print_damage("damaged already when it was backed up", known)
+        _print_damage("damaged in the backup", damage)
+    raise typer.Exit(_exit_of(damage))
+
+
+def _copy(
+    backup: Path, data_dir: Path, *, accepts_damage: bool, quiet: bool
+) -> tuple[Manifest, Progress, list[str]]:
+    """Copy a backup; return its manifest, what was copied, and the damage found meanwhile."""
+    from horolog.backup.copying import Progress
+    from horolog.backup.restoring import Restore, lock_target, open_backup
+    from horolog.cli.progress import progress
+    from horolog.storage.disk import Disk
+
+    manifest, backup_lock = open_backup(backup, accepts_damage=accepts_damage)
+    try:
+        lock = lock_target(data_dir)
+        try:
+            done = Progress()
+            with progress("restoring", quiet=quiet) as report:
+                restoring = Restore(
+                    Disk(backup, read_only=True),
+                    Disk(data_dir),
+                    manifest,
+                    done,
+                    lambda: report(f"{done.files_done}/{done.files}", done.bytes_done, done.bytes),
+                    accepts_damage=accepts_damage,
+                )
+                restoring.run()
+        finally:
+            lock.release()
+    finally:
+        if backup_lock is not None:
+            backup_lock.release()
+    return manifest, done, restoring.damage
 
 
 def _print_damage(what: str, damage: list[str]) -> None:
