@@ -65,7 +65,10 @@ class Problems:
         return len(self._listed) + bool(self._more)
 
     def _overflow_text(self) -> str:
-        return f"more than {PROBLEMS_MAX} problems: {self._more} that were met after them are not listed"
+        return (
+            f"more than {PROBLEMS_MAX} problems: {self._more} that were met after them are not "
+            "listed"
+        )
 
     def has(self, key: str) -> bool:
         """Return whether a problem with that key is listed."""

@@ -70,7 +70,8 @@ class TopicChanges:
         if schedule:
             raise HorologError(
                 ErrorCode.FORBIDDEN,
-                f"type: that of topic {known.name!r} cannot be changed: schedule {schedule!r} sends to it",
+                f"type: that of topic {known.name!r} cannot be changed: schedule {schedule!r} "
+                "sends to it",
                 field="type",
             )
 
@@ -109,13 +110,15 @@ class TopicChanges:
         if schedule:
             raise HorologError(
                 ErrorCode.FORBIDDEN,
-                f"topic {topic.name!r} cannot be deleted: schedule {schedule!r} sends to it; remove it first",
+                f"topic {topic.name!r} cannot be deleted: schedule {schedule!r} sends to it; "
+                "remove it first",
                 field="topic",
             )
         if self._shard.delay.stalled:
             raise HorologError(
                 ErrorCode.DISK_FULL,
-                f"disk: full; messages cannot be filed, so topic {topic.name!r} cannot be deleted just now",
+                f"disk: full; messages cannot be filed, so topic {topic.name!r} cannot be deleted "
+                "just now",
             )
 
     def is_under_way(self, name: str) -> bool:
@@ -142,8 +145,8 @@ class TopicChanges:
         if open_ones := shard.halves.in_topic(topic.id):
             raise HorologError(
                 ErrorCode.FORBIDDEN,
-                f"topic {topic.name!r} cannot be deleted: transactions of it are open ({open_ones}); "
-                "commit them or roll them back first",
+                f"topic {topic.name!r} cannot be deleted: transactions of it are open "
+                f"({open_ones}); commit them or roll them back first",
                 field="topic",
             )
         waiting = pending.by_topic(shard.delay).get(topic.id, 0)

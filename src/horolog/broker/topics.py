@@ -109,7 +109,8 @@ class Topic:
         perm = self.settings.perm
         return HorologError(
             ErrorCode.FORBIDDEN,
-            f"topic {self.name!r} has the permission {perm} ({PERM_NAMES[perm]}): nobody may {what}",
+            f"topic {self.name!r} has the permission {perm} ({PERM_NAMES[perm]}): nobody may "
+            f"{what}",
             field="topic",
         )
 

@@ -101,8 +101,8 @@ def is_repeat(shard: Shard, command: BeginAdoption | Adopt) -> bool:
     if fingerprint and state.fingerprint and fingerprint != state.fingerprint:
         raise refused(
             "fingerprint",
-            f"{command.app!r} has committed version {state.version} as {state.fingerprint!r}, and this "
-            f"is {fingerprint!r}; nothing is changed: other rows need another name",
+            f"{command.app!r} has committed version {state.version} as {state.fingerprint!r}, and "
+            f"this is {fingerprint!r}; nothing is changed: other rows need another name",
             code=ErrorCode.FORBIDDEN,
         )
     return True
@@ -198,7 +198,8 @@ class Adoptions:
         if (command.files or command.records) and command.topic_id != topic.id:
             raise _refused(
                 "topic",
-                f"{topic.name!r} was deleted and created again since the files were written; they are of the former one",
+                f"{topic.name!r} was deleted and created again since the files were written; they "
+                "are of the former one",
             )
         if len(command.files) > ADOPTION_FILES_MAX:
             raise _refused("files", f"{len(command.files)} files", f"up to {ADOPTION_FILES_MAX}")

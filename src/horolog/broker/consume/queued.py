@@ -211,7 +211,10 @@ class QueuedMessages:
                     self._found[of_topic, of_queue, of_offset] = position, int(unit["size"][0])
                     rebuilt += units.replace(of_offset, unit)
         if rebuilt:
-            text = f"topic {topic.name}: {rebuilt} units of queue {queue} from offset {first} on: rebuilt from the log"
+            text = (
+                f"topic {topic.name}: {rebuilt} units of queue {queue} from offset {first} on: "
+                "rebuilt from the log"
+            )
             self.repairs.append(Repair(text, rebuilt))
 
     def _intact_position(self, topic: Topic, queue: int, offset: int) -> int:
@@ -243,7 +246,10 @@ class QueuedMessages:
                     repaired += units.replace(offset, _unit_of(found, 0, position))
         units.rotten.clear()
         if repaired:
-            text = f"topic {topic.name}: {repaired} units of queue {queue} from offset {rotten[0]} on: written again"
+            text = (
+                f"topic {topic.name}: {repaired} units of queue {queue} from offset {rotten[0]} "
+                "on: written again"
+            )
             self.repairs.append(Repair(text, repaired))
 
     # --- problems ---------------------------------------------------------------------------------

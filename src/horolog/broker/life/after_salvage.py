@@ -60,8 +60,8 @@ def given_up_before(shard: Shard, reader: SegmentReader) -> list[Problem]:
 def _given_up(shard: Shard, header: FrameHeader) -> Problem:
     path = salvaged_path(shard.directory, header.base)
     text = (
-        f"commit log: what log positions {header.base} to {header.end} said was given up by a salvage;"
-        f" {path} has the bytes"
+        f"commit log: what log positions {header.base} to {header.end} said was given up by a "
+        f"salvage; {path} has the bytes"
     )
     return Problem(text, path, path)
 
@@ -217,8 +217,8 @@ class AfterSalvage:
     def _misfit(self, position: int, what: str) -> HorologError:
         return refused(
             "--data-dir",
-            f"log position {position}: {what}, does not follow from what is left of the log since a salvage;"
-            " restore a backup",
+            f"log position {position}: {what}, does not follow from what is left of the log since "
+            "a salvage; restore a backup",
             code=ErrorCode.DAMAGED,
         )
 

@@ -40,9 +40,9 @@ def early_end(
     if filed <= end:
         return []
     lost = Problem(
-        f"the commit log in {directory}/log ends at log position {end}, but what was committed reached {filed}: the "
-        "messages between are lost (damaged last frames, an older copy of a segment put in place, or a power cut "
-        "under --flush interval or os)",
+        f"the commit log in {directory}/log ends at log position {end}, but what was committed "
+        f"reached {filed}: the messages between are lost (damaged last frames, an older copy of a "
+        "segment put in place, or a power cut under --flush interval or os)",
         key=f"early end {end}",
         until_ms=now_ms,
     )

@@ -182,7 +182,8 @@ class _Opening:
         )
         raise HorologError(
             code,
-            f"{self._directory}: {why} (recovery row {row.number}: {row.reason}); nothing was changed{hint}",
+            f"{self._directory}: {why} (recovery row {row.number}: {row.reason}); nothing was "
+            f"changed{hint}",
             field="--data-dir",
         )
 
@@ -313,8 +314,8 @@ class _Opening:
     def _why_refused(self, row: Row, scan: LogScan, facts: Facts) -> str:
         if row.number == 10:
             return (
-                f"the commit log begins at log position {facts.bases[0]} and no checkpoint is valid, so "
-                f"what lay below cannot be rebuilt; restore the directory from a backup"
+                f"the commit log begins at log position {facts.bases[0]} and no checkpoint is "
+                "valid, so what lay below cannot be rebuilt; restore the directory from a backup"
             )
         if scan.outcome is LogEnd.FOREIGN:
             return f"the frame at log position {scan.end} belongs to another log or shard"

@@ -214,10 +214,10 @@ class DiskPressure:
         halves = f", {needs.halves} for open transactions" if needs.halves else ""
         return refused(
             "disk",
-            f"{self._free} bytes are free, and {self._allocated} in segments of the log; before a new "
-            f"message {needs.total} are needed: {needs.reserve} in reserve, {needs.checkpoints} for "
-            f"checkpoints, {needs.unflushed} for far messages, {needs.due} for what is due within the "
-            f"hour{halves} (acks, recalls and hand-over go on)",
+            f"{self._free} bytes are free, and {self._allocated} in segments of the log; before a "
+            f"new message {needs.total} are needed: {needs.reserve} in reserve, "
+            f"{needs.checkpoints} for checkpoints, {needs.unflushed} for far messages, {needs.due} "
+            f"for what is due within the hour{halves} (acks, recalls and hand-over go on)",
             f"{needs.total} bytes",
             code=ErrorCode.DISK_FULL,
         )
@@ -230,9 +230,9 @@ class DiskPressure:
         needed = self._needs.total
         return refused(
             "disk",
-            f"the log gets no further segment although {self._free} bytes are free: inodes, a quota or file descriptors "
-            f"are used up; {self._allocated} bytes are allocated, and before a new message {needed} are needed (acks, "
-            "recalls and hand-over go on)",
+            f"the log gets no further segment although {self._free} bytes are free: inodes, a "
+            f"quota or file descriptors are used up; {self._allocated} bytes are allocated, and "
+            f"before a new message {needed} are needed (acks, recalls and hand-over go on)",
             f"{needed} bytes",
             code=ErrorCode.DISK_FULL,
         )
@@ -245,8 +245,8 @@ class DiskPressure:
         waiting = sum(len(unfiled.heads) for unfiled in self._shard.delay.stalled)
         return refused(
             "disk",
-            f"{waiting} scheduled messages wait in memory, as the disk takes no more files or bytes although "
-            f"{self._free} bytes are free: inodes, a quota or file descriptors are used up (acks, recalls and "
-            "hand-over of all others go on)",
+            f"{waiting} scheduled messages wait in memory, as the disk takes no more files or "
+            f"bytes although {self._free} bytes are free: inodes, a quota or file descriptors are "
+            "used up (acks, recalls and hand-over of all others go on)",
             code=ErrorCode.DISK_FULL,
         )

@@ -84,7 +84,7 @@ class Endings:
         self._tasks.pop(token, None)
 
     def work(self) -> None:
-        """Do some parts of the look-ups, and search a piece of the log for the first that needs it."""
+        """Do some parts of look-ups, and search a piece of the log for the first that needs it."""
         left = TURN_FOUND_MAX
         for task in self._tasks.values():
             while left > 0 and task.parts is not None:

@@ -150,7 +150,8 @@ class _Found:
             limit = f"{FIND_BYTES_MAX // MIB} MiB"
             raise refused(
                 "message_id" if self._query.message_id else "key",
-                f"the messages of topic {view.topic} that match have more than {limit}; look for one by its id",
+                f"the messages of topic {view.topic} that match have more than {limit}; look for "
+                "one by its id",
                 limit,
             )
 

@@ -170,8 +170,8 @@ def recalls_with_key(shard: Shard, command: RecallByKey, adopted: list[Recall]) 
         if records + len(adopted) > KEY_RECALL_MAX:
             raise refused(
                 "key",
-                f"{records + len(adopted)} records of topic {command.topic} have {command.key!r}; at most "
-                f"{KEY_RECALL_MAX} are looked at (recall by id, or by window)",
+                f"{records + len(adopted)} records of topic {command.topic} have {command.key!r}; "
+                f"at most {KEY_RECALL_MAX} are looked at (recall by id, or by window)",
                 f"{KEY_RECALL_MAX} records",
             )
 

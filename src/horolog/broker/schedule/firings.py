@@ -25,7 +25,8 @@ from horolog.protocol.send_commands import MessageType, NewMessage
 SCHEDULE, FIRING, FIRING_TIME = "HOROLOG_SCHEDULE", "HOROLOG_FIRING", "HOROLOG_FIRING_TIME"
 """Properties of the messages of a schedule.
 
-Their values are the name of the schedule, the number of the firing, and its nominal time in epoch ms.
+Their values are the name of the schedule, the number of the firing, and its nominal time in epoch
+ms.
 """
 
 
@@ -137,7 +138,10 @@ def last_until(calendar: Calendar, rule: Rule, cursor: Cursor, wall_ms: int) -> 
 
 def message_id_of(log_id: int, schedule_id: int, sequence: int) -> str:
     """Make a message id of 34 characters, like those of 5.x clients, unique in a log."""
-    return f"01{log_id & 0xFFFF_FFFF_FFFF:012X}{schedule_id & 0xFFFF_FFFF:08X}{sequence & 0xFFFF_FFFF_FFFF:012X}"
+    return (
+        f"01{log_id & 0xFFFF_FFFF_FFFF:012X}{schedule_id & 0xFFFF_FFFF:08X}"
+        f"{sequence & 0xFFFF_FFFF_FFFF:012X}"
+    )
 
 
 def messages_of(schedule: Schedule, firings: list[Firing], wall_ms: int) -> list[bytes]:

@@ -259,8 +259,8 @@ class DeadLetters:
         if due_ms > wall_ms and MessageType.DELAY not in ACCEPTED[topic.type]:
             raise HorologError(
                 ErrorCode.TYPE_CONFLICT,
-                f"topic {to!r} takes {topic.type.value} messages, none that are due later: re-drive "
-                "without delay and rate",
+                f"topic {to!r} takes {topic.type.value} messages, none that are due later: "
+                "re-drive without delay and rate",
                 field="to",
             )
         refusal = too_late(due_ms, wall_ms, self._shard.settings.max_delay_ms)

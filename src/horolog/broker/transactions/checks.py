@@ -84,8 +84,8 @@ class Checks:
         self._topics.make_given_up()
         name = self._shard.topics.by_id[half.topic].name
         effects.given_up.append(
-            f"transaction of log position {half.position} (topic {name}, producer group {half.group})"
-            f" is given up after {half.checks} checks"
+            f"transaction of log position {half.position} (topic {name}, producer group "
+            f"{half.group}) is given up after {half.checks} checks"
         )
         self._ends.give_up(half)
 
