@@ -21,7 +21,7 @@ _Request = TypeVar("_Request")
 def batches(
     requests: Iterable[_Request], size_of: Callable[[_Request], tuple[int, int]]
 ) -> Iterator[list[_Request]]:
-    """Cut requests into batches, in order; `size_of` returns the messages and bytes of a request."""
+    """Cut requests into batches, in order; `size_of` returns messages and bytes of a request."""
     batch: list[_Request] = []
     messages = size = 0
     for each in requests:
@@ -65,5 +65,5 @@ class CallbackBatch:
         for each in waiting:
             try:
                 each()
-            except Exception:  # noqa: BLE001 - nobody else, and no turn of the core, may suffer from it
+            except Exception:  # noqa: BLE001 - neither others nor the core's turn may suffer
                 _log.exception("what a door has gathered could not be handed on")

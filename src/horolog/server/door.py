@@ -297,7 +297,7 @@ class Door:
         if self._idle is not None and all(link.is_idle for link in self._links):
             self._idle.set()
 
-    # --- quiet connections ----------------------------------------------------------------------------
+    # --- quiet connections ------------------------------------------------------------------------
 
     def _log_refused(self) -> None:
         if self._refused:

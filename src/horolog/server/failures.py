@@ -43,7 +43,8 @@ def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologE
             if size < written:
                 return HorologError(
                     ErrorCode.DAMAGED,
-                    f"{path} has {size} bytes, and {written} were written: it was cut while the broker ran",
+                    f"{path} has {size} bytes, and {written} were written: it was cut while the "
+                    "broker ran",
                     field=path,
                 )
     return None

@@ -140,7 +140,7 @@ class ConsumerCalls:
             try:
                 command = Ack(check_group(group), check_topic(topic), handles)
                 self._engine.ask(command, partial(_answer_acks, those))
-            except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: told to each of them
+            except Exception as error:  # noqa: BLE001 - a refusal, or our mistake: told to each
                 _answer_acks(those, error)
 
     async def change_invisible_duration(
@@ -152,7 +152,7 @@ class ConsumerCalls:
         """
         try:
             changed = await self._changed(request)
-        except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: answered in the protocol's way
+        except Exception as error:  # noqa: BLE001 - a refusal, or our mistake: both are answered
             status = status_of(as_horolog_error(error))
             kept = request.receipt_handle
             return pb.ChangeInvisibleDurationResponse(status=status, receipt_handle=kept)

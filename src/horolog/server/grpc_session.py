@@ -282,7 +282,8 @@ class SessionCalls:
         if not queues:
             raise HorologError(
                 ErrorCode.FORBIDDEN,
-                f"topic {view.name!r} has no queue that may be consumed: its permission is {view.settings.perm}",
+                f"topic {view.name!r} has no queue that may be consumed: its permission is "
+                f"{view.settings.perm}",
                 field="topic",
             )
         if not await self._is_orderly(group):

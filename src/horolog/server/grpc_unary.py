@@ -151,7 +151,7 @@ class UnaryCalls:
             client_id_of(call)
             if self._access is not None:
                 self._access.check(method.name, request, call)
-        except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: answered in the protocol's way
+        except Exception as error:  # noqa: BLE001 - a refusal, or our mistake: both are answered
             call.answer(_refusal(method, error))
             return False
         return True

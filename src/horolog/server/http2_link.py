@@ -17,8 +17,9 @@ from horolog.server.link import Link, Links
 
 _PING = b"horolog\0"
 _PONG_S = 0.05
-# GOAWAY, and no SETTINGS before it.  After SETTINGS gRPC clients would count the connection as made,
-# and try again ten times a second.  Without, they count it as failed, and wait longer each time.
+# GOAWAY, and no SETTINGS before it.  After SETTINGS gRPC clients would count the connection as
+# made, and try again ten times a second.  Without, they count it as failed, and wait longer each
+# time.
 _TOO_MANY = go_away(
     0, Code.ENHANCE_YOUR_CALM, "too many connections: the broker takes no more of them"
 )

@@ -181,7 +181,7 @@ class Engine:
             )
             self._answer_early(effects)
             self.broker.finish_turn(now, effects)
-        except Exception as error:  # noqa: BLE001 - a broken invariant or a dead disk: stop, recover
+        except Exception as error:  # noqa: BLE001 - a broken invariant, a dead disk: stop
             self.inputs.put_back(inputs)  # `_fail` refuses them
             self._fail(error)
             return

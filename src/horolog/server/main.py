@@ -173,7 +173,8 @@ def _log_access(settings: Settings, guard: Guard | None) -> None:
         log.info("access control is off: everybody on this machine may do everything (--access)")
     else:
         log.warning(
-            "access control is off and --host is %s: everybody who reaches it may do everything (--access)",
+            "access control is off and --host is %s: everybody who reaches it may do everything "
+            "(--access)",
             settings.host,
         )
 

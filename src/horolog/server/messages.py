@@ -121,8 +121,8 @@ async def recall_many(engine: TieredEngine, command: RecallMany) -> RecalledMany
         return RecalledMany(*(there + n for there, n in counts))
     raise refused(
         "topic",
-        f"messages of {command.topic} are on their way to the {tier.name}, or back; {done.cancelled} were "
-        "cancelled; try again",
+        f"messages of {command.topic} are on their way to the {tier.name}, or back; "
+        f"{done.cancelled} were cancelled; try again",
         code=ErrorCode.TOO_MANY_REQUESTS,
     )
 

@@ -10,7 +10,8 @@ from time import perf_counter
 from horolog.histogram import Histogram
 
 SECONDS = (
-    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05,
+    0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 )  # fmt: skip
 _COMMANDS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000)
 _STEP_MS = 250  # a smaller difference is a clock that is slewed

@@ -42,8 +42,8 @@ from horolog.storage.meta import (
 
 _OWN_NAMES = ("lock", "meta.tmp", NAME, LAST_NAME, SHARD)  # may be there before `meta` is
 _NO_DIRECTORY_SYNC = (
-    "%s is on a file system that can sync no directory: a power cut of the machine that has the disk may take away "
-    "the names of new files, and what is in them"
+    "%s is on a file system that can sync no directory: a power cut of the machine that has the "
+    "disk may take away the names of new files, and what is in them"
 )
 _log = logging.getLogger("horolog.server")
 ClockKind = Literal["system", "simulated"]

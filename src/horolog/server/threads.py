@@ -45,8 +45,8 @@ def threads_wanted() -> Iterator[None]:
             raise
         raise HorologError(
             ErrorCode.INTERNAL,
-            "the system gives this process no more threads: raise TasksMax of its unit, the limit on pids of its "
-            "container, or ulimit -u",
+            "the system gives this process no more threads: raise TasksMax of its unit, the limit "
+            "on pids of its container, or ulimit -u",
         ) from error
 
 

@@ -168,9 +168,10 @@ NEEDS: dict[int, Callable[[Frame], Needs]] = {
 
 _ALIBABAS = "OnsChannel"
 _SIGNED_UNSENT = {"split": "\x01"}
-"""A constant of the class of route requests in Alibaba Cloud's ons-client, which signs it with what it sends.
+"""A constant of the class of route requests in Alibaba Cloud's ons-client.
 
-The C++ client names the same channel and signs no more than it sends.
+The client signs it with what it sends.  The C++ client names the same channel and signs no more
+than it sends.
 """
 
 _ANONYMOUS = Identity("", b"", "", False, Patterns({}), Patterns({}))

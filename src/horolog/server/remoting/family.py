@@ -10,7 +10,10 @@ from horolog.protocol.remoting.request import Answer
 from horolog.server.remoting.request import Request
 
 Handler = Callable[[Request], Awaitable[Answer] | Answer | None]
-"""Answers the request by itself, now or later, and gives None; or gives the answer, or an awaitable of it."""
+"""Answers the request itself, now or later, and returns None.
+
+Or it returns the answer, or an awaitable of it.
+"""
 
 
 class Family(Protocol):

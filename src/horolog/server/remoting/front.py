@@ -255,7 +255,7 @@ class RemotingFront:
                 elif names_no_topic(request.frame) and not identity.is_admin:
                     handle = partial(self._after_look_at_half, identity, handle)
             answer = handle(request)
-        except Exception as error:  # noqa: BLE001 - a refusal, or our own mistake: answered in the protocol's way
+        except Exception as error:  # noqa: BLE001 - a refusal, or our mistake: both are answered
             request.fail(error)
             return
         if isinstance(answer, Answer):

@@ -216,7 +216,7 @@ class GroupCodes:
         return Answer(body=topic_list(group.topics, self._node.address(request)))
 
     async def offsets(self, request: Request) -> Answer:
-        """Return the offsets of all groups, `topic@group` → queue → offset, like RocketMQ's file."""
+        """Return the offsets of all groups, `topic@group` → queue → offset, as RocketMQ's file."""
         del request
         table: dict[str, dict[str, int]] = {}
         async for group in groups(self._engine):

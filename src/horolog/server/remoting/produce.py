@@ -137,7 +137,7 @@ class ProduceCodes:
             found, refused = gather(
                 frames, peer, self._node.site, self._node.new_ids, link.shapes, cancels
             )
-        except Exception as error:  # noqa: BLE001 - our own mistake: nobody else would tell the callers
+        except Exception as error:  # noqa: BLE001 - our mistake: nobody else would tell the callers
             _fail_all(link, frames, error)
             return
         for frame, refusal in refused:

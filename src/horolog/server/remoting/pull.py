@@ -140,12 +140,17 @@ class PullCodes:
         if found is None:
             return Answer(
                 Status.SUBSCRIPTION_NOT_EXIST,
-                remark=f"subscription: group {group!r} has told none of topic {topic!r} in a heartbeat",
+                remark=(
+                    f"subscription: group {group!r} has told none of topic {topic!r} in a heartbeat"
+                ),
             )
         if found.version < version:
             return Answer(
                 Status.SUBSCRIPTION_NOT_LATEST,
-                remark=f"subVersion: {version}; the newest heartbeat of group {group!r} has {found.version}",
+                remark=(
+                    f"subVersion: {version}; the newest heartbeat of group {group!r} has "
+                    f"{found.version}"
+                ),
             )
         check_filter(found)
         return found

@@ -31,8 +31,8 @@ from horolog.server.remoting.request import Request
 _TAKE_S = 10.0
 _SHORT = "abcdefghijk"
 _LONG = (
-    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
-    "properties", "reconsumeTimes", "unitMode",
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
+    "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
 )  # fmt: skip
 _LEAST = {  # clients cannot read a reply without these fields
     "producerGroup": "",
