@@ -54,5 +54,8 @@ def quarantine_problem(source: Quarantining, origin: int = -1) -> Problem:
     origin  log position of the last quarantined message; −1: unknown
     """
     last = f" (the last one found: log position {origin})" if origin >= 0 else ""
-    text = f"{source.label}: {counted(source.quarantined, 'message')} quarantined for not verifying{last}"
+    text = (
+        f"{source.label}: {counted(source.quarantined, 'message')} quarantined for not "
+        f"verifying{last}"
+    )
     return Problem(text, key=quarantined_key(source), until_ms=source.until_ms + HOUR_KEEP_MS)

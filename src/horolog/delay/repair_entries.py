@@ -161,7 +161,10 @@ def _repair_from_log(
         rewrite(store.storage, source.records_path, pieces)
     if made:
         _write(store, source, made)
-        what = f"{source.label}: {counted(len(made), 'message')} with damaged index entries: made again from the log"
+        what = (
+            f"{source.label}: {counted(len(made), 'message')} with damaged index entries: made "
+            "again from the log"
+        )
         store.repairs.append(Repair(what, len(made)))
 
 

@@ -92,7 +92,7 @@ class Tier(Protocol):
     name: str  # in sentences, and for the tier's part of a checkpoint
     problem: str  # why messages due soon cannot come back; "": they can
 
-    # --- what it holds ------------------------------------------------------------------------------
+    # --- what it holds ----------------------------------------------------------------------------
 
     @property
     def waiting(self) -> int:
@@ -120,7 +120,7 @@ class Tier(Protocol):
         """Return whether a message of that origin, which is not here, waits in the tier."""
         ...
 
-    # --- recalls: what was found there ----------------------------------------------------------------
+    # --- recalls: what was found there ------------------------------------------------------------
 
     def waiting_rows(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
         """Return the tier's rows that a command names and that still wait."""
@@ -148,7 +148,7 @@ class Tier(Protocol):
         """
         ...
 
-    # --- steps ----------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
 
     @property
     def is_taking(self) -> bool:
@@ -185,7 +185,7 @@ class Tier(Protocol):
         """Note recalled, moved or expired messages: the tier may be about to take them."""
         ...
 
-    # --- what it gives back -----------------------------------------------------------------------------
+    # --- what it gives back -----------------------------------------------------------------------
 
     def check_promotion(self, promotion: Promotion, topic: int, rows: int) -> None:
         """Raise BAD_REQUEST unless an adoption brings exactly what waits, each hour in its turn."""
@@ -195,7 +195,7 @@ class Tier(Protocol):
         """Record that a promotion was adopted: its messages are here again."""
         ...
 
-    # --- checkpoints ------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def forget(self, log_start: int) -> None:
         """Drop what is needed neither by the log from `log_start` on nor by what waits."""

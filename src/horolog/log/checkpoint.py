@@ -218,8 +218,9 @@ def decode_checkpoint(content: bytes) -> Checkpoint | None:
     if version > VERSION or incompatible & ~KNOWN_INCOMPATIBLE:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"checkpoint {position} has version {version} and incompatible flags {incompatible:#x}; "
-            f"this horolog reads version {VERSION} and flags {KNOWN_INCOMPATIBLE:#x}",
+            f"checkpoint {position} has version {version} and incompatible flags "
+            f"{incompatible:#x}; this horolog reads version {VERSION} and flags "
+            f"{KNOWN_INCOMPATIBLE:#x}",
             field="checkpoint",
         )
     body = content[HEADER_BYTES : HEADER_BYTES + n]

@@ -246,7 +246,10 @@ class CommitLog:
 
     def _hole_at(self, position: int) -> Hole | None:
         if position < self.start:
-            why = f"log position {position} is older than the retention; the log begins at {self.start}"
+            why = (
+                f"log position {position} is older than the retention; the log begins at "
+                f"{self.start}"
+            )
             return Hole(position, why, dropped=True)
         if position >= self.commit_position:
             return Hole(position, f"log position {position} lies above the commit position")

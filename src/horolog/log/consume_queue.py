@@ -202,7 +202,8 @@ class ConsumeQueue:
         if offset < self.first:
             raise HorologError(
                 ErrorCode.NOT_FOUND,
-                f"queue offset {offset} is older than the retention; the queue begins at {self.first}",
+                f"queue offset {offset} is older than the retention; the queue begins at "
+                f"{self.first}",
             )
         if offset >= self._written:
             rows = joined(self._tail)
@@ -215,7 +216,8 @@ class ConsumeQueue:
         if not there:
             raise HorologError(
                 ErrorCode.DAMAGED,
-                f"{self._directory}/{queue_file_name(first)} is cut short; it is rebuilt by the next start",
+                f"{self._directory}/{queue_file_name(first)} is cut short; it is rebuilt by the "
+                "next start",
             )
         units, rotten = unseal(raw, self._place(offset))
         self.rotten.update(offset + row for row in rotten)

@@ -145,8 +145,8 @@ def check_version(header: FrameHeader) -> None:
     if header.version > VERSION or header.incompatible & ~KNOWN_INCOMPATIBLE:
         raise HorologError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"frame at log position {header.base} has version {header.version} and incompatible flags "
-            f"{header.incompatible:#x}; this horolog reads version {VERSION} and flags "
+            f"frame at log position {header.base} has version {header.version} and incompatible "
+            f"flags {header.incompatible:#x}; this horolog reads version {VERSION} and flags "
             f"{KNOWN_INCOMPATIBLE:#x}",
             field="frame",
         )

@@ -175,7 +175,8 @@ class _Walk:
         if header.log_id != self._identity.log_id or header.shard != self._identity.shard:
             raise refused(
                 "DIR",
-                f"the frame at log position {at} belongs to another log: bring the right segment back",
+                f"the frame at log position {at} belongs to another log: bring the right segment "
+                "back",
                 code=ErrorCode.DIRECTORY_FOREIGN,
             )
         return header.count if header.end == following else -1
@@ -208,7 +209,8 @@ def carry_out(
     if length < HEADER_BYTES:
         raise refused(
             "DIR",
-            f"{length} bytes at log position {lost.first} are too few for a frame; restore a backup",
+            f"{length} bytes at log position {lost.first} are too few for a frame; restore a "
+            "backup",
             code=ErrorCode.DAMAGED,
         )
     directory = f"{shard}/log"

@@ -51,8 +51,8 @@ def check_hard_limit() -> None:
     if hard < FILES_MIN:
         raise refused(
             "ulimit -n",
-            f"this process may open {hard} files, and a broker needs {FILES_MIN}: raise the hard limit "
-            "(ulimit -Hn, LimitNOFILE= of a unit)",
+            f"this process may open {hard} files, and a broker needs {FILES_MIN}: raise the hard "
+            "limit (ulimit -Hn, LimitNOFILE= of a unit)",
             str(FILES_MIN),
             code=ErrorCode.TOO_MANY_FILES,
         )

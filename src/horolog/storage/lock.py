@@ -151,7 +151,8 @@ class DirectoryLock:
             if not same:
                 raise HorologError(
                     ErrorCode.DISK_FAILED,
-                    f"{path} is another one now: was it, or the data directory, replaced while the broker ran?",
+                    f"{path} is another one now: was it, or the data directory, replaced while the "
+                    "broker ran?",
                     field=path,
                 )
 

@@ -113,7 +113,7 @@ class FarRun:
         self.states.check_invariants()
         assert self.states.limit == self.info.rows or self.counts.limit_ms <= self.info.last_ms
 
-    # --- states -------------------------------------------------------------------------------------
+    # --- states -----------------------------------------------------------------------------------
 
     def states_at(self, rows: Rows) -> npt.NDArray[np.uint8]:
         """Return each row's `EntryState`, with in-flight bits; none waits in an unreadable run."""
@@ -180,7 +180,7 @@ class FarRun:
         self.counts.limit_ms = limit_ms
         self._first = ()
 
-    # --- as a source --------------------------------------------------------------------------------
+    # --- as a source ------------------------------------------------------------------------------
 
     def entries(self, rows: Rows) -> npt.NDArray[Any]:
         """Return the ENTRY rows (a contiguous copy), not verified."""
@@ -257,7 +257,7 @@ class FarRun:
         rows = range(max(low, min(first, self.states.decided)), end)
         return RowLoad(self, rows, second, stop, wanted)
 
-    # --- looking up ---------------------------------------------------------------------------------
+    # --- looking up -------------------------------------------------------------------------------
 
     def find_key(self, key: int, due_ms: int | None) -> Rows:
         """Return rows that may have a key hash (and due time, if given), ascending; unverified."""
@@ -317,7 +317,7 @@ class FarRun:
         """Return the tags code of each entry."""
         return entries["local"].astype(np.uint32).view(np.int32)
 
-    # --- counts -------------------------------------------------------------------------------------
+    # --- counts -----------------------------------------------------------------------------------
 
     def waiting_by_hour(self, topic: int | None) -> tuple[Rows, Rows]:
         """Return (hours, counts) of waiting messages, ascending."""

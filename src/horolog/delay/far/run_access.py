@@ -62,8 +62,8 @@ class RunAccess:
         """Give up an unreadable file: what waits is not served until a start sets it aside."""
         self.unreadable = why
         text = (
-            f"{self.label}: {self._states.waiting} messages that wait in it are quarantined until the next start, "
-            f"which rebuilds what the log has of them ({why})"
+            f"{self.label}: {self._states.waiting} messages that wait in it are quarantined until "
+            f"the next start, which rebuilds what the log has of them ({why})"
         )
         self.report_problem(Problem(text, self.path, unreadable_key(self.info.name)))
         return BlankRun(self.info, self.path)

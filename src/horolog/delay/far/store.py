@@ -206,7 +206,7 @@ class FarStore:
                 found.append(source)
         return found
 
-    # --- runs ---------------------------------------------------------------------------------------
+    # --- runs -------------------------------------------------------------------------------------
 
     def add_run(self, info: RunInfo, level: int, frozen: bool) -> FarRun:
         """Add a run that a job has made."""
