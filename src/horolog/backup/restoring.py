@@ -90,7 +90,10 @@ def _manifest_of(directory: Path, found: Manifest | None) -> Manifest | None:
         if error.code is not ErrorCode.DAMAGED:
             raise
         if found is None:
-            why = f"{error.message.removeprefix(f'{BACKUP}: ')}; --accept-damage takes the files as they lie there"
+            why = (
+                f"{error.message.removeprefix(f'{BACKUP}: ')}; --accept-damage takes the files as "
+                "they lie there"
+            )
             raise refused(BACKUP, why, code=error.code) from error
         return found
 

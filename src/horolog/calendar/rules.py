@@ -155,6 +155,7 @@ def check_firings(rule: Rule, firings: Sequence[Firing]) -> None:
         limit = format_duration_ms(shortest)
         raise refused(
             "jitter_ms",
-            f"{format_duration_ms(rule.jitter_ms)}; less than the {limit} between two firings is allowed",
+            f"{format_duration_ms(rule.jitter_ms)}; less than the {limit} between two firings is "
+            "allowed",
             limit,
         )

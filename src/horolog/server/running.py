@@ -116,7 +116,7 @@ class LateFetch(Protocol):
     """Fetches from a tier the messages that are due soon and that no job has promoted."""
 
     def clock_step_ms(self, most: int) -> int:
-        """Return the ms, at most `most`, that a simulated clock may advance before a fetch is due."""
+        """Return the ms, up to `most`, that a simulated clock may advance before a fetch is due."""
         ...
 
     async def promote_late_hours(self, *, again: bool = True) -> None:

@@ -230,7 +230,7 @@ class InOrder(Actor):
         self._steps += 1
         self._until.clear()
 
-    # --- the end ------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def finish(self, clock: SimulatedClock, *, lost_allowed: bool) -> None:
         """After all time has passed, consume the rest in order, and check all deliveries."""

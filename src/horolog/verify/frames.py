@@ -124,7 +124,8 @@ class LogWalk:
             if header.salvaged:
                 self.holes.add(header.base, header.end)
                 self._reading.findings.note(
-                    f"{self._path(header.base)}: log positions {header.base} to {header.end} were given up by a salvage"
+                    f"{self._path(header.base)}: log positions {header.base} to {header.end} were "
+                    "given up by a salvage"
                 )
             elif header.padding:
                 self._check_padding(source, at + HEADER_BYTES, base)
@@ -217,7 +218,8 @@ class LogWalk:
         if len(damage) < len(bad):
             first = min(each.first for each in bad if each.first >= promised)
             findings.note(
-                f"the log is torn at log position {first}: nothing after it was promised, a start cuts it off"
+                f"the log is torn at log position {first}: nothing after it was promised, a start "
+                "cuts it off"
             )
         if self.end < promised and not damage:
             findings.add(

@@ -156,7 +156,8 @@ class HourCheck:
                 self._reading.findings.add(
                     self._state_path,
                     second,
-                    f"second {second}: {name} is {heads[name][second]}, the index says {counted[second]}",
+                    f"second {second}: {name} is {heads[name][second]}, the index says "
+                    f"{counted[second]}",
                 )
         if self._by_topic != self._state.by_topic:
             self._reading.findings.add(

@@ -165,7 +165,8 @@ class KeyIndexCheck:
         """
         self._complete = False
         self._reading.findings.note(
-            f"{path}: the index ends at row {row}, its checkpoint names {self._rows}; a start rebuilds it"
+            f"{path}: the index ends at row {row}, its checkpoint names {self._rows}; a start "
+            "rebuilds it"
         )
 
     def _begin_after(self, path: str, before: int) -> None:

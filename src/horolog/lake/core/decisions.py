@@ -92,7 +92,7 @@ def _of(lake: Lake, offload_id: int) -> Offload:
     return offload
 
 
-# --- steps ------------------------------------------------------------------------------------------
+# --- steps ----------------------------------------------------------------------------------------
 
 
 def _begin(lake: Lake, host: TierHost, command: BeginOffload, wall_ms: int) -> OffloadView:
@@ -176,7 +176,7 @@ def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) ->
     )
 
 
-# --- views --------------------------------------------------------------------------------------------
+# --- views ----------------------------------------------------------------------------------------
 
 
 def _view(lake: Lake, host: TierHost, offload: Offload, *, with_runs: bool = False) -> OffloadView:

@@ -162,7 +162,7 @@ class Lake:
         rows = rows[rows["number"] == offload_id]
         return rows if hour is None else rows[rows["due_ms"] // HOUR_MS == hour]
 
-    # --- steps --------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
 
     def stage_of(self, offload_id: int) -> Stage:
         """Return the stage of an offload; NONE if there is no offload of that id."""
@@ -251,7 +251,7 @@ class Lake:
         if self.recalled_set.drop(rows):
             self.changed = True
 
-    # --- checkpoint ---------------------------------------------------------------------------------
+    # --- checkpoint -------------------------------------------------------------------------------
 
     def capture(self) -> bytes | None:
         """Encode the next state file if one is needed; `version` and `registry` name it."""

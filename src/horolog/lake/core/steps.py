@@ -44,7 +44,7 @@ def step_of(fields: dict[str, Any], table: bytes) -> LakeStep:
     return LakeStep(fields, *none)
 
 
-# --- questions --------------------------------------------------------------------------------------
+# --- questions ------------------------------------------------------------------------------------
 
 
 def frozen_runs(far: FarStore) -> list[FarRun]:
@@ -101,7 +101,7 @@ def removed_mask(
     return removed
 
 
-# --- steps ------------------------------------------------------------------------------------------
+# --- steps ----------------------------------------------------------------------------------------
 
 
 def note_recalled(lake: Lake, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:

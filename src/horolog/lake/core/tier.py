@@ -33,7 +33,7 @@ class LakeTier(Lake):
             return False
         return not self.recalled_set.has(position, 0)
 
-    # --- recalls --------------------------------------------------------------------------------------
+    # --- recalls ----------------------------------------------------------------------------------
 
     def waiting_rows(self, topic: int, command: Recall | Reschedule) -> npt.NDArray[Any]:
         """Return the LAKE_ROW rows that a command names and that still wait."""
@@ -54,7 +54,7 @@ class LakeTier(Lake):
         fields = {"step": "recalled", "moved": True} if moved else {"step": "recalled"}
         return Step(fields, rows.tobytes())
 
-    # --- steps ----------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
 
     @property
     def is_taking(self) -> bool:
@@ -92,7 +92,7 @@ class LakeTier(Lake):
         """Remember the frozen ones of recalled, moved or expired messages: the table has them."""
         steps.note_recalled(self, store, refs)
 
-    # --- what it gives back -----------------------------------------------------------------------------
+    # --- what it gives back -----------------------------------------------------------------------
 
     def check_promotion(self, promotion: Promotion, topic: int, rows: int) -> None:
         """Raise BAD_REQUEST unless an adoption brings back exactly what waits of the next hour."""
@@ -110,7 +110,7 @@ class LakeTier(Lake):
         """Record that an hour of a topic was promoted."""
         self.apply_promotion(*promotion)
 
-    # --- checkpoints ------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def state_file(self) -> tuple[str, bytes] | None:
         """Return name and content of the next state file; None if none is needed."""

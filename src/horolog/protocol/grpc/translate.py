@@ -268,7 +268,8 @@ def _check_digest(body: bytes, digest: pb.Digest) -> None:
     if not right:
         raise HorologError(
             ErrorCode.MESSAGE_CORRUPTED,
-            f"body_digest: {digest.checksum[:40]!r} is not the {pb.DigestType.Name(digest.type)} of the body",
+            f"body_digest: {digest.checksum[:40]!r} is not the {pb.DigestType.Name(digest.type)} "
+            "of the body",
             field="body_digest",
         )
 

@@ -238,7 +238,8 @@ class Calls:
         if len(request.content) >= PREFIX_BYTES and size_of(request.content) > REQUEST_BYTES_MAX:
             raise BrokenRequest(
                 RESOURCE_EXHAUSTED,
-                f"a message of {size_of(request.content)} bytes; at most {REQUEST_BYTES_MAX} are allowed",
+                f"a message of {size_of(request.content)} bytes; at most {REQUEST_BYTES_MAX} are "
+                "allowed",
             )
         if self._unfinished > _UNFINISHED_MAX:
             raise BrokenRequest(

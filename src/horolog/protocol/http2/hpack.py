@@ -26,12 +26,13 @@ from horolog.protocol.http2.faults import HpackFault
 Field = tuple[bytes, bytes]
 
 _NAMES = (  # noqa: SIM905 - 61 names read better so
-    ":authority :method :method :path :path :scheme :scheme :status :status :status :status :status :status "
-    ":status accept-charset accept-encoding accept-language accept-ranges accept access-control-allow-origin age "
-    "allow authorization cache-control content-disposition content-encoding content-language content-length "
-    "content-location content-range content-type cookie date etag expect expires from host if-match "
-    "if-modified-since if-none-match if-range if-unmodified-since last-modified link location max-forwards "
-    "proxy-authenticate proxy-authorization range referer refresh retry-after server set-cookie "
+    ":authority :method :method :path :path :scheme :scheme :status :status :status :status "
+    ":status :status :status accept-charset accept-encoding accept-language accept-ranges accept "
+    "access-control-allow-origin age allow authorization cache-control content-disposition "
+    "content-encoding content-language content-length content-location content-range content-type "
+    "cookie date etag expect expires from host if-match if-modified-since if-none-match if-range "
+    "if-unmodified-since last-modified link location max-forwards proxy-authenticate "
+    "proxy-authorization range referer refresh retry-after server set-cookie "
     "strict-transport-security transfer-encoding user-agent vary via www-authenticate"
 ).split()
 _VALUES = {

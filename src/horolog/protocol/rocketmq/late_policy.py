@@ -92,7 +92,7 @@ def check_has_room(topic: str, policy: LatePolicy, field: str) -> None:
     if policy.action is Late.DEAD_LETTER and len(topic) > most:
         raise refused(
             field,
-            f"dead-letter: the name of topic {topic!r} has {len(topic)} characters, and %LATE% before it; "
-            f"at most {most} are allowed",
+            f"dead-letter: the name of topic {topic!r} has {len(topic)} characters, and %LATE% "
+            f"before it; at most {most} are allowed",
             f"{most} characters",
         )

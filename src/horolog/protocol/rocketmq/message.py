@@ -67,7 +67,8 @@ def check_is_one_key(key: str, field: str) -> None:
     if key and key.split() != [key]:
         raise refused(
             field,
-            f"{key[:40]!r} has white space, which separates keys; send several keys, or join the words",
+            f"{key[:40]!r} has white space, which separates keys; send several keys, or join the "
+            "words",
             "no white space",
             code=ErrorCode.ILLEGAL_KEY,
         )
@@ -100,7 +101,8 @@ def check_user_properties(user: Mapping[str, str], tag: str, keys: Sequence[str]
     if total > limits.PROPERTIES_MAX:
         raise refused(
             "user_properties",
-            f"properties, tag and keys have {total} bytes; at most {limits.PROPERTIES_MAX} are allowed",
+            f"properties, tag and keys have {total} bytes; at most {limits.PROPERTIES_MAX} are "
+            "allowed",
             f"{limits.PROPERTIES_MAX} bytes",
             code=ErrorCode.PROPERTIES_TOO_LARGE,
         )
