@@ -59,7 +59,8 @@ def load(
         typed, other = sorted(names, key=lambda name: name not in came_from)
         raise _config_error(
             came_from[typed],
-            f"{merged[typed]!r} is refused: {came_from.get(other, flag_of(other))} is the same port",
+            f"{merged[typed]!r} is refused: {came_from.get(other, flag_of(other))} is the same "
+            "port",
         )
     return settings
 

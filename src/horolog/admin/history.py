@@ -55,7 +55,8 @@ async def show(request: Request) -> Response:
     if not known.messages:
         raise HorologError(
             ErrorCode.NOT_FOUND,
-            f"no message of topic {topic} with id {message_id!r} is known; what retention has dropped is not",
+            f"no message of topic {topic} with id {message_id!r} is known; what retention has "
+            "dropped is not",
             field="id",
         )
     return answer(_history_view(known, broker_name(request)))

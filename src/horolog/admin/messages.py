@@ -133,7 +133,8 @@ async def find(request: Request) -> Response:
         of_topic = f" of topic {parameters['topic']}" if "topic" in parameters else ""
         raise HorologError(
             ErrorCode.NOT_FOUND,
-            f"no message{of_topic} with {name} {parameters[name]!r} is known; what retention has dropped is not",
+            f"no message{of_topic} with {name} {parameters[name]!r} is known; what retention has "
+            "dropped is not",
             field=name,
         )
     broker = broker_name(request)

@@ -22,8 +22,8 @@ import horolog.page
 from horolog.errors import ErrorCode, HorologError, refused
 
 POLICY = (
-    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src "
+    "'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,

@@ -15,8 +15,8 @@ def exposures(host: str, *, guarded: bool, flush: str) -> list[str]:
     found = []
     if not guarded and not _is_loopback(host):
         found.append(
-            f"host is {host} and there is no access file: everybody who reaches it may do everything;"
-            " make one (--access, docs/guides/access.md) or listen on 127.0.0.1"
+            f"host is {host} and there is no access file: everybody who reaches it may do "
+            "everything; make one (--access, docs/guides/access.md) or listen on 127.0.0.1"
         )
     if flush == "os":
         found.append(

@@ -134,7 +134,8 @@ def _check_has_path(message_id: str) -> None:
     if "/" in message_id or message_id in ("find", "search"):
         raise refused(
             "ID",
-            f"no message with id {message_id!r} can be shown; `horolog message find --id` looks for it",
+            f"no message with id {message_id!r} can be shown; `horolog message find --id` looks "
+            "for it",
             code=ErrorCode.NOT_FOUND,
         )
 

@@ -8,7 +8,9 @@ from horolog.cli import pipeline_audit, pipeline_load, pipeline_offload
 from horolog.cli.options import EPILOG, register
 
 app = typer.Typer(
-    help="Run jobs on Spark, for loads, the lake and whole logs. They need Java and horolog[spark].",
+    help=(
+        "Run jobs on Spark, for loads, the lake and whole logs. They need Java and horolog[spark]."
+    ),
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=EPILOG,

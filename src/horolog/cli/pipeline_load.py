@@ -116,7 +116,10 @@ def load(
         str,
         typer.Option(
             metavar="DIR",
-            help="Write refused rows there, with the reason; by default, a refused row fails the load.",
+            help=(
+                "Write refused rows there, with the reason; by default, a refused row fails the "
+                "load."
+            ),
         ),
     ] = "",
     job_id: Annotated[
@@ -184,8 +187,8 @@ def _sentence(result: BulkLoadResult, topic: str) -> str:
         return f"load {result.job_id} was committed before; nothing was changed"
     speed = result.rows / result.seconds if result.seconds else 0
     text = (
-        f"scheduled {counted(result.rows, 'message')} in {topic} in {result.seconds:.1f} s ({speed:,.0f}/s),"
-        f" {counted(result.files, 'file')}, load {result.job_id}"
+        f"scheduled {counted(result.rows, 'message')} in {topic} in {result.seconds:.1f} s "
+        f"({speed:,.0f}/s), {counted(result.files, 'file')}, load {result.job_id}"
     )
     if result.rejected:
         text += f"\nrefused {counted(result.rejected, 'row')}, see {result.rejects}"

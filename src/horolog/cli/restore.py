@@ -60,8 +60,9 @@ def restore(
         )
     else:
         typer.echo(
-            f"restored backup {manifest.number} into {data_dir}: {counted(done.files_done, 'file')},"
-            f" {size_text(done.bytes_done)}, as of {format_time_ms(manifest.made_ms)}"
+            f"restored backup {manifest.number} into {data_dir}: "
+            f"{counted(done.files_done, 'file')}, {size_text(done.bytes_done)}, as of "
+            f"{format_time_ms(manifest.made_ms)}"
         )
         _print_damage("damaged already when it was backed up", known)
         _print_damage("damaged in the backup", damage)

@@ -43,7 +43,10 @@ _FLAGS = {
     "order": "--order",
 }
 _CHANGES = "--queues, --perm, --late, --multi-tag, --read-queues, --write-queues and --order"
-_MULTI_TAG = "Messages may have several tags, joined by || or commas; a consumer gets messages with any tag it wants."
+_MULTI_TAG = (
+    "Messages may have several tags, joined by || or commas; a consumer gets messages with any tag "
+    "it wants."
+)
 _PERM = "Who may use the topic: 2 senders, 4 consumers, 6 both."
 _LATE = "What to do with messages that are too late to be handed over."
 _LATE_AFTER = "With --late dead-letter or drop: how late is too late."

@@ -78,7 +78,10 @@ def _explain_interruption(window: dict[str, Any]) -> Iterator[None]:
     from horolog.admin.status import UnreachableError
 
     name = window.get("operation_id")
-    again = f"the same command{f' with --operation {name}' if name else ''} does the rest, and nothing twice"
+    again = (
+        f"the same command{f' with --operation {name}' if name else ''} does the rest, and nothing "
+        "twice"
+    )
     try:
         yield
     except UnreachableError as error:

@@ -46,7 +46,10 @@ def check_running(client: AdminClient) -> list[Check]:
     except UnreachableError as error:
         return [Check("broker", State.WRONG, str(error), _SILENCE_ADVICE[error.silence])]
     except HorologError as error:
-        do = "name an administrator: --admin http://KEY:SECRET@HOST:PORT, or HOROLOG_ACCESS_KEY and HOROLOG_SECRET_KEY"
+        do = (
+            "name an administrator: --admin http://KEY:SECRET@HOST:PORT, or HOROLOG_ACCESS_KEY and "
+            "HOROLOG_SECRET_KEY"
+        )
         return [Check("broker", State.WRONG, f"{client.url}: {error.message}", do)]
     return examine(answers)
 
@@ -146,7 +149,10 @@ def _lateness(answers: Answers) -> list[Check]:
     p99_ms = lateness["minute_p99_ms"]
     if p99_ms is None or p99_ms > LATE_MS:
         bound = p99_ms or lateness["bounds_ms"][-1]
-        seen = f"99 % of the last minute: {'more than' if p99_ms is None else 'up to'} {bound:,} ms late"
+        seen = (
+            f"99 % of the last minute: {'more than' if p99_ms is None else 'up to'} {bound:,} ms "
+            "late"
+        )
         do = "look at CPU and disk, and at the hottest seconds: horolog pending --by second"
         return [Check("lateness", State.WARNING, seen, do)]
     return [Check("lateness", State.OK, f"99 % of the last minute within {p99_ms:,} ms")]
@@ -161,7 +167,10 @@ def _disk(answers: Answers) -> list[Check]:
     return [disk_check(int(disk["headroom"]))]
 
 
-_ROOM = "make room, or lower --retention; pending messages are kept, and sends are accepted again without a restart"
+_ROOM = (
+    "make room, or lower --retention; pending messages are kept, and sends are accepted again "
+    "without a restart"
+)
 
 
 def disk_check(room: int) -> Check:
@@ -178,11 +187,17 @@ def _files(answers: Answers) -> list[Check]:
         return []
     seen = f"{process.files:,} of {process.files_max:,} open (process {process.pid})"
     if process.files * 100 > process.files_max * FILES_SHARE:
-        do = "raise the limit (LimitNOFILE= of the unit, ulimit -n) and start the broker again; until then it refuses more connections"
+        do = (
+            "raise the limit (LimitNOFILE= of the unit, ulimit -n) and start the broker again; "
+            "until then it refuses more connections"
+        )
         return [Check("files", State.WARNING, seen, do)]
     most = process.files_hard or process.files_max
     if most - reserve_of(most) < CONNECTIONS_MAX:
-        do = f"raise it (LimitNOFILE=, ulimit -n) for the {CONNECTIONS_MAX:,} connections of the default setting"
+        do = (
+            f"raise it (LimitNOFILE=, ulimit -n) for the {CONNECTIONS_MAX:,} connections of the "
+            "default setting"
+        )
         return [Check("files", State.NOTE, seen, do)]
     return [Check("files", State.OK, seen)]
 

@@ -69,7 +69,10 @@ def _files() -> Check:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most == resource.RLIM_INFINITY or most >= CONNECTIONS_MAX:
         return Check("files", State.OK, f"{most:,} may be open")
-    do = f"raise it (ulimit -n, LimitNOFILE=) for the {CONNECTIONS_MAX:,} connections of the default setting"
+    do = (
+        f"raise it (ulimit -n, LimitNOFILE=) for the {CONNECTIONS_MAX:,} connections of the "
+        "default setting"
+    )
     return Check("files", State.NOTE, f"{most:,} may be open in this shell", do)
 
 

@@ -136,7 +136,10 @@ def _lateness(lateness: dict[str, Any]) -> Text:
     if not any(counts):
         return _line("lateness   nothing was handed over in the last minute", "dim")
     bars = "".join(_bar(count, max(counts)) for count in counts)
-    text = f"lateness   p50 ≤ {_ms(p50)}   p99 ≤ {_ms(p99)}   {_ms(bounds[0])} │{bars}│ > {_ms(bounds[-1])}"
+    text = (
+        f"lateness   p50 ≤ {_ms(p50)}   p99 ≤ {_ms(p99)}   {_ms(bounds[0])} │{bars}│ > "
+        f"{_ms(bounds[-1])}"
+    )
     return _line(text, "red" if p99 is None or p99 > LATE_MS else "")
 
 
