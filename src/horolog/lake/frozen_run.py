@@ -50,8 +50,9 @@ class FrozenRun:
         if not self.path.is_file():
             raise HorologError(
                 ErrorCode.DAMAGED,
-                f"run {self.path.stem}: {self.path} cannot be read here; the broker's data directory must be "
-                "mounted at the same path, and a broker that was restarted rebuilds its runs: begin again",
+                f"run {self.path.stem}: {self.path} cannot be read here; the broker's data "
+                "directory must be mounted at the same path, and a broker that was restarted "
+                "rebuilds its runs: begin again",
                 field="path",
             )
         storage = Disk(place.parent)
@@ -125,7 +126,8 @@ class FrozenRun:
         if not bool(good.all()):
             raise HorologError(
                 ErrorCode.DAMAGED,
-                f"run {self.path.stem}: row {int(rows[~good][0])} does not verify, so nothing is offloaded; see "
-                "`horolog verify`; after an offload with --abort the next one leaves out what the broker has quarantined",
+                f"run {self.path.stem}: row {int(rows[~good][0])} does not verify, so nothing is "
+                "offloaded; see `horolog verify`; after an offload with --abort the next one "
+                "leaves out what the broker has quarantined",
                 field="path",
             )

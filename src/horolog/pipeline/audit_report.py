@@ -136,8 +136,9 @@ def audit_page(result: AuditResult) -> str:
         _totals(result),
     ]
     sub = (
-        f"{result.data_dir} · log positions {report.number(result.log_start)} to"
-        f" {report.number(result.log_end)} · {counted(result.records, 'record')} · up to {report.moment(result.horizon_ms)} UTC"
+        f"{result.data_dir} · log positions {report.number(result.log_start)} to "
+        f"{report.number(result.log_end)} · {counted(result.records, 'record')} · up to "
+        f"{report.moment(result.horizon_ms)} UTC"
     )
     return report.page("Proof of delivery", sub, parts, f"horolog {__version__}, pipeline audit")
 

@@ -102,7 +102,8 @@ def _check_there(admin: AdminClient, uri: str) -> None:
     if wait and not delta.has_table(uri):
         raise refused(
             "LAKE",
-            f"there is no table at {uri}, where messages of offload {wait[0]} wait; mount or restore it",
+            f"there is no table at {uri}, where messages of offload {wait[0]} wait; mount or "
+            "restore it",
             code=ErrorCode.DAMAGED,
         )
     for offload_id in wait:
@@ -138,8 +139,8 @@ def _written_whole(
     if (written := sum(file.rows for file in files)) != wanted:
         raise HorologError(
             ErrorCode.DAMAGED,
-            f"{wanted - written} of {counted(wanted, 'message')} are not found by the index of their run, so nothing "
-            "is offloaded; see `horolog verify`",
+            f"{wanted - written} of {counted(wanted, 'message')} are not found by the index of "
+            "their run, so nothing is offloaded; see `horolog verify`",
             field="path",
         )
     return files

@@ -68,7 +68,8 @@ def promote_due(
         done, rows = done + 1, rows + count
         if note is not None:
             note(
-                f"offload {hour.offload_id}, hour {hour.hour}: {counted(count, 'message')} of {hour.topic_name}"
+                f"offload {hour.offload_id}, hour {hour.hour}: {counted(count, 'message')} of "
+                f"{hour.topic_name}"
             )
     return Promoted(done, rows)
 
@@ -133,8 +134,8 @@ def _promote(broker: str, uri: str, hour: TierHour, timeout_ms: int) -> int:
         if rows != hour.waiting:
             raise _Recalled(
                 ErrorCode.DAMAGED,
-                f"lake: {uri} has {counted(rows, 'message')} of topic {hour.topic_name} for hour {hour.hour} of offload "
-                f"{hour.offload_id}; the broker counts {hour.waiting}",
+                f"lake: {uri} has {counted(rows, 'message')} of topic {hour.topic_name} for hour "
+                f"{hour.hour} of offload {hour.offload_id}; the broker counts {hour.waiting}",
                 field="lake",
             )
         return _commit(begun, hour, files)

@@ -67,8 +67,8 @@ RUN_ROWS = 500_000  # about the rows of one run
 _PENDING = "pending.parquet"
 _PARTS = ("log", "queues", "hours", "runs", "keys", "checkpoint")
 _READ = (
-    "kind string, position long, origin long, origin_row long, topic int, due_ms long, append_ms long,"
-    " queue int, queue_offset long, size int"
+    "kind string, position long, origin long, origin_row long, topic int, due_ms long, append_ms "
+    "long, queue int, queue_offset long, size int"
 )
 
 
@@ -118,7 +118,10 @@ def check_new_directory(out: Path) -> None:
         return
     why = "exists and is not an empty directory"
     if out.is_dir() and {path.name for path in out.iterdir()} <= {SHARD, _PENDING}:
-        why = "is what a rebuild has left that was stopped on the way, and no broker takes it; remove it first"
+        why = (
+            "is what a rebuild has left that was stopped on the way, and no broker takes it; "
+            "remove it first"
+        )
     raise refused("--out", f"{out} {why}", code=ErrorCode.FORBIDDEN)
 
 
@@ -151,9 +154,9 @@ class _Rebuild:
         if gaps or plan.damaged:
             first, stop = gaps[0] if gaps else (plan.end, plan.end)
             raise _refused(
-                f"its commit log is damaged, or was salvaged, at log positions {first} to {stop}, and a"
-                " rebuild needs all of it: start a broker on it, which serves the rest (`horolog salvage`,"
-                " if it refuses), or restore a backup"
+                f"its commit log is damaged, or was salvaged, at log positions {first} to {stop}, "
+                "and a rebuild needs all of it: start a broker on it, which serves the rest "
+                "(`horolog salvage`, if it refuses), or restore a backup"
             )
         self._check_adopted()
 

@@ -85,8 +85,9 @@ def settled_rows(every: DataFrame, files: Sequence[File], others: Sequence[int])
     others  positions of recalls of messages that were in the lake by then
     """
     state = (
-        f"case kind when 'HANDED' then {EntryState.HANDED_OVER:d}"
-        f" when 'RECALL' then {EntryState.RECALLED:d} when 'EXPIRED' then {EntryState.EXPIRED:d} else {EntryState.MOVED:d} end as state"
+        f"case kind when 'HANDED' then {EntryState.HANDED_OVER:d} when 'RECALL' then "
+        f"{EntryState.RECALLED:d} when 'EXPIRED' then {EntryState.EXPIRED:d} else "
+        f"{EntryState.MOVED:d} end as state"
     )
     rows = every.where("kind in ('HANDED', 'RECALL', 'MOVED', 'EXPIRED')")
     rows = rows.selectExpr("origin", "origin_row", "position", state)

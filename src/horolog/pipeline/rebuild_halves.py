@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import DataFrame, SparkSession
 
-_HALF = "position long, key string, number long, begun_ms long, topic int, group string, size int, queue int"
+_HALF = (
+    "position long, key string, number long, begun_ms long, topic int, group string, size int, "
+    "queue int"
+)
 _HALF_ARROW = pa.schema(
     [
         ("position", pa.int64()),

@@ -105,7 +105,8 @@ def _begin(lake: Lake, host: TierHost, command: BeginOffload, wall_ms: int) -> O
             return _view(lake, host, lake.open)
         raise refused(
             "app",
-            f"offload {lake.open.offload_id} of app {lake.open.app!r} is under way; end or abort it first",
+            f"offload {lake.open.offload_id} of app {lake.open.app!r} is under way; end or abort "
+            "it first",
             "1 at a time",
             ErrorCode.TOO_MANY_REQUESTS,
         )
@@ -140,8 +141,8 @@ def _commit(lake: Lake, host: TierHost, command: CommitOffload, wall_ms: int) ->
         limit = f"{LAKE_MARGIN_MS // HOUR_MS} h"
         raise refused(
             "number",
-            f"it is less than {limit} to {instant(offload.from_ms)}, where offload {command.offload_id} "
-            "begins; abort it and begin another one",
+            f"it is less than {limit} to {instant(offload.from_ms)}, where offload "
+            f"{command.offload_id} begins; abort it and begin another one",
             limit,
         )
     counts = waiting_counts(host.delay.far, offload)

@@ -68,8 +68,8 @@ def check_room(lake: Lake, count: int, done: int) -> None:
     if known + count > LAKE_RECALLED_MAX:
         raise refused(
             "deliver_at",
-            f"{known} messages in the lake are recalled, and remembered until their hours are promoted; "
-            f"at most {LAKE_RECALLED_MAX} can be ({done} were cancelled before)",
+            f"{known} messages in the lake are recalled, and remembered until their hours are "
+            f"promoted; at most {LAKE_RECALLED_MAX} can be ({done} were cancelled before)",
             f"{LAKE_RECALLED_MAX} messages",
             code=ErrorCode.IN_TIER,
         )

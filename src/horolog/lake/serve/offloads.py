@@ -108,8 +108,8 @@ class Offloads:
             if has != (rows, checksum):
                 raise refused(
                     "checksum",
-                    f"the lake has {rows} rows with sum {checksum}, the broker {has[0]} with {has[1]}; "
-                    "nothing was changed",
+                    f"the lake has {rows} rows with sum {checksum}, the broker {has[0]} with "
+                    f"{has[1]}; nothing was changed",
                 )
             done = await self._engine.submit(CommitOffload(offload_id, rows, uri))
             _log.info("in the lake number=%d rows=%d lake=%s", offload_id, rows, uri)

@@ -87,7 +87,8 @@ def commit_files(uri: str, log_id: str, offload_id: int, files: Sequence[LakeFil
     if found != name:
         raise refused(
             "lake",
-            f"{uri} is the table of {found!r}, and this is {name!r}; numbers of offloads would be mixed up",
+            f"{uri} is the table of {found!r}, and this is {name!r}; numbers of offloads would be "
+            "mixed up",
         )
     actions = [
         AddAction(

@@ -53,7 +53,8 @@ def files_there(uri: str, offload_id: int, *days: str) -> list[str]:
     if not found:
         raise refused(
             "lake",
-            f"{uri} has no file of offload {offload_id}, of which messages wait; mount or restore the table",
+            f"{uri} has no file of offload {offload_id}, of which messages wait; mount or restore "
+            "the table",
             code=ErrorCode.DAMAGED,
         )
     return found
