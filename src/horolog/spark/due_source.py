@@ -181,8 +181,8 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise HorologError(
                 ErrorCode.NOT_FOUND,
                 f"{self._options.path}: {counted(found, 'row')} due from {start['due_ms']} to "
-                f"{end['due_ms']}, but the batch was begun with {end['rows']}; files have come or gone "
-                "meanwhile (failOnDataLoss=false goes on)",
+                f"{end['due_ms']}, but the batch was begun with {end['rows']}; files have come or "
+                "gone meanwhile (failOnDataLoss=false goes on)",
                 field="failOnDataLoss",
             )
         return _parts(pieces, self._options)

@@ -43,8 +43,8 @@ def find_java() -> Path:
     found = f"; {', '.join(old)}" if old else ""
     raise HorologError(
         ErrorCode.JAVA_MISSING,
-        f"Spark needs Java {JAVA_MIN} or newer and none was found{found}; install one (for example: "
-        f"apt-get install openjdk-{JAVA_MIN}-jre-headless) or set JAVA_HOME",
+        f"Spark needs Java {JAVA_MIN} or newer and none was found{found}; install one (for "
+        f"example: apt-get install openjdk-{JAVA_MIN}-jre-headless) or set JAVA_HOME",
         field="JAVA_HOME",
         limit=f"Java {JAVA_MIN}",
     )

@@ -94,7 +94,8 @@ def check_projection(wanted: StructType, known: StructType) -> None:
         if not _is_same(there, field.dataType):
             raise _refused(
                 field.name,
-                f"is {there.simpleString()}, not {field.dataType.simpleString()}; cast it in the query",
+                f"is {there.simpleString()}, not {field.dataType.simpleString()}; cast it in the "
+                "query",
             )
 
 

@@ -218,7 +218,8 @@ class Records:
         wrong = (found & 0x7FFFFFFF) != stated
         if wrong.any():
             raise _damaged(
-                f"the body of queue offset {int(self.queue_offsets[wrong][0])} does not match its CRC"
+                f"the body of queue offset {int(self.queue_offsets[wrong][0])} does not match its "
+                "CRC"
             )
 
     def _plain(self) -> Iterator[bytes]:

@@ -38,7 +38,8 @@ def need(*packages: str) -> None:
         except ImportError as error:
             raise HorologError(
                 ErrorCode.EXTRA_MISSING,
-                f"{error.name or name} is not installed; the jobs on Spark need: pip install '{_EXTRA}'",
+                f"{error.name or name} is not installed; the jobs on Spark need: pip install "
+                f"'{_EXTRA}'",
                 field=_EXTRA,
             ) from None
 
@@ -52,7 +53,8 @@ def check_version() -> None:
         wanted = ".".join(map(str, SPARK_MIN))
         raise HorologError(
             ErrorCode.EXTRA_MISSING,
-            f"pyspark {pyspark.__version__} is installed; horolog needs {wanted} or newer: pip install '{_EXTRA}'",
+            f"pyspark {pyspark.__version__} is installed; horolog needs {wanted} or newer: pip "
+            f"install '{_EXTRA}'",
             field=_EXTRA,
             limit=f"pyspark {wanted}",
         )

@@ -155,12 +155,13 @@ def _reason(table: pa.Table, due_ms: int, target: Target, row: int) -> str:
     if due_ms < target.min_due_ms:
         return (
             f"deliver_at: {due_ms} ms is {format_time_ms(due_ms)}, and what was due before "
-            f"{format_time_ms(target.min_due_ms)} is refused; is the unit right? (a longer overdueMax takes it)"
+            f"{format_time_ms(target.min_due_ms)} is refused; is the unit right? (a longer "
+            "overdueMax takes it)"
         )
     if due_ms > target.max_due_ms:
         return (
-            f"deliver_at: {due_ms} ms is beyond the latest time the broker takes, {target.max_due_ms} ms "
-            f"({format_time_ms(target.max_due_ms)}); is the unit right?"
+            f"deliver_at: {due_ms} ms is beyond the latest time the broker takes, "
+            f"{target.max_due_ms} ms ({format_time_ms(target.max_due_ms)}); is the unit right?"
         )
     if cells["body"] is None:
         return "body: is null"
@@ -208,7 +209,10 @@ def _value(cell: pa.Scalar) -> tuple[Any, bool]:
 def _malformed(text: str) -> str:
     shown = f"row: {text[:_SHOWN_MAX]!r}"
     if LOST in text:
-        return f"{shown} holds bytes that are not in the encoding of the file; say it with --read-option encoding=…"
+        return (
+            f"{shown} holds bytes that are not in the encoding of the file; say it with "
+            "--read-option encoding=…"
+        )
     return (
         f"{shown} is no row of the file (texts with line breaks need --read-option multiLine=true)"
     )
@@ -216,7 +220,10 @@ def _malformed(text: str) -> str:
 
 def _unread(text: str) -> str:
     if text.strip().removeprefix("-").isdigit():
-        return f"{text[:_SHOWN_MAX]!r} is a number without a unit; say what it counts with deliverAtUnit"
+        return (
+            f"{text[:_SHOWN_MAX]!r} is a number without a unit; say what it counts with "
+            "deliverAtUnit"
+        )
     return f"{text[:_SHOWN_MAX]!r} is no time"
 
 

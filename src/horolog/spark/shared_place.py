@@ -162,6 +162,7 @@ def _host() -> str:
 def _apart(what: str, path: str, why: str) -> HorologError:
     return refused(
         what,
-        f"{path} is not one directory for driver and executors: {why}; it must be on a disk that all share",
+        f"{path} is not one directory for driver and executors: {why}; it must be on a disk that "
+        "all share",
         code=ErrorCode.CONFIG,
     )

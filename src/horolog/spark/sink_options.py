@@ -119,7 +119,8 @@ def unit_missing(what: str, kind: str) -> HorologError:
     units = ", ".join(Unit)
     return HorologError(
         ErrorCode.BAD_REQUEST,
-        f"{what}: is {kind}; say what it counts since 1970 with deliverAtUnit ({units}), or make it a timestamp",
+        f"{what}: is {kind}; say what it counts since 1970 with deliverAtUnit ({units}), or make "
+        "it a timestamp",
         field="deliverAtUnit",
         limit=units,
     )

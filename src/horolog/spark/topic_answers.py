@@ -95,7 +95,8 @@ class TopicAnswers:
             if answer.next_offset <= first:
                 raise HorologError(
                     ErrorCode.NOT_FOUND,
-                    f"topic {self._topic!r}: queue {queue} ends at {answer.max_offset}, before {stop}",
+                    f"topic {self._topic!r}: queue {queue} ends at {answer.max_offset}, before "
+                    f"{stop}",
                     field="queue_offset",
                 )
             records = _records(answer)
@@ -113,8 +114,8 @@ class TopicAnswers:
         self, queue: int, first: int, stop: int, missing: int, *, lossy: bool
     ) -> None:
         text = (
-            f"topic {self._topic!r}: {missing} of the queue offsets {first} to {stop - 1} of queue {queue} cannot be"
-            " read; the broker's /healthz says why"
+            f"topic {self._topic!r}: {missing} of the queue offsets {first} to {stop - 1} of queue "
+            f"{queue} cannot be read; the broker's /healthz says why"
         )
         if not lossy:
             raise HorologError(

@@ -204,7 +204,8 @@ class TopicFiles:
         if bool((steps < 1).any()) or (not self._lossy and bool((steps > 1).any())):
             raise HorologError(
                 ErrorCode.DAMAGED,
-                f"topic {self._topic!r}: queue offsets of queue {queue} do not follow each other in the log",
+                f"topic {self._topic!r}: queue offsets of queue {queue} do not follow each other "
+                "in the log",
                 field="queue_offset",
             )
         there = numbers - length

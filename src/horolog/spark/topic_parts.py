@@ -79,8 +79,8 @@ def read_part(part: FilePart) -> Iterator[Records]:
     if meta.log_id != part.log_id:
         raise HorologError(
             ErrorCode.DIRECTORY_FOREIGN,
-            f"option 'path': {part.path} is another data directory for this task than for the driver; "
-            "it must be on a disk that all share",
+            f"option 'path': {part.path} is another data directory for this task than for the "
+            "driver; it must be on a disk that all share",
             field="path",
         )
     segment_bytes = meta.segment_bytes

@@ -150,8 +150,8 @@ def foreign_offset(offset: object, own: str) -> HorologError:
     """Build the error for a checkpoint of another query."""
     return refused(
         "checkpointLocation",
-        f"it is of another query: its offset is {json.dumps(offset)}, and here it would be like {own}; "
-        "name a directory of its own",
+        f"it is of another query: its offset is {json.dumps(offset)}, and here it would be like "
+        f"{own}; name a directory of its own",
     )
 
 

@@ -152,8 +152,9 @@ def commit(
     if len(files) > ADOPTION_FILES_MAX:
         raise refused(
             "files",
-            f"the tasks have staged {counted(len(files), 'file')}, at least one for each partition with rows; a "
-            f"transaction has at most {ADOPTION_FILES_MAX:,}: write fewer partitions (coalesce), or use bulk_load",
+            f"the tasks have staged {counted(len(files), 'file')}, at least one for each partition "
+            f"with rows; a transaction has at most {ADOPTION_FILES_MAX:,}: write fewer partitions "
+            "(coalesce), or use bulk_load",
             f"{ADOPTION_FILES_MAX} files",
         )
     transaction = transaction._replace(fingerprint=fingerprint or transaction.fingerprint)

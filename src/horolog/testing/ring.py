@@ -92,8 +92,9 @@ class Ring:
         waiting = await asyncio.to_thread(self._compare_far)
         cancelled = sum(status == "CANCELLED" for status in known.recalls.values())
         return (
-            f"{done} kills: {len(known.due)} sent, {len(known.stored)} acknowledged, {cancelled} recalled, "
-            f"{len(delivered)} delivered once, none early, {len(known.consumed)} consumed, {waiting} far ahead"
+            f"{done} kills: {len(known.due)} sent, {len(known.stored)} acknowledged, {cancelled} "
+            f"recalled, {len(delivered)} delivered once, none early, {len(known.consumed)} "
+            f"consumed, {waiting} far ahead"
         )
 
     async def _next_checkpoint(self) -> None:
