@@ -13,7 +13,7 @@ import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
 from horolog.cli.inspection.log_file import message_detail
-from horolog.cli.inspection.report import Report, instant, verdict
+from horolog.cli.inspection.report import NOT_INTACT, Report, instant, verdict
 from horolog.delay import key_run
 from horolog.delay.entry import ENTRY, ENTRY_BYTES, is_readable, record_crcs
 from horolog.delay.state import SECONDS, EntryState, HourState, decode_state
@@ -117,7 +117,7 @@ def read_state(path: Path, content: memoryview, *, limit: int) -> Report:
     report = Report(str(path), "hour state")
     state = decode_state(bytes(content))
     if state is None:
-        report.problems.append("not intact: magic, length or a CRC is wrong")
+        report.problems.append(NOT_INTACT)
         return report
     report.fields |= _state_fields(state)
     filed = np.flatnonzero(state.heads["filed"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from horolog.cli.inspection.report import Report, instant
+from horolog.cli.inspection.report import NOT_INTACT, Report, instant
 from horolog.lake.core.state_file import decode_lake
 from horolog.limits import HOUR_MS
 
@@ -14,7 +14,7 @@ def read_lake_state(path: Path, content: memoryview, *, limit: int) -> Report:
     report = Report(str(path), "lake state")
     tables = decode_lake(bytes(content))
     if tables is None:
-        report.problems.append("not intact: magic, length or a CRC is wrong")
+        report.problems.append(NOT_INTACT)
         return report
     counts, gone = tables
     waiting = {row[:3]: row[3] for row in counts.tolist()}

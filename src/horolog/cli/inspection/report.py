@@ -10,6 +10,7 @@ from horolog.units import TIME_MAX_MS, format_time_ms
 
 OK = "ok"
 BAD = "BAD"
+NOT_INTACT = "not intact: magic, length or a CRC is wrong"  # a problem of a whole file
 
 
 def verdict(good: bool) -> str:

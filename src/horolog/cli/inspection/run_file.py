@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
-from horolog.cli.inspection.report import Report, instant, verdict
+from horolog.cli.inspection.report import NOT_INTACT, Report, instant, verdict
 from horolog.delay.entry import ENTRY, is_readable, record_crcs
 from horolog.delay.far.run_state import decode_run_state
 from horolog.delay.run.format import (
@@ -128,7 +128,7 @@ def read_run_state(path: Path, content: memoryview, *, limit: int) -> Report:
     report = Report(str(path), "run state")
     state = decode_run_state(bytes(content))
     if state is None:
-        report.problems.append("not intact: magic, length or a CRC is wrong")
+        report.problems.append(NOT_INTACT)
         return report
     marked = {kind: int(np.unpackbits(bits).sum()) for kind, bits in sorted(state.maps.items())}
     report.fields |= {

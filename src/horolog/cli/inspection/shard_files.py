@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 
 from horolog.backup.manifest import decode_manifest
-from horolog.cli.inspection.report import Report, instant
+from horolog.cli.inspection.report import NOT_INTACT, Report, instant
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import (
@@ -31,7 +31,7 @@ def read_checkpoint(path: Path, content: memoryview, *, limit: int) -> Report:
     report = Report(str(path), "checkpoint")
     checkpoint = decode_checkpoint(bytes(content))
     if checkpoint is None:
-        report.problems.append("not intact: magic, length or a CRC is wrong")
+        report.problems.append(NOT_INTACT)
         return report
     last = checkpoint.last_frame
     report.fields |= {
