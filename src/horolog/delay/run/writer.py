@@ -35,6 +35,7 @@ from horolog.delay.run.format import (
 )
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS, MIB
+from horolog.log.key_merge import sorted_columns
 from horolog.log.whole_rows import copied
 from horolog.storage.api import Storage
 
@@ -233,13 +234,8 @@ class RunWriter:
 
 def key_columns(keys: npt.NDArray[np.uint64]) -> bytes:
     """Encode one key group: keys ascending, then their rows within the group."""
-    keys = np.ascontiguousarray(keys)
-    order = np.argsort(keys)  # several times faster than the stable sort, and hashes rarely repeat
-    ordered = keys[order]
-    if bool((ordered[1:] == ordered[:-1]).any()):
-        order = np.argsort(keys, kind="stable")
-        ordered = keys[order]
-    return ordered.tobytes() + order.astype("<u2").tobytes()
+    columns = sorted_columns(np.ascontiguousarray(keys))
+    return columns.keys.tobytes() + columns.rows.astype("<u2").tobytes()
 
 
 def count_topics(entries: npt.NDArray[Any], before: npt.NDArray[Any]) -> npt.NDArray[Any]:
