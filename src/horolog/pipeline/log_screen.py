@@ -32,12 +32,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
+from horolog.delay.row_sum import mix
 from horolog.pipeline.data_files import LogPlan, plan_of
 from horolog.pipeline.log_source import LogPart, Window, need, parts_of, read_part, window_of
 from horolog.pipeline.log_table import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.log_totals import is_early, is_forgotten
 from horolog.spark.message_columns import arrow_schema
-from horolog.verify.balance import hash_origins
 
 SCREEN_SCHEMA = StructType(
     [
@@ -61,12 +61,11 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 def proofs(rows: LogRows) -> npt.NDArray[np.uint64]:
     """Hash origin, due time and key of each row."""
-    rows_part = hash_origins(rows.origin_row.astype(np.uint64) * _ODD)
-    return hash_origins(
-        hash_origins(rows.origin.astype(np.uint64) ^ rows_part)
-        ^ (rows.due_ms.astype(np.uint64) * _ODD)
-        ^ rows.key.view(np.uint64)
-    )
+    rows_part = mix(rows.origin_row.astype(np.uint64) * _ODD)
+    mixed = mix(rows.origin.astype(np.uint64) ^ rows_part)
+    mixed ^= rows.due_ms.astype(np.uint64) * _ODD
+    mixed ^= rows.key.view(np.uint64)
+    return mix(mixed)
 
 
 class Screened(NamedTuple):
@@ -90,7 +89,7 @@ def screened(plan: LogPlan, rows: LogRows, *, horizon_ms: int, late_ms: int) -> 
     proof = proofs(rows)
     proof[forgotten] = 0
     bad = is_early(rows) | (handed & (rows.store_ms - rows.due_ms > late_ms))
-    proof[bad] = hash_origins(rows.position[bad])
+    proof[bad] = mix(rows.position[bad].astype(np.uint64))
     what = np.where(handed, HANDED, np.where(forgotten, 0, SETTLED)).astype(np.uint8)
     what[is_schedule] = np.where(rows.due_ms[is_schedule] <= horizon_ms, DUE, 0)
     return Screened(rows.key, proof, what)

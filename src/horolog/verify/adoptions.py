@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.far.adopted import AdoptedFile, Adoption, rows_within
+from horolog.delay.row_sum import mix
 from horolog.delay.run.format import run_path
-from horolog.verify.balance import hash_origins
 from horolog.verify.findings import Findings
 
 _MASK = (1 << 64) - 1
@@ -38,7 +38,7 @@ class _File:
 
 def sum_of(rows: npt.NDArray[np.int64]) -> int:
     """Return the sum of hashed row indices of a file."""
-    return int(hash_origins(rows).sum(dtype=np.uint64))
+    return int(mix(rows.astype(np.uint64)).sum(dtype=np.uint64))
 
 
 class AdoptionCheck:

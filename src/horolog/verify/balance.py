@@ -14,15 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_MASK = (1 << 64) - 1
-
-
-def hash_origins(origins: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Return a hash of each origin (splitmix64)."""
-    x = origins.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+from horolog.delay.row_sum import MASK, mix
 
 
 class Balance:
@@ -45,7 +37,7 @@ class Balance:
             hours, origins = hours[inside], origins[inside]
         if not len(hours):
             return
-        hashes = hash_origins(origins)
+        hashes = mix(origins.astype(np.uint64))
         if bool((hours == hours[0]).all()):
             self._put(int(hours[0]), len(hours), int(hashes.sum(dtype=np.uint64)), sign)
             return
@@ -59,7 +51,7 @@ class Balance:
 
     def _put(self, hour: int, n: int, total: int, sign: int) -> None:
         count, hashes = self._left.get(hour, (0, 0))
-        left = (count + sign * n, (hashes + sign * total) & _MASK)
+        left = (count + sign * n, (hashes + sign * total) & MASK)
         if left == (0, 0):
             self._left.pop(hour, None)
         else:
