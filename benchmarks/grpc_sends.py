@@ -32,9 +32,10 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames
 from horolog.protocol.http2.events import Limits
 from horolog.protocol.http2.frames import Setting
-from horolog.server.door import Door, Intake
+from horolog.server.door import Door
 from horolog.server.grpc_front import GrpcFront
 from horolog.server.http2_link import Http2Link
+from horolog.server.intake import Intake
 from horolog.server.loop import Engine
 
 

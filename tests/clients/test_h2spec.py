@@ -19,7 +19,8 @@ from horolog.protocol.http2 import hpack
 from horolog.protocol.http2.connection import Connection
 from horolog.protocol.http2.events import Body, Head, Limits, StreamAborted
 from horolog.protocol.http2.faults import Code
-from horolog.server.door import Door, Intake
+from horolog.server.door import Door
+from horolog.server.intake import Intake
 from horolog.server.link import Link, Links
 from horolog.server.tls import Certificate
 

@@ -23,8 +23,9 @@ import grpc.aio
 from horolog.protocol.http2.events import Limits
 from horolog.protocol.http2.grpc_wire import framed
 from horolog.server.call import Call
-from horolog.server.door import Door, Intake
+from horolog.server.door import Door
 from horolog.server.http2_link import Http2Link
+from horolog.server.intake import Intake
 
 _ECHOED = ("x-one", "x-two", "x-long", "x-empty")
 _STATUSES = {code.value[0]: code for code in grpc.StatusCode}

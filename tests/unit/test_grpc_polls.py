@@ -14,8 +14,8 @@ from grpc_door import HEADERS, Door, message, sending, with_door
 from horolog.limits import ATTEMPT_ID_MAX, FILTER_EXPRESSION_MAX, MIB
 from horolog.protocol.commands import DescribeBroker
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.server.door import Intake
 from horolog.server.grpc_unary import SERVICE
+from horolog.server.intake import Intake
 
 OTHER = [("x-mq-client-id", "other"), ("x-mq-language", "JAVA")]
 AWAIT = Duration(nanos=300_000_000)

@@ -13,8 +13,9 @@ from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.faults import Code
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, Type
 from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED, PREFIX_BYTES, framed
-from horolog.server.door import Door, Intake
+from horolog.server.door import Door
 from horolog.server.grpc_front import GrpcFront
+from horolog.server.intake import Intake
 from horolog.server.loop import Engine
 
 FRAME = 16 * KIB

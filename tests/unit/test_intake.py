@@ -9,7 +9,7 @@ from horolog.limits import (
     LINK_BYTES_UNDER_WAY_MAX,
     LINK_REQUESTS_MAX,
 )
-from horolog.server.door import Intake
+from horolog.server.intake import Intake
 from horolog.server.link import Link, Stopped
 from horolog.server.shares import Share
 

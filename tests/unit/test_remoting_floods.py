@@ -21,7 +21,7 @@ from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.frame_reader import Reader
 from horolog.protocol.remoting.frame_writer import encode
-from horolog.server.door import Intake
+from horolog.server.intake import Intake
 from horolog.server.link import Stopped
 
 CHUNK = 64

@@ -18,7 +18,7 @@ from tests.unit.test_remoting_pop import popping
 from horolog.limits import MIB, PARKED_POLLS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.server.door import Intake
+from horolog.server.intake import Intake
 from horolog.server.shares import Share, key_of
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
@@ -106,7 +106,7 @@ def test_bytes_under_way_stop_a_connection_and_then_its_address(
     door: RemotingDoor, intake: Intake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pulls that wait for nothing keep little; sends whose sync does not end keep all."""
-    monkeypatch.setattr("horolog.server.door.LINK_BYTES_UNDER_WAY_MAX", 2 * MIB)
+    monkeypatch.setattr("horolog.server.intake.LINK_BYTES_UNDER_WAY_MAX", 2 * MIB)
     held: list[Any] = []
     engine = door.front.node.engine
     ask = type(engine).ask

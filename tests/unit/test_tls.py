@@ -24,8 +24,9 @@ from horolog.protocol.http2 import frames
 from horolog.protocol.http2.events import Limits
 from horolog.protocol.http2.frames import Type, frame
 from horolog.server.call import Call
-from horolog.server.door import Door, Intake
+from horolog.server.door import Door
 from horolog.server.http2_link import Http2Link
+from horolog.server.intake import Intake
 from horolog.server.ports import bind
 from horolog.server.tls import Certificate, self_signed
 

@@ -21,8 +21,9 @@ from horolog.protocol.http2.frames import END_HEADERS, FRAME_BYTES_INITIAL, Type
 from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.server import unread_answers as unread_module
-from horolog.server.door import Door, Intake
+from horolog.server.door import Door
 from horolog.server.grpc_front import GrpcFront
+from horolog.server.intake import Intake
 from horolog.server.link import Link
 from horolog.server.loop import Engine
 from horolog.server.unread_answers import UnreadAnswers

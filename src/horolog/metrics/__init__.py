@@ -7,5 +7,5 @@
     page                     docs/reference/metrics.md
 
 The core only counts (`broker.counters`); the loop and the doors measure themselves
-(`server.meters`, `server.door`).
+(`server.meters`, `server.door`, `server.intake`).
 """

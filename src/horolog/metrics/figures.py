@@ -36,7 +36,7 @@ from horolog.metrics.present import (
     Present,
     TopicFigures,
 )
-from horolog.server.door import Intake
+from horolog.server.intake import Intake
 from horolog.server.loop import Engine
 
 _FINEST_S = 1.0  # reads within this time share one result

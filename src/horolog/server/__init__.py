@@ -10,6 +10,7 @@ write_back                          starts writing files to disk before a checkp
 simulated_time                      moves a simulated clock forward
 running                             protocols: what doors and the admin API use of the broker
 door, link                          a listening port and its connections
+intake                              limits what all doors have accepted together
 ports, tls, shares                  bind ports; TLS; limit the share of each client address
 unread_answers                      limits the answers that peers have not read
 store_host                          the address that messages name as their store

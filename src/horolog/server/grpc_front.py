@@ -25,7 +25,7 @@ from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT
 from horolog.protocol.remoting.heartbeat import Subscription
 from horolog.server.call import Call
 from horolog.server.connected import ConnectedClient
-from horolog.server.door import Door, Intake
+from horolog.server.door import Door
 from horolog.server.grpc_access import GrpcAccess
 from horolog.server.grpc_clients import Clients
 from horolog.server.grpc_consume import ConsumerCalls
@@ -34,6 +34,7 @@ from horolog.server.grpc_session import SessionCalls, TelemetryStream
 from horolog.server.grpc_transactions import GrpcProducers, TransactionCalls
 from horolog.server.grpc_unary import SERVICE, UnaryCalls
 from horolog.server.http2_link import Http2Link
+from horolog.server.intake import Intake
 from horolog.server.ports import bind, port_in_use
 from horolog.server.running import GrpcEngine
 from horolog.server.tls import Certificate

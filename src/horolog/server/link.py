@@ -2,7 +2,7 @@
 
 Plaintext and TLS share a port: the first byte of a connection tells them apart.  The output of one
 turn of the event loop is written once.  Reading stops while too much is under way: answers that
-the peer does not read, or requests that the disk has not taken yet (`door.Intake`).
+the peer does not read, or requests that the disk has not taken yet (`intake`).
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ def _make_doors(
     engine: Any, settings: Settings, broker_socket: socket.socket | None, guard: Guard | None
 ) -> list[Door]:
     from horolog.server.auto_create import AutoCreate
-    from horolog.server.door import Intake
     from horolog.server.grpc_front import GrpcFront
+    from horolog.server.intake import Intake
     from horolog.server.tls import Certificate
     from horolog.server.transaction_checks import TransactionChecks
 

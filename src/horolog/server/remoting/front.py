@@ -27,7 +27,8 @@ from horolog.protocol.remoting.request import Answer, integer
 from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.transaction_commands import TopicOfTransaction
 from horolog.server.connected import ConnectedClient
-from horolog.server.door import Door, Intake
+from horolog.server.door import Door
+from horolog.server.intake import Intake
 from horolog.server.ports import bind
 from horolog.server.rates import Rates
 from horolog.server.remoting.access import (
