@@ -48,6 +48,7 @@ class _Table:
 
     @property
     def room(self) -> int:
+        """Count of further keys that the table has bits for."""
         return self.size * 8 // _BITS_A_KEY - self.count
 
 
@@ -63,7 +64,7 @@ class KeyFilter:
 
         Duplicates within `keys` are not reported.
         """
-        self._turn(mono_ms)
+        self._renew_tables(mono_ms)
         self._tables[-1].count += len(keys)
         if len(keys) <= _FEW:
             return self._add_few(keys)
@@ -98,7 +99,8 @@ class KeyFilter:
             words[at + 1] |= second
         return np.array(maybe, np.int64)
 
-    def _turn(self, mono_ms: int) -> None:
+    def _renew_tables(self, mono_ms: int) -> None:
+        """Begin a table if the newest is full, or old enough; forget those whose time has passed."""
         newest = self._tables[-1]
         size = newest.size
         if newest.room <= 0 and size < _SIZES[-1]:
