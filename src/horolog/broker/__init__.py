@@ -8,6 +8,7 @@
     relations, problems             invariants between parts of a shard; the list of problems
     settings                        the settings that the core needs to know
     topics, topic_changes, groups   topics and consumer groups, and how commands change them
+    attributes                      attributes that clients store with them
     hand_over                       append due messages once more, with their queue offsets
     late_messages                   drop or dead-letter messages that are too late to be handed over
     queries                         answer questions that change nothing

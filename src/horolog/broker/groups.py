@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import orjson
-
+from horolog.broker.attributes import check_attributes
 from horolog.broker.effects import Reply
 from horolog.broker.shard import Shard
 from horolog.errors import ErrorCode, HorologError, refused
@@ -148,24 +147,4 @@ def _check(settings: GroupSettings) -> None:
             raise refused(
                 name, f"{value}; {lowest} to {highest} are allowed", f"{lowest} to {highest}"
             )
-    try:
-        size = len(orjson.dumps(settings.attributes))
-        orjson.dumps(_nested(settings.attributes))
-    except TypeError as error:
-        raise refused("attributes", f"{error}") from error
-    if size > GROUP_ATTRIBUTES_MAX:
-        raise refused(
-            "attributes",
-            f"{size} bytes as JSON; at most {GROUP_ATTRIBUTES_MAX} are allowed",
-            f"{GROUP_ATTRIBUTES_MAX} bytes",
-        )
-
-
-def _nested(attributes: object) -> object:
-    """Nest attributes as deep as in the list of all groups.
-
-    Nested deeper than 254 levels they cannot be written as JSON.
-    """
-    for _ in range(8):
-        attributes = [attributes]
-    return attributes
+    check_attributes(settings.attributes, GROUP_ATTRIBUTES_MAX)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-import orjson
-
 from horolog.broker import queries
+from horolog.broker.attributes import check_attributes
 from horolog.broker.consume.renewals import Renewals
 from horolog.broker.effects import Reply
 from horolog.broker.shard import Shard
@@ -21,6 +20,8 @@ from horolog.protocol.rocketmq.late_policy import check_has_room
 from horolog.protocol.rocketmq.names import GIVEN_UP_TOPIC, check_may_be_made
 from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, TopicSettings
 from horolog.units import counted
+
+_ID_MAX = (1 << 32) - 1  # an id is never assigned twice, and has 32 bits in a record
 
 
 class PlannedTopic(NamedTuple):
@@ -194,9 +195,6 @@ def _plan_new(topics: Topics, command: CreateTopic) -> PlannedTopic:
     return PlannedTopic(topics.last + 1, command.name, command.type, command.queues, settings)
 
 
-_ID_MAX = (1 << 32) - 1  # an id is never assigned twice, and has 32 bits in a record
-
-
 def _plan_change(known: Topic, command: ChangeTopic) -> PlannedTopic | None:
     there = len(known.queues)
     type = command.type or known.type
@@ -240,16 +238,7 @@ def _check_settings(name: str, settings: TopicSettings, queues: int) -> None:
             raise refused(
                 field, f"{value}; the topic has {counted(queues, 'queue')}", f"0 (all) to {queues}"
             )
-    try:
-        size = len(orjson.dumps(settings.attributes))
-    except TypeError as error:
-        raise refused("attributes", f"{error}") from error
-    if size > TOPIC_ATTRIBUTES_MAX:
-        raise refused(
-            "attributes",
-            f"{size} bytes as JSON; at most {TOPIC_ATTRIBUTES_MAX} are allowed",
-            f"{TOPIC_ATTRIBUTES_MAX} bytes",
-        )
+    check_attributes(settings.attributes, TOPIC_ATTRIBUTES_MAX)
 
 
 def _check_may_become(known: Topic, type: TopicType) -> None:
