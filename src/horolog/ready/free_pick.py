@@ -42,7 +42,7 @@ def pick_free(
     _choose_new(result, progress, request, fresh)
     if fresh < limit and len(result.picked) >= fresh and result.upto < request.queue.length:
         result.is_short = True
-    result.cost = (result.upto - progress.next) * request.tags.cost
+    result.cost = (result.upto - progress.next) * request.filter.cost
     result.is_through = result.upto >= request.queue.length or not leases
     return result
 
@@ -68,11 +68,11 @@ def _choose_new(
     result: PickResult, progress: QueueProgress, request: PickRequest, limit: int
 ) -> None:
     """Pick messages that were never given out."""
-    picked, tags = result.picked, request.tags
-    stop = min(request.queue.length, progress.next + SCAN_MAX // tags.cost)
+    picked, filter = result.picked, request.filter
+    stop = min(request.queue.length, progress.next + SCAN_MAX // filter.cost)
     known = progress.acked.stop  # mostly nothing from `next` on is acknowledged
     while len(picked) < limit and result.size < request.room and result.upto < stop:
-        first, wants_all = result.upto, tags.wants_all
+        first, wants_all = result.upto, filter.wants_all
         count = stop - first
         if wants_all and first >= known:
             found = _following(progress, request, first, min(count, limit - len(picked)))
@@ -94,7 +94,7 @@ def _choose_new(
         if wants_all:
             rows, places = list(range(len(units))), units.tolist()
         else:
-            matching = np.flatnonzero(tags.may_match(units))
+            matching = np.flatnonzero(filter.may_match(units))
             rows, places = matching.tolist(), units[matching].tolist()
         for row, (position, size, _) in zip(rows, places, strict=True):
             offset = first + row
@@ -103,7 +103,7 @@ def _choose_new(
             record = request.read(offset, position, size)
             if record is None:
                 result.holes.append(offset)
-            elif wants_all or tags.takes(memoryview(record)[HEAD_BYTES:]):
+            elif wants_all or filter.takes(memoryview(record)[HEAD_BYTES:]):
                 picked.append(PickedMessage(request.queue_id, offset, 1, record))
                 result.size += request.weigh(record)
                 if len(picked) == limit or result.size >= request.room:

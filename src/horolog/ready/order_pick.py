@@ -176,9 +176,9 @@ class _Pick:
         if record is None:
             result.lost.append(offset)
             return True
-        tags = self._request.tags
+        filter = self._request.filter
         is_held = lease is None and not is_new
-        if is_held and not (tags.wants_all or tags.takes(memoryview(record)[HEAD_BYTES:])):
+        if is_held and not (filter.wants_all or filter.takes(memoryview(record)[HEAD_BYTES:])):
             result.unwanted.append(offset)
             return True
         attempt = 1
@@ -201,7 +201,7 @@ class _Pick:
         if order.is_full or first >= request.queue.length:
             return False
         units = result.units(request.queue, first, _CHUNK)
-        may = None if request.tags.wants_all else request.tags.may_match(units).tolist()
+        may = None if request.filter.wants_all else request.filter.may_match(units).tolist()
         for row, (position, size, _) in enumerate(units.tolist()):
             if self.is_over or order.is_full:
                 return False
@@ -220,9 +220,9 @@ class _Pick:
         return len(units) > 0
 
     def _hold_or_pick(self, offset: int, record: bytes) -> None:
-        stored, tags = memoryview(record)[HEAD_BYTES:], self._request.tags
-        if not tags.wants_all and not tags.takes(stored):
-            self.result.cost += tags.cost
+        stored, filter = memoryview(record)[HEAD_BYTES:], self._request.filter
+        if not filter.wants_all and not filter.takes(stored):
+            self.result.cost += filter.cost
             return
         order, group = self._order, group_hash(stored)
         is_first = order.hold(offset, group)

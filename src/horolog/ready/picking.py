@@ -33,7 +33,7 @@ class PickRequest(NamedTuple):
 
     queue_id: int
     queue: ConsumeQueue
-    tags: Filter
+    filter: Filter
     limit: int
     room: int
     read: RecordAt

@@ -146,8 +146,8 @@ class Polls:
         name = (command.queue_id, command.filter_expression, command.is_sql)
         bucket = waiting.buckets.get(name)
         if bucket is None:
-            wanted = parse_filter(command.filter_expression, is_sql=command.is_sql)
-            bucket = waiting.buckets[name] = Bucket(wanted, command.queue_id, seen=seen)
+            filter = parse_filter(command.filter_expression, is_sql=command.is_sql)
+            bucket = waiting.buckets[name] = Bucket(filter, command.queue_id, seen=seen)
         assert bucket.seen == seen, (bucket.seen, seen)
         bucket.waiters[waiter.token] = waiter
         self._waiters[waiter.token] = waiter

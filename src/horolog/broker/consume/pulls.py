@@ -78,7 +78,7 @@ class Pulls:
         if group is not None:
             # A group that no heartbeat has named is unknown, and no settings forbid it anything.
             self._groups.check_may_consume(group, broadcasts=command.broadcasts)
-        tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
+        filter = parse_filter(command.filter_expression, is_sql=command.is_sql)
         first, length = command.first, queue.length
         if first < queue.first:
             return Reply(token, _pulled(queue, PullStatus.MOVED, queue.first))
@@ -93,7 +93,7 @@ class Pulls:
             waiter = Waiter(token, command, topic.id, 0, deadline)
             self._shard.ready.polls.park(waiter, seen=length)
             return None
-        found = self._read_from(topic, command, tags, first)
+        found = self._read_from(topic, command, filter, first)
         self._shard.counters.add(topic.id, Count.PULLED, len(found.layouts))
         self._messages_left -= max(1, len(found.layouts))
         self._bytes_left -= sum(map(len, found.layouts))
@@ -163,7 +163,7 @@ class Pulls:
 
     def _serve(self, topic: Topic, bucket: Bucket) -> list[Reply]:
         """Answer all pulls of a bucket; pulls with the same limits share one answer."""
-        polls, tags, seen = self._shard.ready.polls, bucket.filter, bucket.seen
+        polls, filter, seen = self._shard.ready.polls, bucket.filter, bucket.seen
         answers: dict[tuple[int, int], Pulled | HorologError] = {}
         replies = []
         for waiter in list(bucket.waiters.values()):
@@ -172,7 +172,7 @@ class Pulls:
             asked = command.limit, command.max_bytes
             if asked not in answers:
                 try:
-                    answers[asked] = self._read_from(topic, command, tags, seen)
+                    answers[asked] = self._read_from(topic, command, filter, seen)
                 except HorologError as error:
                     if error.fatal:
                         raise
@@ -198,16 +198,16 @@ class Pulls:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _read_from(self, topic: Topic, command: Pull, tags: Filter, first: int) -> Pulled:
+    def _read_from(self, topic: Topic, command: Pull, filter: Filter, first: int) -> Pulled:
         """Read a queue from `first` on, which lies below its end."""
         queue = topic.queues[command.queue_id]
         limit = max(1, min(command.limit, TURN_READ_MAX))
         room = max(1, min(command.max_bytes, TURN_READ_BYTES))
         first = max(first, queue.first)  # retention may have moved it while the pull waited
-        if tags.wants_all:
+        if filter.wants_all:
             found = self._all(topic, command.queue_id, first, limit, room)
         else:
-            found = self._matching(topic, command.queue_id, tags, first, limit, room)
+            found = self._matching(topic, command.queue_id, filter, first, limit, room)
         status = PullStatus.FOUND if found.layouts else PullStatus.FILTERED
         return Pulled(status, found.layouts, found.next_offset, queue.first, queue.length)
 
@@ -250,24 +250,24 @@ class Pulls:
         return _Found(layouts, at)
 
     def _matching(
-        self, topic: Topic, queue_id: int, tags: Filter, first: int, limit: int, room: int
+        self, topic: Topic, queue_id: int, filter: Filter, first: int, limit: int, room: int
     ) -> _Found:
         length = topic.queues[queue_id].length
         layouts: list[memoryview] = []
         self._run = None
-        at, stop = first, min(length, first + SCAN_MAX // tags.cost)
+        at, stop = first, min(length, first + SCAN_MAX // filter.cost)
         while at < stop:
             units = self._units(topic, queue_id, at, stop - at)
             if isinstance(units, HorologError):
                 return _so_far(layouts, at, units)
-            rows = np.flatnonzero(tags.may_match(units))
+            rows = np.flatnonzero(filter.may_match(units))
             for row, (position, size, code) in zip(
                 rows.tolist(), units[rows].tolist(), strict=True
             ):
                 layout = self._one(topic, queue_id, at + row, position, size)
                 # For one tag the hash is enough, since a pulling client compares the tag itself.
-                is_exact = tags.is_sql or code >= MANY_CODE
-                if layout is None or (is_exact and not tags.takes(layout)):
+                is_exact = filter.is_sql or code >= MANY_CODE
+                if layout is None or (is_exact and not filter.takes(layout)):
                     continue
                 if layouts and len(layout) > room:
                     return _Found(layouts, at + row)

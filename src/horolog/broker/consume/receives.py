@@ -83,11 +83,11 @@ class Receives:
                 f"topic {topic.name!r} has no queue {command.queue_id}",
                 f"-1 (any) to {len(topic.queues) - 1}",
             )
-        tags = parse_filter(command.filter_expression, is_sql=command.is_sql)
+        filter = parse_filter(command.filter_expression, is_sql=command.is_sql)
         group = self._groups.id_of(command.group)
         self._groups.check_may_consume(group)
         self.renewals.note_seen(command.client_id, now)
-        leased = self._lease(topic, group, command, tags, now)
+        leased = self._lease(topic, group, command, filter, now)
         if leased.messages:
             return self._leased_reply(token, group, command, leased)
         wait_ms = min(command.poll_ms, POLL_MAX_MS)
@@ -119,11 +119,11 @@ class Receives:
         topic: Topic,
         group: int,
         command: Receive,
-        tags: Filter,
+        filter: Filter,
         now: Now,
         only: list[int] | None = None,
     ) -> _Leased:
-        """Lease messages; a tag filter compares no more units than this turn has left."""
+        """Lease messages; a filter compares no more units than this turn has left."""
         ready = self._shard.ready
         limit = max(1, min(command.batch, RECEIVE_BATCH_MAX))
         queues = ready.queue_order(group, topic.id, command.queue_id, len(topic.queues), only)
@@ -142,13 +142,13 @@ class Receives:
             read = partial(self._shard.queued.record, topic, queue_id)
             follow = partial(self._shard.queued.following, topic, queue_id)
             while len(leased.messages) < limit:
-                is_scan = in_order is not None or not tags.wants_all
+                is_scan = in_order is not None or not filter.wants_all
                 if is_scan and min(left, self._scan_left) <= 0:
                     leased.unseen.append(queue_id)
                     break
                 count = limit - len(leased.messages)
                 request = PickRequest(
-                    queue_id, queue, tags, count, room, read, in_order or 0, weigh, follow
+                    queue_id, queue, filter, count, room, read, in_order or 0, weigh, follow
                 )
                 chosen = ready.pick(progress, request, now.mono_ms)
                 room -= chosen.size
@@ -282,9 +282,9 @@ class Receives:
                     unseen.update(news.queues)
                     break
                 waiter = next(iter(bucket.waiters.values()))
-                command, tags = waiter.command, bucket.filter
+                command, filter = waiter.command, bucket.filter
                 assert isinstance(command, Receive)
-                leased = self._lease(topic, news.group, command, tags, now, news.queues)
+                leased = self._lease(topic, news.group, command, filter, now, news.queues)
                 if not leased.messages:
                     unseen.update(leased.unseen)
                     if not leased.unseen:
