@@ -102,5 +102,6 @@ def verify(data_dir: Path, *, quick: bool = False) -> Verdict:
     return verify_directory(Disk(data_dir, read_only=True), quick=quick)
 
 
-def said(verdict: Verdict) -> str:
+def findings_text(verdict: Verdict) -> str:
+    """Return a line for each finding."""
     return "\n".join(f"{f.file} {f.position}: {f.what}" for f in verdict.findings.kept)

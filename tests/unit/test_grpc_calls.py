@@ -97,8 +97,8 @@ def test_a_conversation() -> None:
     calls = greeted()
     calls.receive(frame(Type.HEADERS, END_HEADERS, 1, head(STREAMING)), 0)
     calls.begin(1)
-    calls.say(1, framed(b"a"))
-    calls.say(1, framed(b"b"))
+    calls.send(1, framed(b"a"))
+    calls.send(1, framed(b"b"))
     calls.finish(1)
     assert answers(calls)[1:] == [framed(b"a"), framed(b"b"), [(b"grpc-status", b"0")]]
     calls.check_invariants()

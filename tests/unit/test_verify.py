@@ -11,7 +11,7 @@ from random import Random
 import numpy as np
 import orjson
 import pytest
-from directories import FAR, HOUR, SEGMENT, make, said, story, verify
+from directories import FAR, HOUR, SEGMENT, findings_text, make, story, verify
 from run_rows import LOG_ID, Source, new_disk
 
 from horolog.delay.entry import ENTRY
@@ -58,7 +58,7 @@ def test_a_directory_as_left_is_clean(made: Path) -> None:
     assert any(".state." in path.name for path in before)
     for quick in (False, True):
         verdict = verify(made, quick=quick)
-        assert verdict.clean, said(verdict)
+        assert verdict.clean, findings_text(verdict)
         assert not verdict.findings.notes
         assert verdict.log_end == verdict.checkpoint
         assert (verdict.as_json()["scheduled"] is None) == quick  # not counted is not 0
@@ -162,7 +162,7 @@ def test_a_copy_of_a_running_broker_is_clean(tmp_path: Path) -> None:
             await engine.stop()
         for copy in copies[:20]:
             verdict = verify(copy)
-            assert verdict.clean, said(verdict)
+            assert verdict.clean, findings_text(verdict)
         assert len(copies) > 3
 
     asyncio.run(asyncio.wait_for(run(), 60))
@@ -190,7 +190,7 @@ class VerifiedSimulation(Simulation):
             }
             replace_file(self.disk, "", "meta", orjson.dumps(fields))
             verdict = verify_directory(self.disk)
-            assert verdict.clean, said(verdict)
+            assert verdict.clean, findings_text(verdict)
             self.disk.remove("meta")
             self.disk.on_effect, self.disk.capacity_bytes = hook, room
             self.verified += 1
@@ -260,7 +260,7 @@ def test_one_flipped_byte_anywhere_is_found(made: Path, tmp_path: Path) -> None:
             if broken:
                 verdict = verify(data_dir)
                 found = {finding.file for finding in verdict.findings.kept}
-                assert found >= broken.keys(), (broken, said(verdict))
+                assert found >= broken.keys(), (broken, findings_text(verdict))
                 tried += len(broken)
             for path, content in contents.items():
                 path.write_bytes(content)
@@ -326,7 +326,7 @@ def test_a_missing_file_is_found(made: Path, tmp_path: Path, pattern: str, what:
     shutil.copytree(made, data_dir)
     path = sorted((data_dir / "shard-00").glob(pattern))[0]
     path.unlink()
-    assert what in said(verify(data_dir))
+    assert what in findings_text(verify(data_dir))
 
 
 def test_a_message_that_was_made_to_vanish_is_missed(made: Path, tmp_path: Path) -> None:
@@ -350,8 +350,8 @@ def test_a_message_that_was_made_to_vanish_is_missed(made: Path, tmp_path: Path)
         state.heads["waiting"][second] -= 1
         path.write_bytes(encode_state(state))
     verdict = verify(data_dir)
-    assert "messages are missing" in said(verdict)
-    assert "does not match" not in said(verdict)
+    assert "messages are missing" in findings_text(verdict)
+    assert "does not match" not in findings_text(verdict)
 
 
 def test_the_balance_is_of_messages_not_of_numbers() -> None:
@@ -450,4 +450,4 @@ def test_meta_that_cannot_be_read_is_reported(made: Path, tmp_path: Path) -> Non
         assert refused.value.code is code
     log_id = orjson.loads(content)["log_id"]
     meta.write_bytes(content.replace(log_id.encode(), b"00" * 8))
-    assert "belongs to log" in said(verify(data_dir))
+    assert "belongs to log" in findings_text(verify(data_dir))

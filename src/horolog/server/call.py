@@ -146,7 +146,7 @@ class Call:
         """Write one message of an answer; end the call if the peer does not read its answers."""
         content = framed(message)
         if self._has_room(len(content)):
-            self.link.calls.say(self.stream, content)
+            self.link.calls.send(self.stream, content)
             self.link.schedule_flush()
 
     def _has_room(self, size: int) -> bool:

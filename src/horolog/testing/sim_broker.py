@@ -197,12 +197,15 @@ class SimBroker:
         if self._far_job is not None and self._random.random() < 0.5:
             self._make_runs()
 
-    def _check_after(self, is_busy: bool, heard: tuple[int, ...]) -> None:
-        """Check the invariants after a step, but only sometimes after one without any effect."""
+    def _check_after(self, is_busy: bool, now: tuple[int, ...]) -> None:
+        """Check the invariants after a step, but only sometimes after one without any effect.
+
+        now  wall time, commit and durable position, and count of jobs done
+        """
         rows = self.checks.random() < self.rows_share
-        if rows or is_busy or heard != self._checked:
+        if rows or is_busy or now != self._checked:
             self.check_invariants(rows=rows)
-            self._checked = heard
+            self._checked = now
 
     def check_invariants(self, *, rows: bool) -> None:
         """Check what must hold between two steps; with `rows` also for every message."""
@@ -274,8 +277,9 @@ class SimBroker:
         raise AssertionError(f"the broker does not come to rest: next turn in {self._next_in} ms")
 
     def _at_rest(self) -> bool:
-        is_heard = self.shard.log.commit_position == self._end  # the end of a write brings a turn
-        return self._next_in != 0 and is_heard and not self._held and self._job is None
+        # If not, the end of a write brings a turn.
+        is_committed = self.shard.log.commit_position == self._end
+        return self._next_in != 0 and is_committed and not self._held and self._job is None
 
     def _release_held(self) -> None:
         while self._held and self._held[0][0] <= self._commit:

@@ -284,7 +284,7 @@ class Calls:
         """Begin an answer of many messages."""
         self.http.out.send_head(stream, _BEGIN)
 
-    def say(self, stream: int, messages: bytes) -> None:
+    def send(self, stream: int, messages: bytes) -> None:
         """Send messages of an answer that was begun."""
         self.http.out.send_body(stream, messages)
 
