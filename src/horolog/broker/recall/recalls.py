@@ -14,6 +14,8 @@ later.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,9 +39,11 @@ from horolog.units import instant
 _GOING = frozenset({int(EntryState.HANDED_OVER), int(EntryState.HANDING_OVER)})
 
 
-class Copies(NamedTuple):
+@dataclass(eq=False)
+class Copies:
     """The copies of (topic, message id, due time) in the delay store, in log order."""
 
+    shard: Shard
     topic: Topic
     key: int
     message_id: str
@@ -54,6 +58,11 @@ class Copies(NamedTuple):
         """The mask of the copies that are pending."""
         waiting: npt.NDArray[np.bool_] = self.states == EntryState.WAITING
         return waiting
+
+    @cached_property
+    def in_log(self) -> list[past.Copy]:
+        """The records of the message in the log, read once for a decision."""
+        return past.with_id(self.shard, self.topic, self.message_id)
 
 
 def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> Copies:
@@ -70,7 +79,8 @@ def find_copies(shard: Shard, topic_name: str, message_id: str, due_ms: int) -> 
     lanes = lanes_of(records)
     if not bool(same.all()):
         refs, entries, lanes = refs[same], entries.compress(same), lanes[same]
-    return Copies(topic, key, message_id, due_ms, refs, entries, shard.delay.states(refs), lanes)
+    states = shard.delay.states(refs)
+    return Copies(shard, topic, key, message_id, due_ms, refs, entries, states, lanes)
 
 
 def was_delivered(shard: Shard, copies: Copies) -> bool:
@@ -79,31 +89,26 @@ def was_delivered(shard: Shard, copies: Copies) -> bool:
         return True
     if copies.due_ms > shard.store_ms:
         return False  # no hand-over has got this far, whatever the clock says now
-    return past.was_delivered(_in_log(shard, copies), copies.due_ms)
+    return past.was_delivered(copies.in_log, copies.due_ms)
 
 
 def why_not_found(shard: Shard, copies: Copies) -> str:
     """Return what became of a message of which no copy is pending and none was delivered."""
-    in_log = _in_log(shard, copies)
     newest = copies.states[-1] if len(copies.states) else None
     if newest == EntryState.QUARANTINED:
         return "is quarantined"
     if newest == EntryState.EXPIRED:
         return "has expired: it was too late to be handed over"
-    due_ms = past.moved_to(shard, in_log, copies.due_ms)
+    due_ms = past.moved_to(shard, copies.in_log, copies.due_ms)
     if due_ms is not None:
         return f"was moved to {instant(due_ms)}"
-    if newest is None and not any(copy.due_ms == copies.due_ms for copy in in_log):
+    if newest is None and not any(copy.due_ms == copies.due_ms for copy in copies.in_log):
         if shard.halves.is_open(copies.key):
             return "belongs to a transaction that is open: roll it back"
         return "unknown or expired"
     if newest is None and shard.expired:
         return "was recalled before, or has expired"  # the log is not searched for which
     return "was moved" if newest == EntryState.MOVED else "was recalled before"
-
-
-def _in_log(shard: Shard, copies: Copies) -> list[past.Copy]:
-    return past.with_id(shard, copies.topic, copies.message_id)
 
 
 class DecidedRecall(NamedTuple):

@@ -180,8 +180,7 @@ def _present_ms(shard: Shard, copies: Copies, there: int) -> int | None:
         return copies.due_ms
     if was_delivered(shard, copies):
         return None
-    in_log = past.with_id(shard, copies.topic, copies.message_id)
-    return past.moved_to(shard, in_log, copies.due_ms)
+    return past.moved_to(shard, copies.in_log, copies.due_ms)
 
 
 def _changed(copies: Copies, present_ms: int) -> Rescheduled:
