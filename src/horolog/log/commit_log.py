@@ -137,8 +137,8 @@ class CommitLog:
         if held:
             yield held
 
-    def append(self, body: bytes | bytearray, count: int, append_ms: int) -> int:
-        """Append one frame and return the log position of its body, that of `next_body_position`.
+    def append(self, body: bytes | bytearray, count: int, append_ms: int) -> None:
+        """Append one frame, whose body is at the `next_body_position`.
 
         The frame is durable only after the Sync effect of the same turn.
         """
@@ -165,7 +165,6 @@ class CommitLog:
         self.stated_durable = self.durable_position
         self.last_frame = at
         self.end = at + HEADER_BYTES + len(body)
-        return at + HEADER_BYTES
 
     def _pad(self, rest: int, append_ms: int) -> None:
         if rest >= HEADER_BYTES:
