@@ -74,7 +74,7 @@ def _read_file(path: Path | None) -> dict[str, Any]:
     except OSError as error:
         why = error.strerror or str(error)
         raise _config_error("--config", f"cannot read {path}: {why}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _config_error("--config", f"{path} is not TOML: {error}") from None
     unknown = sorted(set(table) - set(Settings.model_fields))
     if unknown:

@@ -77,6 +77,7 @@ def test_a_refusal_names_who_and_what(tmp_path: Path) -> None:
         ('[identities.a]\nsecret_file = "a\\u0000"\n', "secret_file: a\0 cannot be read: no text"),
         ('[identities."a/b"]\nsecret = "long-enough"\n', "letters, digits"),
         ("[identities", "is not TOML"),
+        ("x = " + "[" * 9_000, "is not TOML"),
         (
             'unsigned_routes = "yes"\n[identities.a]\nsecret = "long-enough"\n',
             "unsigned_routes: true or",

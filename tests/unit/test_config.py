@@ -127,6 +127,7 @@ def test_every_number_has_a_lowest_and_a_highest_value() -> None:
         ("grpc_port = false", "false is refused: a number is needed"),
         ("colour = 1", "no setting 'colour'"),
         ("grpc_port = ", "is not TOML"),
+        ("host = " + "[" * 9_000, "is not TOML"),
         ('data_dir = "a\\u0000"', "it has a NUL character"),
         ('host = "a\\u0000"', "it has a NUL character"),
     ],

@@ -327,3 +327,32 @@ def test_a_file_of_somebody_else_is_reported_with_its_owner(tmp_path, monkeypatc
         f"open {path}: Permission denied; it belongs to user {owner}, and this is user {owner + 1}: "
         "give it back with chown"
     )
+
+
+@pytest.mark.parametrize("in_the_way", ["a", "a.tmp"])
+def test_replace_file_makes_way(storage, in_the_way) -> None:
+    """A directory in the place of a file would make every later write of it fail."""
+    storage.make_dir(f"d/{in_the_way}")
+    storage.open(f"d/{in_the_way}/stray", create=True).write(0, b"x")
+    replace_file(storage, "d", "a", b"whole")
+    assert storage.list("d") == ["a"]
+    assert read_file(storage, "d/a") == b"whole"
+
+
+@pytest.mark.parametrize("what", ["a FIFO", "a link to nothing"])
+def test_replace_file_makes_way_on_the_real_disk(tmp_path, what) -> None:
+    for name in ("a", "a.tmp"):
+        if what == "a FIFO":
+            os.mkfifo(tmp_path / name)
+        else:
+            (tmp_path / name).symlink_to(tmp_path / "missing")
+    replace_file(Disk(tmp_path), "", "a", b"whole")
+    assert (tmp_path / "a").read_bytes() == b"whole"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_fifo_in_the_place_of_a_file_is_no_file_and_nobody_waits(tmp_path, read_only) -> None:
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(HorologError, match=r"a: Illegal seek"):
+        Disk(tmp_path, read_only=read_only).open("a").read(0, 1)

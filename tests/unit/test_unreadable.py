@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,7 @@ def test_a_note_says_how_the_last_process_ended(tmp_path: Path) -> None:
     note.end()
     assert not (tmp_path / NAME).exists()
     assert CrashNote(tmp_path / "missing").begin() == "", "no note is no reason not to start"
+    os.mkfifo(tmp_path / NAME)
+    note = CrashNote(tmp_path)
+    assert note.begin() == "", "nobody waits for a writer"
+    note.end()

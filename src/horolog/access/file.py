@@ -94,7 +94,7 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_bytes().removeprefix(BOM_UTF8).decode())
     except OSError as error:
         raise AccessFileError(path, "", f"cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise AccessFileError(path, "", f"is not TOML: {error}") from None
 
 

@@ -77,6 +77,13 @@ def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_B
             f"this data directory was made with the {meta.clock} clock; {clock} is refused",
             code=ErrorCode.CLOCK_MISMATCH,
         )
+    if not storage.exists(f"{SHARD}/log"):
+        raise refused(
+            "--data-dir",
+            f"there is meta, but no {SHARD}/log, which is made before it: is its disk mounted, and was all "
+            "of the directory copied? For a new broker name an empty or new directory",
+            code=ErrorCode.DAMAGED,
+        )
     return meta
 
 
@@ -98,6 +105,9 @@ def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> Meta:
             code=ErrorCode.DIRECTORY_FOREIGN,
         )
     meta = Meta(FORMAT, secrets.randbits(64), 1, clock, segment_bytes)
+    storage.make_dir(f"{SHARD}/log")  # first: a directory with `meta` and without it has lost it
+    storage.sync_dir(SHARD)
+    storage.sync_dir("")
     replace_file(storage, "", "meta", encode_meta(meta))
     return meta
 

@@ -135,6 +135,7 @@ def replace_file(storage: Storage, directory: str, name: str, content: bytes) ->
     temporary = f"{directory}/{name}.tmp" if directory else f"{name}.tmp"
     target = f"{directory}/{name}" if directory else name
     write_file(storage, temporary, content)
+    _make_way(storage, target)
     storage.rename(temporary, target)
     storage.sync_dir(directory)
 
@@ -144,6 +145,7 @@ def write_file(storage: Storage, path: str, content: bytes) -> None:
 
     The name is durable after a sync of its directory.
     """
+    _make_way(storage, path)
     file = storage.open(path, create=True)
     try:
         file.truncate(0)
@@ -151,6 +153,12 @@ def write_file(storage: Storage, path: str, content: bytes) -> None:
         file.sync()
     finally:
         file.close()
+
+
+def _make_way(storage: Storage, path: str) -> None:
+    """Remove what is no file, such as a directory, and would make every write of the file fail."""
+    if not storage.is_file(path):
+        storage.remove(path)
 
 
 def size_of(storage: Storage, path: str) -> int:

@@ -31,8 +31,10 @@ class CrashNote:
         """
         said = ""
         with contextlib.suppress(OSError):
-            if self._path.exists():
+            if self._path.is_file():
                 said = self._path.read_text(errors="replace").strip()
+            else:
+                self._path.unlink(missing_ok=True)  # such as a FIFO, which would wait for a reader
             if said:
                 self._path.replace(self._last)
             self._file = self._path.open("wb")

@@ -127,7 +127,8 @@ class DiskFile:
         self._path = path
         self._view = memoryview(b"")
         with _translated("open", path):
-            flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
+            # Without O_NONBLOCK, a FIFO in the place of a file would wait for a writer.
+            flags = os.O_CLOEXEC | os.O_NONBLOCK | (os.O_RDONLY if read_only else os.O_RDWR)
             flags |= os.O_CREAT if create else 0
             self._fd = with_reserve(lambda: os.open(path, flags, 0o644))
 
@@ -251,11 +252,13 @@ class Disk:
 
     def exists(self, path: str) -> bool:
         """Return whether a file or directory of that name exists."""
-        return self._at(path).exists()
+        with _translated("stat", self._at(path)):
+            return self._at(path).exists()
 
     def is_file(self, path: str) -> bool:
         """Return whether the path is a file, or a link to one."""
-        return self._at(path).is_file()
+        with _translated("stat", self._at(path)):
+            return self._at(path).is_file()
 
     def list(self, path: str) -> list[str]:
         """Return the sorted names in a directory; empty if it is missing or a file."""

@@ -63,10 +63,10 @@ class KvTable:
 
 
 def _read(storage: Storage) -> dict[str, dict[str, str]]:
-    if not storage.exists(FILE):
-        return {}
     try:
         found = orjson.loads(read_file(storage, FILE))
+    except FileNotFoundError:
+        return {}
     except orjson.JSONDecodeError:
         found = None
     if not isinstance(found, dict) or not all(
