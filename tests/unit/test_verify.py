@@ -28,6 +28,7 @@ from horolog.verify.balance import Balance
 from horolog.verify.directory import Verdict, lock_directory, verify_directory
 from horolog.verify.entries import check_key_runs
 from horolog.verify.findings import Findings
+from horolog.verify.holes import Holes
 from horolog.verify.reading import LogBytes, Reading
 from horolog.verify.runs import RunFile
 
@@ -364,6 +365,16 @@ def test_the_balance_is_of_messages_not_of_numbers() -> None:
     balance.add(np.array([7, 8]), np.array([400, 500]), 1)
     balance.add(np.array([7]), np.array([401]), -1)
     assert balance.faults() == [(7, 0), (8, 1)]
+
+
+def test_what_a_salvage_has_given_up_is_on_neither_side_of_the_balance() -> None:
+    holes = Holes()
+    holes.add(150, 250)
+    balance = Balance(100, holes)
+    balance.add(np.array([5, 5, 5]), np.array([120, 200, 260]), -1)
+    assert balance.faults() == [(5, -2)]
+    balance.add(np.array([5, 5, 6]), np.array([120, 260, 300]), 1)
+    assert not balance.faults(), "the record of the end of 300 may have been given up"
 
 
 def test_key_runs_are_compared_with_their_entries(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ recalled; the files of hours, far buffers and runs give those that wait.  Schedu
 waiting must hold for the count of messages and for the sum of a hash of their origins.  So a
 message that is missing, is there twice, or was settled without having been scheduled is noticed,
 though no set of origins is kept.
+
+What a salvage has given up of the log is not known.  Messages from there are left out of both
+sides; and where the log says that a message waits, the record of its end may be there.
 """
 
 from __future__ import annotations
@@ -15,24 +18,28 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.row_sum import MASK, mix
+from horolog.verify.holes import Holes
 
 
 class Balance:
     """Messages that the log leaves pending, less those in the files.
 
     start  log position at which the log begins
+    holes  what a salvage has given up, as far as the log has been read
     """
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, holes: Holes | None = None) -> None:
         self._start = start
+        self._holes = Holes() if holes is None else holes
         self._left: dict[int, tuple[int, int]] = {}  # hour → messages, sum of hashes
 
     def add(self, hours: npt.NDArray[np.int64], origins: npt.NDArray[Any], sign: int) -> None:
         """Add (sign +1) or subtract (−1) messages, with the hour and origin of each.
 
-        Messages from before the start of the log are left out.
+        Messages from before the start of the log, and from holes, are left out.
         """
         inside = origins.astype(np.uint64) >= np.uint64(self._start)
+        inside &= ~self._holes.contains(origins)
         if not bool(inside.all()):
             hours, origins = hours[inside], origins[inside]
         if not len(hours):
@@ -60,6 +67,9 @@ class Balance:
     def faults(self) -> list[tuple[int, int]]:
         """Return (hour, messages that the log has more than the files).
 
-        0: the counts are equal, but the messages differ.
+        0: the counts are equal, but the messages differ.  With holes, more is no fault: the records
+        of their ends may have been there.
         """
-        return [(hour, left[0]) for hour, left in sorted(self._left.items())]
+        return [
+            (hour, n) for hour, (n, _) in sorted(self._left.items()) if n <= 0 or not self._holes
+        ]

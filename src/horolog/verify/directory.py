@@ -218,7 +218,7 @@ class _Verification:
         place = f"{SHARD}/log"
         walk = LogWalk(reading, place, self._segment_bytes, log_id=self._log_id, shard=0)
         verdict.log_start = max(walk.start, start_of(newest) or 0)
-        self._balance = Balance(verdict.log_start)
+        self._balance = Balance(verdict.log_start, walk.holes)
         self._lake = LakeCheck({})
         self._adoptions = AdoptionCheck()
         self._holes = walk.holes
