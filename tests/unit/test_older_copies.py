@@ -6,6 +6,7 @@ import pytest
 from worlds import checkpoint, made, names, take_all, view
 
 from horolog.broker.adopt.staging import Begun, ShardFiles
+from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import BeginAdoption
 from horolog.protocol.commands import CreateTopic, ListTopics, Recall, SendMessages, TopicType
@@ -97,7 +98,8 @@ def dropping_world(make_world, keep_bytes: int = 65_536):
 
 def drop(world) -> None:
     """Fill the log, so that its beginning is dropped."""
-    world.broker.ask(CreateTopic("fill", TopicType.NORMAL, 1))
+    if "fill" not in world.broker.shard.topics.by_name:
+        world.broker.ask(CreateTopic("fill", TopicType.NORMAL, 1))
     for i in range(8):
         fill = [made(f"n{i}-{j}", topic="fill", body=bytes(500)) for j in range(60)]
         world.broker.ask(SendMessages("fill", fill))
@@ -141,6 +143,25 @@ def test_an_older_checkpoint_under_the_name_of_the_newest_is_passed_over(make_wo
     world.broker.open()
     assert f"checkpoint {newest} is of log position" in " ".join(world.broker.reports)
     assert view(world).pending == 10
+
+
+def test_older_checkpoints_beside_a_newer_log_are_named_as_what_they_may_be(make_world) -> None:
+    """The refusal spoke of a missing segment, and led to a search for what retention had dropped."""
+    world = dropping_world(make_world)
+    drop(world)
+    kept = names(world, "checkpoint")
+    copied = {name: read_file(world.disk, f"shard-00/checkpoint/{name}") for name in kept}
+    drop(world)
+    world.disk.crash(power_cut=False)
+    for name in names(world, "checkpoint"):
+        world.disk.remove(f"shard-00/checkpoint/{name}")
+    for name, content in copied.items():
+        replace_file(world.disk, "shard-00/checkpoint", name, content)
+    first = names(world, "log")[0]
+    with pytest.raises(HorologError, match="recovery row 6") as refused:
+        world.broker.open()
+    assert f"the first one after it is {first}: if retention has" in refused.value.message
+    assert "that checkpoint is an older copy" in refused.value.message
 
 
 def test_a_start_does_not_go_back_to_a_checkpoint_whose_log_was_dropped(make_world) -> None:

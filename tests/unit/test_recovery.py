@@ -242,7 +242,7 @@ def test_row_6_refuses_a_log_that_begins_after_its_checkpoint(world) -> None:
     world.disk.remove(f"shard-00/log/{names(world, 'log')[0]}")
     error = refusal(world)
     assert "recovery row 6" in error.message
-    assert "begins with segment" in error.message
+    assert "by its newest checkpoint the log begins with segment" in error.message
 
 
 @pytest.mark.parametrize("name", ["delay.idx", "delay.log", "state"])

@@ -47,18 +47,23 @@ def segment_bases(
 
     DAMAGED if a segment is missing, or a base is no multiple of the segment size.
 
-    start  where the log begins, if known: the segment that begins there must exist; older segments
-           are left over from an interrupted deletion, and ignored
+    start  where the log begins, if a checkpoint says so: the segment that begins there must exist;
+           older segments are left over from an interrupted deletion, and ignored
     """
     bases = bases_on_disk(storage, directory)
     if start is not None and bases:
         bases = [base for base in bases if base >= start]
         if not bases or bases[0] != start:
-            raise refused(
-                directory,
-                f"the log begins with segment {segment_name(start)}, which is missing",
-                code=ErrorCode.DAMAGED,
+            why = (
+                f"by its newest checkpoint the log begins with segment {segment_name(start)}, "
+                "which is missing"
             )
+            if bases:
+                why += (
+                    f"; the first one after it is {segment_name(bases[0])}: if retention has dropped those "
+                    "between, that checkpoint is an older copy, and the newer ones are missing"
+                )
+            raise refused(directory, why, code=ErrorCode.DAMAGED)
     for i, base in enumerate(bases):
         if base % segment_bytes or base != bases[0] + i * segment_bytes:
             raise refused(
