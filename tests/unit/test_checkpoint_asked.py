@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -72,6 +74,40 @@ def test_waiting_callers_are_answered_when_the_engine_ends(tmp_path: Path) -> No
         with pytest.raises(HorologError) as refusal:
             await waits
         assert refusal.value.code is ErrorCode.INTERNAL
+
+    with_engine(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("call", "part"), [("pwrite", "/queues/"), ("ftruncate", ".ckpt.tmp")], ids=["capture", "job"]
+)
+def test_who_waits_for_one_without_space_is_told_which_file_has_none(
+    tmp_path: Path, monkeypatch, caplog, call: str, part: str
+) -> None:
+    """Also for what is written before the job: callers waited a minute, and heard of no reason."""
+    real = getattr(os, call)
+    is_full = False
+
+    def full(fd: int, *args: object) -> object:
+        if is_full and part in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, *args)
+
+    monkeypatch.setattr(os, call, full)
+
+    async def story(engine: Engine) -> None:
+        nonlocal is_full
+        is_full = True
+        await send(engine, "1")
+        for failed in (1, 2):
+            with pytest.raises(HorologError) as refusal:
+                await engine.checkpoint()
+            assert refusal.value.code is ErrorCode.DISK_FULL
+            assert part in refusal.value.message
+            assert engine.checkpointing.failed == failed
+        assert f"checkpoint not made, tried again later: {refusal.value.message}" in caplog.messages
+        is_full = False
+        assert await engine.checkpoint() == engine.broker.shard.log.end
 
     with_engine(tmp_path, story)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from horolog.errors import HorologError
 from horolog.log.segment import Write
 from horolog.protocol.transaction_commands import CheckDue
 
@@ -55,6 +56,7 @@ class Effects:
     replies: list[Reply] = field(default_factory=list)
     prompt: list[Reply] = field(default_factory=list)
     checkpoint: CheckpointJob | None = None
+    no_checkpoint: HorologError | None = None  # why the decided one could not be captured
     job: FarJob | None = None  # to be carried out in the background; the loop reports its end
     wake_in_ms: int | None = None  # by the monotonic clock; None: no reason to wake
     due_in_ms: int | None = None  # by the wall clock, until work is due; None: nothing is pending

@@ -149,8 +149,18 @@ class ConsumeQueue:
 
     def flush(self) -> bool:
         """Write the units in memory to files; False if the disk is full: they stay in memory."""
+        try:
+            self.write()
+        except HorologError as error:
+            if error.code not in NO_ROOM:
+                raise
+            return False
+        return True
+
+    def write(self) -> None:
+        """Write the units in memory to files, like `flush`; DISK_FULL if there is no space."""
         if not self._tail:
-            return True
+            return
         rows = joined(self._tail)
         try:
             while len(rows):
@@ -162,13 +172,8 @@ class ConsumeQueue:
                 self._dirty.add(first)
                 self._written += n
                 rows = rows[n:]
-        except HorologError as error:
-            if error.code not in NO_ROOM:
-                raise
-            self._tail = [rows]
-            return False
-        self._tail = []
-        return True
+        finally:
+            self._tail = [rows] if len(rows) else []
 
     def _place(self, offset: int) -> UnitsPlace:
         return units_place(self._directory.rpartition("/")[2], offset)
@@ -291,8 +296,7 @@ class ConsumeQueue:
 
     def sync_paths(self) -> list[str]:
         """Write the units in memory, return the files to sync; DISK_FULL if there is no space."""
-        if not self.flush():
-            raise HorologError(ErrorCode.DISK_FULL, "no space to write consume queues")
+        self.write()
         dirty, self._dirty = sorted(self._dirty), set()
         self._changed.pop(self, None)
         return [f"{self._directory}/{queue_file_name(first)}" for first in dirty]

@@ -96,6 +96,15 @@ class KeyIndex:
 
     def flush(self) -> bool:
         """Write the rows in memory; False if the disk is full: the rest stays in memory."""
+        try:
+            self._write()
+        except HorologError as error:
+            if error.code not in NO_ROOM:
+                raise
+            return False
+        return True
+
+    def _write(self) -> None:
         done = 0
         try:
             while done < len(self._tail):
@@ -104,13 +113,8 @@ class KeyIndex:
                 chunk.add(self._tail.keys[done:stop], self._tail.positions[done:stop])
                 done = stop
             self._seal_some()
-        except HorologError as error:
-            if error.code not in NO_ROOM:
-                raise
-            return False
         finally:
             self._tail.forget(done)
-        return True
 
     def _seal_some(self, *, all_of_it: bool = False) -> None:
         """Write some heads of a full chunk: a few blocks each flush, so that none takes long."""
@@ -251,8 +255,7 @@ class KeyIndex:
 
         DISK_FULL if there is no space to write.
         """
-        if not self.flush():
-            raise HorologError(ErrorCode.DISK_FULL, "no space to write the key index")
+        self._write()
         self._syncing |= self._dirty
         self._dirty = set()
         return sorted(self._syncing)

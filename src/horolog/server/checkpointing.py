@@ -93,9 +93,8 @@ class Checkpointing:
     def _job_ended(self, job: CheckpointJob, error: BaseException | None) -> None:
         self.is_busy = False
         if isinstance(error, HorologError) and error.code in NO_ROOM:
-            _log.warning("checkpoint no space, tried again later")
             self._broker.checkpoints.failed()
-            self.refuse(error)
+            self._not_made(error)
         elif error is not None:
             self._fail(error)
             return
@@ -105,6 +104,15 @@ class Checkpointing:
             self._broker.checkpoints.done(job.checkpoint.position)
             self._settle_waiters()
         self._turn()
+
+    def not_captured(self, error: HorologError) -> None:
+        """Note that there was no space for what a checkpoint needs before its job."""
+        self.failed += 1
+        self._not_made(error)
+
+    def _not_made(self, error: HorologError) -> None:
+        _log.warning("checkpoint not made, tried again later: %s", error.message)
+        self.refuse(error)
 
     # --- who asked --------------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ class GroupCommit:
         # Runs while written bytes are not synced (`flush = interval`).
         self._timer: asyncio.TimerHandle | None = None
         self._interval_is_over = False
+        self._is_over = False  # no more jobs
 
     def begin(
         self,
@@ -165,6 +166,8 @@ class GroupCommit:
         self._on_written()
 
     def _prepare_next(self) -> None:
+        if self._is_over:
+            return  # a write of the last turn has ended
         if self._writer.wants_next and self._clock.monotonic_ms() >= self._next_segment_ms:
             # On a full disk, try again once a second, not at every write.
             self._next_segment_ms = self._clock.monotonic_ms() + SECOND_MS
@@ -177,6 +180,7 @@ class GroupCommit:
 
     def end_jobs(self) -> None:
         """Wait until all writes are done, and end the thread."""
+        self._is_over = True
         self._end_interval()
         self._jobs.stop()
 

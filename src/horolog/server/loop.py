@@ -223,6 +223,8 @@ class Engine:
         self._held.release(self.log.commit)
         if effects.checkpoint is not None:
             self.checkpointing.carry_out(effects.checkpoint)
+        if effects.no_checkpoint is not None:
+            self.checkpointing.not_captured(effects.no_checkpoint)
         if effects.job is not None:
             self._make_runs(effects.job)
         self._sleep(effects)

@@ -98,6 +98,7 @@ class Checkpoints:
                 raise
             self._apply_event(Event.NO_SPACE)
             self._no_space = True
+            effects.no_checkpoint = error
             return
         self._apply_event(Event.CAPTURE)
 

@@ -19,7 +19,6 @@ from horolog.delay.far.adopted import is_adopted_name
 from horolog.delay.far.names import files_of_job
 from horolog.delay.lanes import delay_offsets
 from horolog.delay.state import state_name
-from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import (
     NO_FRAME,
     QUEUE,
@@ -179,8 +178,7 @@ def _may_go(shard: Shard, name: str) -> bool:
 def _sync_queues(shard: Shard) -> list[str]:
     queues = list(shard.topics.changed)
     for queue in queues:  # all or none: a path to sync is reported only once
-        if not queue.flush():
-            raise HorologError(ErrorCode.DISK_FULL, "no space to write consume queues")
+        queue.write()
     return [path for queue in queues for path in queue.sync_paths()]
 
 
