@@ -75,6 +75,19 @@ def segment_bases(
     return bases
 
 
+def check_access(storage: Storage, directory: str, bases: list[int]) -> None:
+    """Raise DIRECTORY_READ_ONLY if a segment may not be opened: it belongs to another user.
+
+    Otherwise a start would succeed, and the process end when a consumer reads there.
+    """
+    for base in bases:
+        try:
+            storage.open(f"{directory}/{segment_name(base)}").close()
+        except HorologError as error:
+            if error.code is ErrorCode.DIRECTORY_READ_ONLY:
+                raise
+
+
 class SegmentWriter:
     """Writes and syncs segments; keeps the next segment preallocated.
 

@@ -33,7 +33,13 @@ from horolog.log.commit_log import CommitLog
 from horolog.log.control_records import encode_epoch
 from horolog.log.recovery import Action, DerivedFound, Found, LogFound, Row, decide
 from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
-from horolog.log.segment import SegmentReader, SegmentWriter, bases_on_disk, segment_name
+from horolog.log.segment import (
+    SegmentReader,
+    SegmentWriter,
+    bases_on_disk,
+    check_access,
+    segment_name,
+)
 from horolog.storage.api import Storage
 
 __all__ = ["Opened", "ShardMeta", "open_shard"]
@@ -117,6 +123,7 @@ class _Opening:
                 why = "there are files in the data directory, but no commit log"
                 self._refuse(row, why, has_log=False)
             return self._serve(self._new_shard(), 0, 0, -1, 0, row)
+        check_access(self._storage, self._log, facts.bases)
         if not facts.checkpoints:
             return self._recover(_Chosen(None, None, [], derived), facts)
         why = why_not_reached(facts.checkpoints[0], facts, self._reader, self._meta.log_id)

@@ -23,6 +23,9 @@ from horolog.storage.sectors import read_if_any
 if TYPE_CHECKING:
     from horolog.delay.far.store import FarStore
 
+# Errors of an open that do not mean damage: no room for it, or the file of another user.
+_IS_WHOLE = NO_ROOM | {ErrorCode.DIRECTORY_READ_ONLY}
+
 
 class FarCaptured(NamedTuple):
     """What a checkpoint needs of the far store."""
@@ -121,8 +124,8 @@ def _restore_run(far: FarStore, row: dict[str, Any]) -> str:
     try:
         info = far.open_run(name).info
     except (FileNotFoundError, HorologError) as error:
-        if isinstance(error, HorologError) and error.code in NO_ROOM:
-            raise  # a lack of room does not mean that the file is damaged
+        if isinstance(error, HorologError) and error.code in _IS_WHOLE:
+            raise
         return f"run {name} cannot be opened ({error})"
     if (info.rows, info.first_ms, info.last_ms) != (row["rows"], row["first_ms"], row["last_ms"]):
         return f"run {name} cannot be opened (it is not the file that the checkpoint names)"
