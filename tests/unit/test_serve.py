@@ -213,6 +213,23 @@ def test_a_failed_engine_ends_it_with_1(tmp_path: Path, caplog: pytest.LogCaptur
     assert str(tmp_path) in caplog.text
 
 
+def test_a_stop_whose_checkpoint_fails_ends_with_1(tmp_path: Path, monkeypatch) -> None:
+    """It ended with 0, as if the next start had nothing to replay."""
+
+    async def failing(engine: ScriptedEngine) -> None:
+        engine.fail()
+
+    async def work() -> None:
+        process = Process(tmp_path)
+        running = asyncio.create_task(process.run())
+        await process.ready
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await running == 1
+
+    monkeypatch.setattr(ScriptedEngine, "stop", failing)
+    within_10_s(work())
+
+
 @pytest.mark.parametrize("flag", ["grpc_port", "admin_port"])
 def test_a_port_in_use_names_its_flag_and_nothing_stays_open(tmp_path: Path, flag: str) -> None:
     """The engine is stopped again."""

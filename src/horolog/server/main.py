@@ -85,10 +85,12 @@ async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> in
         try:
             doors = parts.make_doors(engine, settings, broker_socket, guard)
             _log_access(settings, guard)
-            return await _serve_doors(settings, parts, engine, doors, guard, supervisor, signals)
+            code = await _serve_doors(settings, parts, engine, doors, guard, supervisor, signals)
         finally:
             await engine.stop()
             log.info("stopped")
+        # The last checkpoint may have failed as well.
+        return EXIT_FAILED if engine.failed.done() else code
     finally:
         if broker_socket is not None:
             broker_socket.close()
