@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import send
+from worlds import checkpoint, killed_at, names, send
 
 from horolog.broker.life import checkpoints
 from horolog.protocol.commands import CreateTopic, TopicType
@@ -35,3 +35,20 @@ def test_a_start_that_replays_little_waits(world) -> None:
     world.clock.advance(10_000)
     world.broker.settle()
     assert world.broker.shard.checkpoint_position > 0
+
+
+def test_what_a_killed_checkpoint_has_left_is_removed(world) -> None:
+    """Each kill in the middle of one left a file of its size for ever."""
+    world.broker.ask(CreateTopic("t", TopicType.NORMAL, 1))
+    checkpoint(world)
+    for life in range(3):
+        send(world, f"{life}-", 3)
+        with killed_at(world.disk, 0, "rename shard-00/checkpoint/") as killed:
+            checkpoint(world)
+        assert killed.killed
+        world.reopen()
+    assert [name for name in names(world, "checkpoint") if name.endswith(".tmp")]
+    for life in range(2):
+        send(world, f"after{life}-", 3)
+        checkpoint(world)
+    assert all(name.endswith(".ckpt") for name in names(world, "checkpoint"))

@@ -102,7 +102,8 @@ class CheckpointJob:
         kept = {checkpoint_name(self.checkpoint.position), self.former}
         assert len(kept) == CHECKPOINTS_KEPT
         for name in storage.list(place):
-            if name.endswith(".ckpt") and name not in kept:
+            # `.tmp`: left by a process that was killed while it wrote one
+            if name.endswith((".ckpt", ".ckpt.tmp")) and name not in kept:
                 storage.remove(f"{place}/{name}")
         retention.remove_segments(storage, f"{self.directory}/log", self.log_below)
         for path in self.gone:
