@@ -117,6 +117,7 @@ def test_one_bad_row_refuses_the_load_when_there_is_no_place_for_it(spark, broke
         load(mixed(spark, broker), broker, job_id="j")
     assert "4 of 100 may not become messages" in refused.value.message
     assert "nothing was loaded" in refused.value.message
+    assert re.search(r"\), for example \w+=.*; so nothing", refused.value.message)
     assert broker.pending("t") == 0
     assert broker.admin.get("/v1/adoptions", {"app": "j"})["version"] == -1
     assert list((broker.data_dir).rglob("staging/*")) == []

@@ -247,6 +247,10 @@ def test_numbers_that_are_too_large_do_not_come_round() -> None:
     last, first = due_of(ends, Unit.S).tolist()
     assert last > TARGET.max_due_ms
     assert first < 0
+    rounded = [-(-((1 << 63) - 1) // 1_000), -((1 << 63) // 1_000)]
+    assert due_of(ends, Unit.US).tolist() == rounded
+    times = pa.table({"deliver_at": ends.column("deliver_at").cast(pa.timestamp("us", tz="UTC"))})
+    assert due_of(times).tolist() == rounded
 
 
 def test_what_was_due_long_ago_is_a_mistake() -> None:

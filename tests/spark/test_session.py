@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyspark
@@ -15,7 +16,7 @@ from pyspark.errors import AnalysisException
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark import java
 from horolog.spark.java import find_java, java_version
-from horolog.spark.session import names_in_defaults
+from horolog.spark.session import make_session, names_in_defaults
 
 
 def fake_java(home, version):
@@ -140,6 +141,16 @@ def test_importing_the_package_does_not_import_spark() -> None:
 def test_the_session_counts_and_says_nothing(spark, capfd) -> None:
     assert spark.range(10).count() == 10
     assert capfd.readouterr() == ("", "")
+
+
+def test_settings_of_a_running_session_are_kept_in_every_thread(spark) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(make_session, "another name").result() is spark
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_a_wrong_query_is_an_exception_and_nothing_on_stderr(spark) -> None:

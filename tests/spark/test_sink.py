@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from received import bodies, received
 
+from horolog.spark import make_session
 from horolog.spark.failures import sentence_of
 
 pytestmark = pytest.mark.process
@@ -100,6 +102,7 @@ def test_a_view_is_inserted_into(spark, broker) -> None:
     [
         (["1L as deliver_at"], {}, "column 'body': is required; there are deliver_at"),
         (["'b' as body"], {}, "column 'deliver_at': is required; there are body"),
+        (["'b' as body", "1L as deliver_at", "'c' as body"], {}, "column 'body': is there more than"),
         (["'b' as body", "'x' as deliver_at"], {}, "column 'deliver_at': is string; it must be"),
         (["'b' as body", "1L as deliver_at", "1 as tga"], {}, "column 'tga': there is no such"),
         (["'b' as body", "1L as deliver_at"], {"staging": "ftp"}, "option 'staging': 'ftp' is none"),
@@ -119,6 +122,20 @@ def test_what_is_wrong_is_said_before_any_job(spark, shared_broker, select, more
         write(spark.range(1).selectExpr(*select), shared_broker, **more)
     assert expected in sentence_of(refused.value)
     assert tracker.getJobIdsForGroup(None) == before
+
+
+def test_a_thread_of_its_own_writes_once_it_has_asked_for_the_session(spark, broker) -> None:
+    """Spark looks for sources in Python only in threads in which a session is active."""
+    broker.create_topic("t")
+    df = rows(spark, broker, 3)
+
+    def in_thread() -> None:
+        assert make_session("another name") is spark
+        write(df, broker)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(in_thread).result()
+    assert broker.pending("t") == 3
 
 
 def test_a_topic_is_not_overwritten(spark, shared_broker) -> None:

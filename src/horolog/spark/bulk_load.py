@@ -199,12 +199,15 @@ def write_rejects(table: pa.Table, directory: Path, token: str) -> str:
 
 
 def _refused(loaded: Loaded) -> HorologError:
+    from horolog.spark.row_checks import described
+
     reasons = loaded.rejected.column("reason").to_pylist()
+    example = described(loaded.rejected.drop_columns(["reason"]), 0) or "a row of nulls"
     shown = "; ".join(list(dict.fromkeys(reasons))[:_SHOWN])
     rows = len(reasons) + sum(file.rows for file in loaded.files)
     return refused(
         "rows",
-        f"{len(reasons)} of {rows} may not become messages ({shown}), so nothing was loaded; "
+        f"{len(reasons)} of {rows} may not become messages ({shown}), for example {example}; so nothing was loaded; "
         "name a directory for such rows (rejects) to load the others",
         code=ErrorCode.MESSAGE_CORRUPTED,
     )

@@ -87,6 +87,7 @@ def make_session(
         for name, setting in settings.items():
             builder = builder.config(name, setting)
         session = builder.getOrCreate()
+        _make_active(session)
     except (PySparkException, Py4JError, OSError) as error:
         raise refused(
             "--master",
@@ -99,6 +100,30 @@ def make_session(
     if master.startswith(_HERE):
         _commit_quickly(session)
     return session
+
+
+def _make_active(session: SparkSession) -> None:
+    """Make the session active in the calling thread; the builder does so in its first thread only.
+
+    In a thread without an active session a write does not find data sources in Python.
+    """
+    jvm = session._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+
+
+def _running() -> SparkSession | None:
+    """Return the session of this process, which may be active in other threads only."""
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is None:
+        return None
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:  # there is a context without a session
+        return None
 
 
 def _say_errors_once() -> None:
@@ -156,9 +181,8 @@ def _given(own: Mapping[str, str], *, quiet: bool) -> dict[str, str]:
     own  settings that the JVM must be started with
     """
     from pyspark import SparkConf, SparkContext
-    from pyspark.sql import SparkSession
 
-    running = SparkSession.getActiveSession()
+    running = _running()
     if running is not None:
         return {**dict(running.sparkContext.getConf().getAll()), **running.conf.getAll}
     if SparkContext._gateway is None:

@@ -112,11 +112,17 @@ def due_of(table: pa.Table, unit: Unit = Unit.MS) -> npt.NDArray[np.int64]:
     column = table.column("deliver_at")
     if pa.types.is_timestamp(column.type):
         micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
-        return -(-np.asarray(pc.fill_null(micros, 0)).astype(np.int64) // 1_000)
+        return _as_ms(np.asarray(pc.fill_null(micros, 0)).astype(np.int64))
     counted = np.asarray(pc.fill_null(column.cast(pa.int64()), 0)).astype(np.int64)
     if unit is Unit.US:
-        return -(-counted // 1_000)
+        return _as_ms(counted)
     if unit is Unit.S:
         most = _INT64_MAX // 1_000  # a broker refuses every later time
         return counted.clip(-most, most) * 1_000
     return counted
+
+
+def _as_ms(micros: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return microseconds rounded up to ms; the lowest int64 cannot be negated."""
+    whole, rest = np.divmod(micros, 1_000)
+    return whole + (rest > 0)

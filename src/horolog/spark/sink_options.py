@@ -95,9 +95,14 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 def check_schema(schema: StructType, unit: Unit | None) -> None:
     """Raise BAD_REQUEST that names the first column which does not fit.
 
-    A column that is missing, unknown, of another type or without its unit does not fit.
+    A column that is missing, unknown, there twice, of another type or without its unit does not
+    fit.
     """
-    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    found: dict[str, str] = {}
+    for field in schema.fields:
+        if field.name in found:
+            raise _column(field.name, "is there more than once")
+        found[field.name] = field.dataType.simpleString()
     for name in REQUIRED:
         if name not in found:
             there = ", ".join(found) or "none"
