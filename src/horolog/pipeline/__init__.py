@@ -13,6 +13,5 @@ log_table, log_rows         rows about messages, built from records; `log_screen
                             aggregate them
 pending_rows, adopted_files rows of hours, far buffers and runs; runs that ADOPT records name
 data_files                  read the files of a data directory while a broker writes them
-work_directory              the working directory of a job
 report, progress            an HTML page; the current stage of a job
 """

@@ -42,10 +42,10 @@ from horolog.pipeline.log_screen import ScreenSource, suspects
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.pending_source import PendingSource
 from horolog.pipeline.progress import Stages, quiet
-from horolog.pipeline.work_directory import work_directory
 from horolog.places import local_place
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.spark.shared_place import prove_shared
+from horolog.spark.work_directory import work_directory
 from horolog.units import counted
 
 if TYPE_CHECKING:

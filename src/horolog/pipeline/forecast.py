@@ -21,9 +21,9 @@ from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan
 from horolog.pipeline.log_walk import controls_of, walk_log
 from horolog.pipeline.pending_source import LoadSource
 from horolog.pipeline.progress import Stages, quiet
-from horolog.pipeline.work_directory import work_directory
 from horolog.places import local_place
 from horolog.spark.shared_place import prove_shared
+from horolog.spark.work_directory import work_directory
 from horolog.storage.api import read_file
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@
     rows, row_sums                  encode columns as records; sum up the rows of a job
     message_columns, message_decode, property_columns, values    decode records into columns
     shared_place                    check that driver and executors see the same directory
+    work_directory                  a directory for files on the way, which outlives no job for long
     session, java, packages         start a session; find Java and the packages, or name the
                                     missing one
     failures, watching              a failure of Spark in one sentence; the progress of a job

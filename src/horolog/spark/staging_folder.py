@@ -1,20 +1,21 @@
 """Directory in which the runs of a transaction are written.
 
 It is either the broker's staging directory, or a temporary directory from which the runs are
-uploaded.
+uploaded.  What a killed task leaves in the former the broker removes, and in the latter the next
+task of that machine.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from zlib_ng.zlib_ng import crc32
 
 from horolog.delay.run.format import FOOTER_BYTES, RunInfo
 from horolog.spark.transaction import StagedRun, Transaction, upload
+from horolog.spark.work_directory import work_directory
 
 
 class StagingFolder:
@@ -26,16 +27,16 @@ class StagingFolder:
     def __init__(self, transaction: Transaction, *, is_shared: bool) -> None:
         self._transaction = transaction
         self._is_shared = is_shared
+        self._temporary = ExitStack()
         self.path = Path(transaction.staging)
 
     def __enter__(self) -> StagingFolder:
         if not self._is_shared:
-            self.path = Path(tempfile.mkdtemp(prefix="horolog-stage-"))
+            self.path = self._temporary.enter_context(work_directory("stage", None))
         return self
 
     def __exit__(self, *error: object) -> None:
-        if not self._is_shared:
-            shutil.rmtree(self.path, ignore_errors=True)
+        self._temporary.close()
 
     def staged(self, run: RunInfo) -> StagedRun:
         """Bring a run that was written and synced in `path` to the broker.

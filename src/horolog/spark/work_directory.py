@@ -1,4 +1,4 @@
-"""The working directory of a job, for files between its steps; removed when the job ends.
+"""The working directory of a job or a task, for its files on the way; removed when it ends.
 
 A job that is killed cannot remove its directory, which may hold gigabytes.  So a job that begins
 later in the same place, on the same machine, removes directories without an owner: a job holds a
