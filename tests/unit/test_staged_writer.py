@@ -9,9 +9,12 @@ from horolog.delay.entry import ENTRY, record_crcs
 from horolog.delay.run import writer as run_writer
 from horolog.delay.run.reader import Run
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import CONTROL_RESERVE_BYTES
 from horolog.spark.staged_runs import StagedWriter
 from horolog.storage.disk import Disk, DiskFile
+from horolog.testing.disk import FaultyDisk
 
+SYNC_BYTES = 10_000
 ROWS = 500
 RECORD = bytes(200)
 
@@ -19,11 +22,14 @@ RECORD = bytes(200)
 @pytest.fixture(autouse=True)
 def often(monkeypatch) -> None:
     """A sync every ten kilobytes."""
-    monkeypatch.setattr(run_writer, "SYNC_BYTES", 10_000)
+    monkeypatch.setattr(run_writer, "SYNC_BYTES", SYNC_BYTES)
 
 
 def write(tmp_path, rows: int = ROWS) -> None:
-    writer = StagedWriter(Disk(tmp_path), "a", 7, rows)
+    write_to(StagedWriter(Disk(tmp_path), "a", 7, rows), rows)
+
+
+def write_to(writer: StagedWriter, rows: int) -> None:
     try:
         for first in range(0, rows, 50):
             entries = np.zeros(50, ENTRY)
@@ -64,3 +70,18 @@ def test_any_failed_sync_fails_the_run(tmp_path, monkeypatch) -> None:
             write(tmp_path)
         assert not list(tmp_path.iterdir())
     assert failing > 5
+
+
+@pytest.mark.parametrize("room", [-1, 50_000])
+def test_a_run_leaves_the_reserve_of_the_brokers_disk_free(room) -> None:
+    """It is refused at its beginning or on the way; on the disk of a worker it may use all."""
+    disk = FaultyDisk(capacity_bytes=CONTROL_RESERVE_BYTES + room)
+    disk.make_dir(".")
+    free = [disk.free_bytes()]
+    disk.on_effect = lambda _: free.append(disk.free_bytes())
+    with pytest.raises(HorologError, match=r"disk: .* are kept in reserve") as refused:
+        write_to(StagedWriter(disk, "a", 7, ROWS, is_shared=True), ROWS)
+    assert refused.value.code is ErrorCode.DISK_FULL
+    assert disk.names() == ()
+    assert min(free) > CONTROL_RESERVE_BYTES - 2 * SYNC_BYTES
+    write_to(StagedWriter(disk, "a", 7, ROWS), ROWS)

@@ -28,7 +28,7 @@ from horolog.broker.adopt import staging
 from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import ADOPTION_INLINE_BYTES, CONTROL_RESERVE_BYTES, HOUR_MS
+from horolog.limits import ADOPTION_INLINE_BYTES, HOUR_MS
 from horolog.protocol.adoption_commands import (
     Adopt,
     Adopted,
@@ -114,14 +114,7 @@ class Adoptions:
     def _put(self, token: str, name: str, offset: int, content: bytes) -> int:
         place = self._place
         staging.find(place, token)
-        free = place.storage.free_bytes()
-        if free < CONTROL_RESERVE_BYTES + len(content):
-            raise refused(
-                "disk",
-                f"{free} bytes are free, {CONTROL_RESERVE_BYTES} are kept in reserve",
-                f"{CONTROL_RESERVE_BYTES} bytes",
-                code=ErrorCode.DISK_FULL,
-            )
+        staging.check_room(place.storage, len(content))
         file = place.storage.open(f"{place.staging(token)}/{name}", create=True)
         try:
             if offset > file.size():

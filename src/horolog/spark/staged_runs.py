@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh64_intdigest
 
+from horolog.broker.adopt.staging import check_room
 from horolog.delay.run.writer import RunWriter
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.row_checks import described, refusals
@@ -27,6 +28,7 @@ from horolog.spark.sink_columns import Unit, due_of, normalised
 from horolog.spark.sink_options import SinkOptions, Staging
 from horolog.spark.staging_folder import StagingFolder
 from horolog.spark.transaction import StagedRun, Transaction, is_reachable
+from horolog.storage.api import Storage
 from horolog.storage.disk import Disk
 
 _STEP_ROWS = 16_384  # rows encoded at once: the records stay in the processor's cache
@@ -117,14 +119,24 @@ class StagedWriter(RunWriter):
     """A run writer that syncs in a thread while the next rows are encoded.
 
     Without the thread a task would wait for the disk 6 % of its time.
+
+    is_shared  the disk is the broker's: what it keeps free for acks and hand-over stays free, but
+               for a few megabytes of each task
     """
 
-    def __init__(self, storage: Disk, name: str, log_id: int, rows: int) -> None:
+    def __init__(
+        self, storage: Storage, name: str, log_id: int, rows: int, *, is_shared: bool = False
+    ) -> None:
+        self._is_shared = is_shared
+        if is_shared:
+            check_room(storage)
         self._thread = ThreadPoolExecutor(1)
         self._syncing: Future[None] | None = None
         super().__init__(storage, ".", name, log_id=log_id, rows=rows, adopted=True)
 
     def _sync_on_the_way(self) -> None:
+        if self._is_shared:
+            check_room(self._storage)
         self._wait()
         self._syncing = self._thread.submit(self._file.sync)
 
@@ -183,7 +195,8 @@ class _TaskRuns:
         target = task.transaction.target
         n = len(due)
         queue = task.partition * 7919  # so that small partitions do not all begin with queue 0
-        writer = StagedWriter(Disk(self._folder.path), name, target.log_id, n)
+        disk, shared = Disk(self._folder.path), self._folder.is_shared
+        writer = StagedWriter(disk, name, target.log_id, n, is_shared=shared)
         try:
             for at in range(0, n, _STEP_ROWS):
                 rows = slice(at, min(n, at + _STEP_ROWS))

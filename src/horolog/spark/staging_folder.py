@@ -26,12 +26,12 @@ class StagingFolder:
 
     def __init__(self, transaction: Transaction, *, is_shared: bool) -> None:
         self._transaction = transaction
-        self._is_shared = is_shared
+        self.is_shared = is_shared
         self._temporary = ExitStack()
         self.path = Path(transaction.staging)
 
     def __enter__(self) -> StagingFolder:
-        if not self._is_shared:
+        if not self.is_shared:
             self.path = self._temporary.enter_context(work_directory("stage", None))
         return self
 
@@ -47,7 +47,7 @@ class StagingFolder:
         staged = StagedRun(
             path.name, run.rows, run.size, run.first_ms, run.last_ms, _footer_crc(path)
         )
-        if not self._is_shared:
+        if not self.is_shared:
             upload(self._transaction, path, path.name)
             path.unlink()
         return staged

@@ -35,7 +35,7 @@ from horolog.delay.far.adopted import (
 from horolog.delay.run.format import FOOTER_BYTES
 from horolog.delay.run.reader import Run
 from horolog.errors import NO_ROOM, ErrorCode, HorologError, refused
-from horolog.limits import ADOPTION_FILES_MAX, HOUR_MS, STAGING_TTL_MS
+from horolog.limits import ADOPTION_FILES_MAX, CONTROL_RESERVE_BYTES, HOUR_MS, STAGING_TTL_MS
 from horolog.protocol.adoption_commands import FileRow
 from horolog.storage.api import Storage, read_file, replace_file
 
@@ -91,6 +91,18 @@ class Checked(NamedTuple):
     files: list[FileRow]
     moved: list[bool]  # whether a file is in `runs` already
     soon_bytes: int  # of records due before `soon_ms`
+
+
+def check_room(storage: Storage, count: int = 0) -> None:
+    """Raise DISK_FULL unless `count` bytes fit beside what the broker keeps free."""
+    free = storage.free_bytes()
+    if free < CONTROL_RESERVE_BYTES + count:
+        raise refused(
+            "disk",
+            f"{free} bytes are free, {CONTROL_RESERVE_BYTES} are kept in reserve",
+            f"{CONTROL_RESERVE_BYTES} bytes",
+            code=ErrorCode.DISK_FULL,
+        )
 
 
 def check_name(name: str, field: str = "name") -> str:
