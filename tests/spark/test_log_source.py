@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,16 @@ from audited import (
     message_id,
     open_directory,
 )
+from pyspark.errors import AnalysisException
 
 from horolog.errors import HorologError
 from horolog.log.record import Kind
-from horolog.pipeline.data_files import plan_log
+from horolog.pipeline.data_files import files_of, plan_log
 from horolog.pipeline.log_rows import rows_of
 from horolog.pipeline.log_source import LOG_OPTIONS, Window, window_of
 from horolog.pipeline.log_table import RowKind
 from horolog.pipeline.log_walk import SegmentWalk
+from horolog.pipeline.pending_rows import PendingPart, read_pending
 from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
 
 
@@ -93,6 +96,23 @@ def test_what_waits_is_a_table(spark, written):
 def test_a_directory_that_is_none_is_refused(tmp_path):
     with pytest.raises(HorologError, match="neither a data directory"):
         plan_log(tmp_path)
+
+
+@pytest.mark.parametrize("source", ["horolog_log", "horolog_pending"])
+def test_a_refused_directory_is_named_as_the_option(spark, tmp_path, source):
+    with pytest.raises(AnalysisException, match=r"option 'path': .* is neither a data directory"):
+        spark.read.format(source).option("path", str(tmp_path)).load().count()
+
+
+def test_nothing_is_counted_where_files_are_missing(spark, written, tmp_path):
+    """Without a checkpoint nothing says which files hold what waits, and every count would be 0."""
+    path, _ = written
+    shutil.copytree(path, tmp_path / "copy", ignore=lambda _, names: {"checkpoint"} & {*names})
+    with pytest.raises(AnalysisException, match="has no checkpoint that can be read"):
+        spark.read.format("horolog_pending").load(str(tmp_path / "copy")).count()
+    run = PendingPart("run", {"name": "r", "rows": 1}, 0, 1)
+    with pytest.raises(FileNotFoundError, match=r"shard-00/runs/r\.run: is not there"):
+        list(read_pending(files_of(str(path)), run))
 
 
 def test_a_running_broker_is_read_up_to_its_last_frame(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 
 import pytest
@@ -166,6 +167,22 @@ def test_a_changed_byte_is_reported(world) -> None:
         HorologError, match=r"of queue 0 cannot be read: log position \d+ is damaged"
     ):
         [from_files(files, queue, 0, stop) for queue, (_, stop) in files.bounds().items()]
+
+
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_a_segment_that_was_cut_short_is_damage(world, share) -> None:
+    send(world, 0, 600)
+    checkpoint(world)
+    files = files_of(world)
+    stop = files.bounds()[0].stop
+    part = files.part(0, 0, stop)
+    first = min((world.root / "shard-00" / "log").iterdir())
+    os.truncate(first, int(first.stat().st_size * share))
+    with pytest.raises(HorologError, match=r"of queue 0 cannot be read: log position \d+ is damag"):
+        list(read_part(part))
+    rest = [n for records in read_part(part._replace(lossy=True)) for n in records.queue_offsets]
+    assert 0 < len(rest) < stop
+    assert rest[-1] == stop - 1
 
 
 def test_a_segment_that_is_dropped_while_it_is_read(world) -> None:

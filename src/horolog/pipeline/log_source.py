@@ -31,8 +31,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from horolog.errors import HorologError
 from horolog.pipeline.adopted_files import rows_of_run, with_adopted
-from horolog.pipeline.data_files import AdoptedFile, LogPlan, Segment, plan_log
+from horolog.pipeline.data_files import FIELD, AdoptedFile, LogPlan, Segment, plan_log
 from horolog.pipeline.log_rows import rows_of
 from horolog.pipeline.log_table import LogRows, RowKind, rows_of_adopted
 from horolog.pipeline.log_walk import SegmentWalk, mapped
@@ -204,8 +205,20 @@ class LogSource(DataSource):
         """Plan the log once, and build its reader."""
         check_projection(schema, LOG_SCHEMA)
         window = window_of(self.options, LOG_OPTIONS)
-        plan = with_adopted(plan_log(path_of(self.options)))
+        plan = with_adopted(plan_at(self.options))
         return PlannedReader(plan, schema, window, log_columns)
+
+
+def plan_at(options: Mapping[str, str]) -> LogPlan:
+    """Plan the log of the directory of option `path`; a refusal names the option."""
+    path = path_of(options)
+    try:
+        return plan_log(path)
+    except HorologError as error:
+        if error.field != FIELD:
+            raise
+        why = error.message.removeprefix(f"{FIELD}: ")
+        raise HorologError(error.code, f"option 'path': {why}", field="path") from None
 
 
 def path_of(options: Mapping[str, str]) -> Path:

@@ -130,9 +130,12 @@ def _run(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
     row = part.row
     every = rows_of_run(str(files.root), row["name"])
     if len(every) < row["rows"]:
-        if not files.exists(f"{SHARD}/runs/{row['name']}.run"):
-            raise FileNotFoundError(row["name"])
-        raise damaged(f"{SHARD}/runs/{row['name']}.run", "cannot be read as a run")
+        path = f"{SHARD}/runs/{row['name']}.run"
+        if not files.exists(path):
+            raise FileNotFoundError(
+                f"{path}: is not there, and the newest checkpoint names it; `horolog verify` tells more"
+            )
+        raise damaged(path, "cannot be read as a run")
     state = RunState(row["rows"], {}, {})
     if row["version"]:
         name = f"{SHARD}/runs/{state_file(row['name'], row['version'])}"

@@ -37,11 +37,12 @@ from pyspark.sql.types import (
 )
 
 from horolog.delay.state import EntryState
+from horolog.errors import ErrorCode, HorologError
 from horolog.lake.jobs.load import lake_rows
 from horolog.log.checkpoint import newest_checkpoint
 from horolog.pipeline.adopted_files import with_adopted
-from horolog.pipeline.data_files import LogPlan, files_of, plan_log
-from horolog.pipeline.log_source import LogPart, Window, parts_of, path_of, read_part, window_of
+from horolog.pipeline.data_files import LogPlan, files_of
+from horolog.pipeline.log_source import LogPart, Window, parts_of, plan_at, read_part, window_of
 from horolog.pipeline.log_table import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.pending_rows import PendingPart, pending_parts, read_pending
 from horolog.spark.message_columns import arrow_schema, check_projection
@@ -141,8 +142,15 @@ class PendingSource(DataSource):
         """Build a reader of the newest checkpoint."""
         check_projection(schema, PENDING_SCHEMA)
         window = window_of(self.options, _OPTIONS)
-        plan = plan_log(path_of(self.options))
+        plan = plan_at(self.options)
         checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)
+        if checkpoint is None:  # without rows every count would be a wrong 0
+            raise HorologError(
+                ErrorCode.NOT_FOUND,
+                f"option 'path': {plan.root} has no checkpoint that can be read; "
+                "a broker takes one within ten seconds",
+                field="path",
+            )
         return PendingReader(plan.root, pending_parts(checkpoint), schema, window)
 
 
@@ -241,7 +249,7 @@ class LoadSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Build a reader of the newest checkpoint, and of the log as it is now."""
         window = window_of(self.options, _OPTIONS)
-        plan = with_adopted(plan_log(path_of(self.options)))
+        plan = with_adopted(plan_at(self.options))
         checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)
         lake = lake_rows(plan, checkpoint)
         return LoadReader(plan, pending_parts(checkpoint), window, lake)

@@ -150,7 +150,8 @@ def _read(
         if base < 0 or not os.path.exists(path):
             _no_segment(part, base, int(numbers[0]), int(numbers[-1]))
             continue
-        raw = np.memmap(path, np.uint8, "r")
+        # An empty file cannot be mapped.
+        raw = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8)
         records = _checked(part, raw, base, numbers, positions[rows], lengths[rows])
         if records is not None:
             yield records
