@@ -357,6 +357,22 @@ def test_the_guides_csv_is_loaded_but_for_its_bad_dates(
     assert sorted(json.loads(body)["name"] for body in bodies(broker, "mail")) == ["u0", "u3", "u5"]
 
 
+@pytest.mark.parametrize(("zone", "hour"), [("UTC", 18), ("America/New_York", 23)])
+def test_texts_are_in_the_zone_of_the_session_and_have_a_date(spark, zone, hour) -> None:
+    """Spark would read a time of day as one of today, and a failing text must not end the load."""
+    texts = ["2030-01-01 18:00", "2030-01-01T18:00:00+01:00", "18:00", "T18:00:00", "18:00 UTC", ""]
+    df = spark.createDataFrame([(text,) for text in texts], "at string")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        fails = "if(at = '', raise_error('no text'), at)"
+        due = selected(df, Columns(fails, body="at")).selectExpr("unix_millis(deliver_at) as ms")
+        found = [row.ms for row in due.collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    day_ms = 1_893_456_000_000
+    assert found == [day_ms + hour * HOUR_MS, day_ms + 17 * HOUR_MS, None, None, None, None]
+
+
 def test_a_due_time_that_overflows_is_refused(spark, broker, tmp_path) -> None:
     columns = Columns("at * 1000 + day * 1000", body="text", tag="text")
     now_s = broker.now_ms() // 1_000

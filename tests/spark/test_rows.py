@@ -267,12 +267,13 @@ def test_what_was_due_long_ago_is_a_mistake() -> None:
 
 
 def test_a_text_that_is_a_number_lacks_its_unit() -> None:
-    texts = ["1767225600", "soon"]
+    texts = ["1767225600", "soon", " 18:00"]
     table = pa.table(
-        {"body": ["b"] * 2, "deliver_at": pa.nulls(2, pa.int64()), "deliver_at_text": texts}
+        {"body": ["b"] * 3, "deliver_at": pa.nulls(3, pa.int64()), "deliver_at_text": texts}
     )
     found = refusals(normalised(table), due_of(table), TARGET)
     assert found == {
         0: "deliver_at: '1767225600' is a number without a unit; say what it counts with deliverAtUnit",
         1: "deliver_at: 'soon' is no time",
+        2: "deliver_at: ' 18:00' has no date",
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from horolog.errors import ErrorCode, refused
 from horolog.spark.failures import sentence_of
-from horolog.spark.sink_columns import Unit
+from horolog.spark.sink_columns import TIME_OF_DAY, Unit
 from horolog.spark.sink_options import unit_missing
 from horolog.spark.text_files import MALFORMED, quoted, read_lines
 
@@ -161,7 +161,9 @@ def _type_of(df: DataFrame, name: str, text: str) -> str:
 
 
 def _as_time(column: Column, kind: str, unit: Unit | None) -> Column:
-    """Read a column as a timestamp; null where a text is no time or a number without a unit.
+    """Read a column as a timestamp.
+
+    Null where a text is no time, has no date, or is a number without a unit.
 
     Errors: BAD_REQUEST for a column of numbers without a unit, or of another type.
     """
@@ -180,7 +182,9 @@ def _as_time(column: Column, kind: str, unit: Unit | None) -> Column:
 
     text = sql.try_to_binary(column, sql.lit("utf-8")).cast("string")
     number = text.try_cast("bigint")
-    of_text = sql.when(number.isNull(), text.try_cast("timestamp"))
+    # Spark reads a time of day as one of the day on which the job runs.
+    dated = sql.when(~text.rlike(TIME_OF_DAY), text.try_cast("timestamp"))
+    of_text = sql.when(number.isNull(), dated)
     return of_text if unit is None else sql.coalesce(_counted(number, unit), of_text)
 
 

@@ -7,6 +7,7 @@ may be too strict, but never too lenient.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq import properties as names
 from horolog.protocol.rocketmq.message import encode
 from horolog.spark.rows import one_array
-from horolog.spark.sink_columns import Target
+from horolog.spark.sink_columns import TIME_OF_DAY, Target
 from horolog.spark.text_files import LOST
 from horolog.units import format_time_ms
 
@@ -224,6 +225,8 @@ def _unread(text: str) -> str:
             f"{text[:_SHOWN_MAX]!r} is a number without a unit; say what it counts with "
             "deliverAtUnit"
         )
+    if re.match(TIME_OF_DAY, text):
+        return f"{text[:_SHOWN_MAX]!r} has no date"
     return f"{text[:_SHOWN_MAX]!r} is no time"
 
 

@@ -36,6 +36,7 @@ ARROW_TYPES = {
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 REQUIRED = ("body", "deliver_at")
+TIME_OF_DAY = r"^\s*T?\d{1,2}:"  # a due time as a text that lacks its date
 _INT64_MAX = (1 << 63) - 1
 
 
