@@ -109,6 +109,7 @@ def test_a_view_is_inserted_into(spark, broker) -> None:
         (["'b' as body", "1L as deliver_at"], {"deliverAtUnit": ""}, "column 'deliver_at': is bigint; say what it counts since 1970 with deliverAtUnit (ms, s, us)"),
         (["'b' as body", "1L as deliver_at"], {"deliverAtUnit": "h"}, "option 'deliverAtUnit': 'h' is none of ms, s, us"),
         (["'b' as body", "1L as deliver_at"], {"overdueMax": "1"}, "option 'overdueMax': '1' is not a duration"),
+        (["'b' as body", "1L as deliver_at"], {"jobId": "ä" * 101}, "option 'jobId': is longer than 200 bytes"),
         (["'b' as body", "1L as deliver_at"], {"topik": "t"}, "option 'topik': there is no such"),
         (["'b' as body", "1L as deliver_at"], {"topic": ""}, "option 'topic': is required"),
         (["'b' as body", "1L as deliver_at"], {"topic": "none"}, "topic 'none' does not exist"),

@@ -31,6 +31,7 @@ _FLAGS = {
     "rejects": "--rejects",
     "deliverAtUnit": "--deliver-at-unit",
     "overdueMax": "--overdue-max",
+    "jobId": "--job-id",
 }
 
 

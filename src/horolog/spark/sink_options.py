@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql.types import StructType
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import DAY_MS
+from horolog.limits import ADOPTION_APP_MAX, DAY_MS
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.spark.reading_options import READING_OPTIONS, Given, refused
 from horolog.spark.sink_columns import REQUIRED, SINK_TYPES, Unit
@@ -76,6 +76,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     rows = parse_unsigned(rows_text)
     if rows is None or not 1 <= rows <= 10_000_000:
         raise refused("rowsPerFile", f"{rows_text!r} is not a number from 1 to 10000000")
+    for name in ("jobId", "txnAppId"):
+        if len(given.text(name).encode()) > ADOPTION_APP_MAX:
+            limit = f"{ADOPTION_APP_MAX} bytes"
+            raise refused(name, f"is longer than {limit}", limit)
     unit = given.text("deliverAtUnit").lower()
     if unit and unit not in set(Unit):
         raise refused("deliverAtUnit", f"{unit!r} is none of {', '.join(Unit)}")
