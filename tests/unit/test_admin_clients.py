@@ -100,6 +100,22 @@ def test_groups_are_listed_page_by_page(tmp_path: Path) -> None:
         assert second == {"groups": [row("c", members=1, consume="push")], "next": None}
 
 
+def test_a_group_lists_its_first_members_and_counts_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horolog.admin.groups.ADMIN_LIST_MAX", 2)
+    with remoting_door(tmp_path) as door, door.client() as client:
+        for number in (3, 1, 2):
+            beat(client, f"c{number}", "workers", "orders", f"own{number}")
+        group = get(door, "/v1/groups/workers?limit=2")
+        assert group["member_count"] == 3
+        assert [member["client_id"] for member in group["members"]] == ["c1", "c2"]
+        assert [(each["topic"], each["members"]) for each in group["topics"]] == [
+            ("orders", 3),
+            ("own1", 1),
+        ]
+
+
 def row(group: str, **other: object) -> dict[str, object]:
     shown = {"topics": 0, "members": 0, "consume": "", "waiting": 0, "leased": 0}
     return {"group": group, **shown, "orderly": False, "retry_max": 16, **other}

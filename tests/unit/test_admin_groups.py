@@ -132,6 +132,7 @@ async def consume_in_order(client: httpx.AsyncClient) -> None:
         "retry_max": 2,
         "consume": "",
         "topics": [],
+        "member_count": 0,
         "members": [],
         "next": None,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,78 @@ def test_clients_are_asked_where_they_are(tmp_path: Path) -> None:
         assert object_keys.rows(shown["consumerTable"]["c1"]) == [(QUEUE, 2)]
         number = tool.ask(code, asked | {"clientAddr": "c2"})
         assert tool.answer(number).remark == "clientAddr: 'c2' has no client just now"
+
+
+ASKED = {"topic": "orders", "group": "workers", "clientAddr": ""}
+
+
+def report(client: RemotingClient, queues: int) -> None:
+    """Answer the next question of the broker with offsets of so many queues."""
+    request = of(client, Code.GET_CONSUMER_STATUS_FROM_CLIENT)
+    table = object_keys.table([({**QUEUE, "queueId": each}, each) for each in range(queues)])
+    client.reply(request, body=orjson.dumps({"messageQueueTable": table}))
+
+
+def test_a_few_clients_at_a_time_are_asked_where_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because all of their answers may come at once, each as large as a frame."""
+    monkeypatch.setattr("horolog.server.remoting.members._ASKED_AT_ONCE", 1)
+    with (
+        remoting_door(tmp_path) as door,
+        door.client() as tool,
+        door.client() as one,
+        door.client() as two,
+    ):
+        join(one, "c1")
+        join(two, "c2")
+        number = tool.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ASKED)
+        request = of(one, Code.GET_CONSUMER_STATUS_FROM_CLIENT)
+        two.call(Code.GET_KV_CONFIG)
+        assert request.code not in [each.code for each in two.pushed]
+        one.pushed.append(request)
+        report(one, 1)
+        report(two, 2)
+        shown = object_keys.read(tool.answer(number).body)["consumerTable"]
+        assert {name: len(object_keys.rows(table)) for name, table in shown.items()} == {
+            "c1": 1,
+            "c2": 2,
+        }
+
+
+def test_offsets_that_are_too_much_for_an_answer_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horolog.server.remoting.members.ANSWER_BYTES_MAX", 100)
+    with remoting_door(tmp_path) as door, door.client() as client, door.client() as tool:
+        join(client, "c1")
+        number = tool.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, ASKED)
+        report(client, 10)
+        assert tool.answer(number).remark == (
+            "clientAddr: the offsets of 1 client take more than 100 bytes; name one client"
+        )
+
+
+def test_others_are_served_while_members_hear_of_a_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The notifications of a wide topic to many members are not all written in one turn."""
+    monkeypatch.setattr("horolog.server.remoting.resets._TURN_BYTES", 0)
+    with remoting_door(tmp_path) as door, door.client() as client:
+        for number in range(10):
+            join(client, f"c{number}")
+
+        async def turns_of_a_reset() -> int:
+            reset = asyncio.ensure_future(door.front.notify_reset("workers", "orders", {0: 1}))
+            turns = 0
+            while not reset.done():
+                await asyncio.sleep(0)
+                turns += 1
+            return turns
+
+        assert door.run(turns_of_a_reset()) >= 10
+        for _ in range(10):
+            of(client, Code.RESET_CONSUMER_CLIENT_OFFSET)
 
 
 def test_what_only_a_client_knows_is_passed_on(tmp_path: Path) -> None:

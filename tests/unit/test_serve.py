@@ -60,7 +60,7 @@ class Front:
         """Nobody."""
         return []
 
-    def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    async def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Nobody."""
 
     def member_count(self, group: str) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import islice
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,8 +16,9 @@ from horolog.admin.requests import query, query_int
 from horolog.admin.shapes import Client, Clients
 from horolog.admin.views import iso
 from horolog.limits import ADMIN_LIST_MAX
-from horolog.server.connected import ConnectedClient, KnowsClients
+from horolog.server.connected import ConnectedClient, KnowsClients, kind_of
 
+_KINDS_OF = 100  # members to look at for the way a group consumes, in a list
 _AT_ONCE = 1_024  # clients to look at before other tasks of the loop run: about 2 ms
 
 
@@ -40,14 +42,20 @@ async def list_clients(request: Request) -> Response:
     after, group = parameters.get("after", ""), parameters.get("group", "")
     doors = doors_of(request)
     found: list[tuple[str, ConnectedClient]] = []
-    for at, client in enumerate(_members(doors, group) if group else _all(doors)):
-        if at % _AT_ONCE == _AT_ONCE - 1:
-            await asyncio.sleep(0)
+    async for client in _paced(_members(doors, group) if group else _all(doors)):
         if (place := _place(client)) > after:
             found.append((place, client))
     page = heapq.nsmallest(limit + 1, found)
     shown = [client_view(client) for _, client in page[:limit]]
     return answer({"clients": shown, "next": page[limit - 1][0] if len(page) > limit else None})
+
+
+async def _paced(clients: Iterable[ConnectedClient]) -> AsyncIterator[ConnectedClient]:
+    """Yield the clients; others are served between some and the next."""
+    for at, client in enumerate(clients):
+        if at % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)
+        yield client
 
 
 def _all(doors: Sequence[KnowsClients]) -> Iterator[ConnectedClient]:
@@ -72,9 +80,14 @@ def doors_of(request: Request) -> Sequence[KnowsClients]:
     return doors
 
 
-def members_of(request: Request, group: str) -> list[ConnectedClient]:
-    """Return the connected clients of a consumer group, by client id."""
-    return sorted(_members(doors_of(request), group))
+def members_of(request: Request, group: str) -> AsyncIterator[ConnectedClient]:
+    """Yield the connected clients of a consumer group."""
+    return _paced(_members(doors_of(request), group))
+
+
+def kind_of_group(request: Request, group: str) -> str:
+    """Return how the clients of a group consume, by a look at some of them."""
+    return kind_of(list(islice(_members(doors_of(request), group), _KINDS_OF)))
 
 
 def client_view(client: ConnectedClient) -> Client:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import replace
+from heapq import nsmallest
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
 from horolog.admin.answers import admit_known_caller, answer, engine_of, is_admin, may, require
-from horolog.admin.clients import client_view, doors_of, members_of
+from horolog.admin.clients import client_view, doors_of, kind_of_group, members_of
 from horolog.admin.endpoints import (
     Access,
     endpoint,
@@ -43,8 +44,6 @@ from horolog.server.resets import End, QueueOffset, plan_reset, reset
 from horolog.server.running import RunningEngine
 from horolog.units import counted, parse_time_ms
 
-_KINDS_OF = 100  # members to look at for the way a group consumes, in a list
-
 
 @endpoint(
     "GET",
@@ -69,13 +68,12 @@ async def list_groups(request: Request) -> Response:
     rows: list[GroupRow] = []
     for group in groups:
         members = sum(door.member_count(group.name) for door in doors)
-        some = members_of(request, group.name)[:_KINDS_OF] if members else []
         rows.append(
             {
                 "group": group.name,
                 "topics": len(group.topics),
                 "members": members,
-                "consume": kind_of(some),
+                "consume": kind_of_group(request, group.name) if members else "",
                 "waiting": sum(lag.waiting for lag in lags[group.name]),
                 "leased": sum(lag.leased for lag in lags[group.name]),
                 "orderly": group.settings.orderly,
@@ -119,8 +117,11 @@ async def show_group(request: Request) -> Response:
     require(request, rules.need_of_group(name))
     engine = engine_of(request)
     group: GroupView = await engine.submit(FindGroup(name))
-    members = members_of(request, name)
-    wanted = {topic for member in members for topic in member.topics}
+    members: list[ConnectedClient] = []
+    wanted: Counter[str] = Counter()
+    async for member in members_of(request, name):
+        members.append(member)
+        wanted.update(member.topics)
     topics = sorted({*group.topics, *wanted})
     after = parameters.get("after", "")
     topics = [
@@ -132,18 +133,17 @@ async def show_group(request: Request) -> Response:
         **_settings_view(group),
         "consume": kind_of(members),
         "topics": [
-            await _topic_view(engine, lag, members)
+            await _topic_view(engine, lag, wanted[lag.topic])
             for lag in await lags_of(engine, [(name, topic) for topic in topics[:limit]])
         ],
-        "members": [client_view(member) for member in members[:ADMIN_LIST_MAX]],
+        "member_count": len(members),
+        "members": [client_view(member) for member in nsmallest(ADMIN_LIST_MAX, members)],
         "next": topics[limit - 1] if len(topics) > limit else None,
     }
     return answer(view)
 
 
-async def _topic_view(
-    engine: RunningEngine, lag: Lag, members: Sequence[ConnectedClient]
-) -> GroupTopic:
+async def _topic_view(engine: RunningEngine, lag: Lag, members: int) -> GroupTopic:
     oldest_ms = await _oldest_ms(engine, lag) if lag.waiting else 0
     return {
         "topic": lag.topic,
@@ -151,7 +151,7 @@ async def _topic_view(
         "leased": lag.leased,
         "oldest_waiting_ms": oldest_ms,
         "oldest_waiting": iso(oldest_ms),
-        "members": sum(lag.topic in member.topics for member in members),
+        "members": members,
     }
 
 
@@ -205,7 +205,7 @@ async def reset_group(request: Request) -> Response:
     if not wanted.dry_run:
         await reset(engine, group, topic, rows)
         for door in doors_of(request):
-            door.notify_reset(group, topic, {row.queue_id: row.to_offset for row in rows})
+            await door.notify_reset(group, topic, {row.queue_id: row.to_offset for row in rows})
     moves = [row.to_offset - row.from_offset for row in rows]
     view: GroupReset = {
         "group": group,

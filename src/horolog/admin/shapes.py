@@ -80,10 +80,14 @@ class GroupSettings(TypedDict):
 
 
 class Group(GroupSettings):
-    """A consumer group whole; `next` is null when all of its topics are listed."""
+    """A consumer group whole; `next` is null when all of its topics are listed.
+
+    `members` has the first 1000 of the `member_count` connected clients, by id.
+    """
 
     consume: str
     topics: list[GroupTopic]
+    member_count: int
     members: list[Client]
     next: str | None
 

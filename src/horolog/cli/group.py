@@ -113,6 +113,8 @@ def describe(
     if view["members"]:
         typer.echo()
         _print_clients(view["members"])
+    if unlisted := view["member_count"] - len(view["members"]):
+        typer.echo(f"… and {unlisted} more; `horolog group clients {name}` lists all")
 
 
 def clients(

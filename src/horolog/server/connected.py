@@ -55,15 +55,15 @@ class KnowsClients(Protocol):
         """Yield all clients, each made when it is asked for."""
         ...
 
-    def members(self, group: str) -> Sequence[ConnectedClient]:
-        """Return the connected clients of a consumer group."""
+    def members(self, group: str) -> Iterator[ConnectedClient]:
+        """Yield the connected clients of a consumer group, each made when it is asked for."""
         ...
 
     def member_count(self, group: str) -> int:
         """Return how many clients of a consumer group are connected."""
         ...
 
-    def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    async def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Tell the clients of a group that keep offsets themselves to go on at these, by queue."""
         ...
 
@@ -71,8 +71,8 @@ class KnowsClients(Protocol):
 class Neighbour(Protocol):
     """Another door, whose clients admin tools can see at this door."""
 
-    def members(self, group: str) -> Sequence[ConnectedClient]:
-        """Return the connected clients of a consumer group."""
+    def members(self, group: str) -> Iterator[ConnectedClient]:
+        """Yield the connected clients of a consumer group, each made when it is asked for."""
         ...
 
     def publishers(self) -> Iterator[ConnectedClient]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -239,11 +239,11 @@ class Streams:
 
     def __iter__(self) -> Iterator[ConnectedClient]:
         """Iterate over all clients whose streams are still open when they are reached."""
-        return (self._shown(stream) for stream in list(self._settings) if stream in self._settings)
+        return self._each_shown(self._settings)
 
-    def members(self, group: str) -> list[ConnectedClient]:
-        """Return the connected clients of a consumer group."""
-        return [self._shown(stream) for stream in self._of_group.get(group, ())]
+    def members(self, group: str) -> Iterator[ConnectedClient]:
+        """Iterate over the connected clients of a consumer group, as over all."""
+        return self._each_shown(self._of_group.get(group, ()))
 
     def member_count(self, group: str) -> int:
         """Return how many clients of a consumer group are connected."""
@@ -257,6 +257,9 @@ class Streams:
     def publishers(self) -> Iterator[ConnectedClient]:
         """Yield clients that send."""
         return (client for client in self if not client.groups)
+
+    def _each_shown(self, streams: Iterable[Stream]) -> Iterator[ConnectedClient]:
+        return (self._shown(stream) for stream in list(streams) if stream in self._settings)
 
     def _shown(self, stream: Stream) -> ConnectedClient:
         settled = self._settings[stream]

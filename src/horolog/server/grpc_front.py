@@ -150,8 +150,8 @@ class GrpcFront:
         """Yield all clients with a Telemetry stream."""
         return iter(self._sessions.streams)
 
-    def members(self, group: str) -> list[ConnectedClient]:
-        """Return the connected clients of a consumer group."""
+    def members(self, group: str) -> Iterator[ConnectedClient]:
+        """Yield the connected clients of a consumer group."""
         return self._sessions.streams.members(group)
 
     def member_count(self, group: str) -> int:
@@ -175,7 +175,7 @@ class GrpcFront:
         stream = self._sessions.streams.member(group, client_id)
         return await self._sessions.stacks.ask(stream, within_s) if stream is not None else ""
 
-    def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    async def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Do nothing: 5.x clients take what the broker gives them, and keep no offsets."""
 
     @property

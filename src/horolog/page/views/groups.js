@@ -68,10 +68,10 @@ function topicsPanel({ topics }) {
   );
 }
 
-function membersPanel({ members }) {
+function membersPanel({ member_count: all, members }) {
   if (!members.length) return panel("Members", empty("No client is connected", "Consumers over the admin API have no connection of their own, and are not listed."));
   return panel(
-    plural(members.length, "member"),
+    plural(all, "member") + (all > members.length ? `, the first ${count(members.length)} by id` : ""),
     table({
       caption: "Members",
       rows: members,

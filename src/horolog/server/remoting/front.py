@@ -228,17 +228,17 @@ class RemotingFront:
         """Yield all clients that have sent a heartbeat."""
         return self.node.registry.connected()
 
-    def members(self, group: str) -> list[ConnectedClient]:
-        """Return the connected clients of a consumer group."""
+    def members(self, group: str) -> Iterator[ConnectedClient]:
+        """Yield the connected clients of a consumer group."""
         return self.node.registry.connected_members(group)
 
     def member_count(self, group: str) -> int:
         """Return how many clients of a consumer group are connected."""
         return self.node.registry.member_count(group)
 
-    def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+    async def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Tell the members of a group to go on at these offsets, by queue."""
-        notify_reset(self.node, group, topic, offsets)
+        await notify_reset(self.node, group, topic, offsets)
 
     # --- calls from links -------------------------------------------------------------------------
 

@@ -7,13 +7,14 @@ and its answer to the tool.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from horolog.errors import HorologError, refused
-from horolog.limits import MIB
+from horolog.limits import ANSWER_BYTES_MAX, KIB
 from horolog.protocol.commands import DescribeTopic, TopicView
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, ReadMessage
 from horolog.protocol.remoting import client_bodies as bodies
@@ -32,9 +33,11 @@ from horolog.server.remoting.request import Request
 from horolog.server.remoting.resets import notify_reset
 from horolog.server.remoting.subscriptions import as_java
 from horolog.server.resets import End, offsets_of
+from horolog.units import counted
 
 _ASK_S = 5.0  # tools wait as long, or give up earlier
-_OFFSETS_BYTES_MAX = MIB  # ten thousand queues; reading them takes time of the broker
+_ASKED_AT_ONCE = 256  # clients; each answer may be as large as a frame
+_OFFSETS_BYTES_MAX = 256 * KIB  # the most queues of a topic with the longest names: 25 ms to read
 _TO_THE_END = -1  # as a time of a reset: after the newest message
 
 
@@ -113,7 +116,7 @@ class MemberCodes:
             stored: dict[int, int] = await self._engine.submit(GetOffsets(group, topic))
             wanted = {queue: min(at, stored.get(queue, at)) for queue, at in wanted.items()}
         await self._engine.submit(CommitOffsets(group, topic, wanted, afresh=forced))
-        notify_reset(self._node, group, topic, wanted, integer(frame, "timestamp", 0))
+        await notify_reset(self._node, group, topic, wanted, integer(frame, "timestamp", 0))
         return Answer(body=group_bodies.offsets(topic, self._node.broker_name, wanted))
 
     async def _wanted_offsets(self, frame: Frame, topic: TopicView) -> dict[int, int]:
@@ -135,14 +138,11 @@ class MemberCodes:
         if not members:
             who = f"clientAddr: {only[:200]!r}" if everybody else f"group: {group!r}"
             return _not_online(f"{who} has no client just now")
-        fields = {"topic": topic, "group": group}
-        answers = await asyncio.gather(
-            *(_ask(each, Code.GET_CONSUMER_STATUS_FROM_CLIENT, fields, b"") for each in members)
-        )
+        reported = await _offsets_reported(members, {"topic": topic, "group": group})
         table = {}
-        for member, said in zip(members, answers, strict=True):
-            if said.code == Status.SUCCESS:
-                table[member.client_id] = object_keys.table(_offsets_in(said.body))
+        for client_id, body in reported.items():
+            table[client_id] = object_keys.table(_offsets_in(body))
+            await asyncio.sleep(0)  # a long report takes 25 ms to read
         return Answer(body=orjson.dumps({"consumerTable": table}))
 
     # --- what only a client knows -----------------------------------------------------------------
@@ -210,11 +210,50 @@ def _not_online(why: str) -> Answer:
     return Answer(Status.CONSUMER_NOT_ONLINE, remark=why)
 
 
-async def _ask(member: Member, code: int, fields: Mapping[str, str], body: bytes) -> Frame:
+async def _offsets_reported(
+    members: Sequence[Member], fields: Mapping[str, str]
+) -> dict[str, bytes]:
+    """Return the bodies in which clients report their offsets; who is silent is left out.
+
+    A few clients at a time are asked, so that few of their answers wait in memory.
+    """
+    found: dict[str, bytes] = {}
+    size = 0
+    to_ask = iter(members)
+    until_s = time.monotonic() + _ASK_S
+
+    async def ask_next() -> None:
+        nonlocal size
+        for member in to_ask:
+            within_s = until_s - time.monotonic()
+            if within_s <= 0 or size > ANSWER_BYTES_MAX:
+                return
+            code = Code.GET_CONSUMER_STATUS_FROM_CLIENT
+            said = await _ask(member, code, fields, b"", within_s)
+            if said.code == Status.SUCCESS:
+                size += len(said.body)
+                found[member.client_id] = said.body
+
+    await asyncio.gather(*(ask_next() for _ in range(min(_ASKED_AT_ONCE, len(members)))))
+    if size > ANSWER_BYTES_MAX:
+        raise refused(
+            "clientAddr",
+            f"the offsets of {counted(len(members), 'client')} take more than {ANSWER_BYTES_MAX} bytes; "
+            "name one client",
+            f"{ANSWER_BYTES_MAX} bytes",
+        )
+    return found
+
+
+async def _ask(
+    member: Member, code: int, fields: Mapping[str, str], body: bytes, within_s: float = _ASK_S
+) -> Frame:
     try:
-        return await member.link.ask(code, fields, body, _ASK_S)
+        return await member.link.ask(code, fields, body, within_s)
     except TimeoutError:
-        return _failed(Status.CONSUME_MSG_TIMEOUT, member, f"has not answered within {_ASK_S:g} s")
+        return _failed(
+            Status.CONSUME_MSG_TIMEOUT, member, f"has not answered within {within_s:g} s"
+        )
     except ConnectionError:
         return _failed(Status.CONSUMER_NOT_ONLINE, member, "has gone")
     except FrameFault as fault:

@@ -260,12 +260,12 @@ class Registry:
             for client_id, its in of_client.items():
                 yield self._shown(link, client_id, its)
 
-    def connected_members(self, group: str) -> list[ConnectedClient]:
-        """Return the connected clients of a consumer group."""
-        return [
+    def connected_members(self, group: str) -> Iterator[ConnectedClient]:
+        """Yield the connected clients of a consumer group."""
+        return (
             self._shown(each.link, each.client_id, [_Place(True, group, each.client_id)])
             for each in self.members(group)
-        ]
+        )
 
     def member_count(self, group: str) -> int:
         """Return how many clients of a consumer group are connected."""
