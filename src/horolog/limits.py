@@ -208,6 +208,7 @@ ACKS_PER_REQUEST_MAX = 4_096  # messages in one acknowledgement of a pop consume
 ACK_BITS_BYTES_MAX = KIB  # of the bit set of such an acknowledgement: twice its messages
 HEARTBEAT_NAME_MAX = 1_024  # ours: characters of a 4.x client's id, group or topic, which are kept
 PULL_BYTES_MAX = 512 * KIB  # of messages in a response to a 4.x pull; more only with one message
+HEARTBEAT_BYTES_MAX = MIB  # ours: of a 4.x client's heartbeat: thousands of subscriptions, 20 ms
 SUBSCRIPTIONS_BYTES_MAX = 64 * MIB  # of the subscriptions of all 4.x consumers
 NOTIFIED_AT_ONCE = 1_000  # members of changed groups that are notified without a pause: some 10 ms
 NOTIFY_MS = 100  # members of a group that changes more often are notified only so often

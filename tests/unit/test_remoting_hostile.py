@@ -14,7 +14,7 @@ from tests.unit.test_remoting_messages import batch, layouts, sending
 from tests.unit.test_remoting_pop import popping
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import KIB, MESSAGES_PER_SEND_MAX, MIB, UNREAD_BYTES_MAX
+from horolog.limits import HEARTBEAT_BYTES_MAX, KIB, MESSAGES_PER_SEND_MAX, MIB, UNREAD_BYTES_MAX
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import FRAME_BYTES_MAX, Flag, Frame, FrameFault, Serializer
 from horolog.protocol.remoting.frame_reader import Reader
@@ -261,6 +261,16 @@ def test_the_end_of_a_connection_looks_at_its_own_clients() -> None:
     assert registry.remove_connection(FakeLink()) == set()
     registry._groups["g"] = members
     assert len(registry.members("g")) == 299
+
+
+def test_a_heartbeat_is_bounded(tmp_path: Path) -> None:
+    """It is read in one turn, which a heartbeat as large as a frame would make a quarter of a second."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        for more, status in ((0, Status.SUCCESS), (1, Status.INVALID_PARAMETER)):
+            body = b'{"clientID":"c"}'.ljust(HEARTBEAT_BYTES_MAX + more)
+            answer = client.call(Code.HEART_BEAT, body=body)
+            assert answer.code == status, answer.remark
+        assert answer.remark == "body: a heartbeat of 1048577 bytes; at most 1048576 are allowed"
 
 
 def test_what_clients_want_is_bounded() -> None:

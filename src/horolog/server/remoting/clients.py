@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Iterable
 import orjson
 
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import NOTIFIED_AT_ONCE, NOTIFY_MS
+from horolog.limits import HEARTBEAT_BYTES_MAX, NOTIFIED_AT_ONCE, NOTIFY_MS
 from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.queue_commands import PutGroup
 from horolog.protocol.remoting.codes import Code, Status
@@ -51,6 +51,12 @@ class ClientCodes:
 
         The client is registered at once: it may unregister or disconnect while groups are made.
         """
+        if (size := len(request.frame.body)) > HEARTBEAT_BYTES_MAX:
+            raise refused(
+                "body",
+                f"a heartbeat of {size} bytes; at most {HEARTBEAT_BYTES_MAX} are allowed",
+                f"{HEARTBEAT_BYTES_MAX} bytes",
+            )
         heartbeat = read_heartbeat(content(request.frame))
         now_ms = time.monotonic_ns() // 1_000_000
         changed = self._node.registry.take_heartbeat(request.link, heartbeat, now_ms)
