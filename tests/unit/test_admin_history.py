@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -339,5 +340,24 @@ def test_an_id_of_two_topics_names_them(tmp_path: Path) -> None:
         assert (await get("/v1/messages/one"))["topic"] == "a"
         rows = (await get("/v1/messages/search", id="one"))["messages"]
         assert [row["topic"] for row in rows] == ["%RETRY%g", "a"]
+
+    with_engine(tmp_path, use)
+
+
+def test_a_delay_counts_as_a_due_time(tmp_path: Path) -> None:
+    """Of 4.x clients, which name no due time: where a message is listed or received, as in a look-up."""
+
+    async def use(engine: Any, get: Get, post: Get) -> None:
+        sent = encode(
+            topic="t", body=b"x", message_id="m", system_properties=b"TIMER_DELAY_SEC\x015\x02"
+        )
+        record = bytearray(sent.record)
+        struct.pack_into("<q", record, 8, -5_000)
+        await engine.submit(SendMessages("t", [sent._replace(record=bytes(record), due_ms=-5_000)]))
+        await post("/v1/clock/advance", by_ms=5_000)
+        (listed,) = (await get("/v1/messages/search", topic="t", state="delivered"))["messages"]
+        (received,) = (await post("/v1/receive", topic="t", group="g"))["messages"]
+        assert listed["deliver_at_ms"] == received["deliver_at_ms"] == T0 + 5_000
+        assert (await get("/v1/messages/m"))["deliver_at_ms"] == T0 + 5_000
 
     with_engine(tmp_path, use)

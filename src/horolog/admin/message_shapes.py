@@ -63,7 +63,7 @@ class Payload(TypedDict):
 
 
 class StoredMessage(Payload):
-    """A stored message; `deliver_at_ms` is 0 if it was never scheduled."""
+    """A stored message; `deliver_at_ms` is 0 if it had no due time."""
 
     message_id: str
     topic: str

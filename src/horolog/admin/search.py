@@ -32,7 +32,7 @@ from horolog.protocol.history_commands import (
 )
 from horolog.protocol.queue_commands import SearchOffset
 from horolog.protocol.rocketmq.layout import decode
-from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
+from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, due_of
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.units import TIME_MAX_MS, parse_time_ms, parse_unsigned
 
@@ -235,7 +235,7 @@ async def _append_visible(
 def _visible(record: bytes, topic: str) -> FoundMessage:
     stored = record[RECORD_HEAD_BYTES:]
     fields = decode(stored)
-    view = message_view(stored)
+    view = message_view(stored, *due_of(record))
     return FoundMessage(
         MessageState.DELIVERED,
         topic,

@@ -51,14 +51,14 @@ def payload_view(body: bytes, *, compressed: bool) -> Payload:
     return {"body_base64": base64.b64encode(body).decode()}
 
 
-def message_view(layout: bytes) -> StoredMessage:
+def message_view(layout: bytes, due_ms: int = 0) -> StoredMessage:
     """Return the fields of a stored message.
 
-    `deliver_at_ms` is 0 for a message that was never scheduled.
+    due_ms  of its record, 0 if it was never scheduled: then its own due time, which had passed
     """
     stored = decode(layout)
     found = names.decode(stored.properties)
-    due_ms = parse_unsigned(found.get(names.TIMER_DELIVER_MS, "")) or 0
+    due_ms = due_ms or parse_unsigned(found.get(names.TIMER_DELIVER_MS, "")) or 0
     return {
         "message_id": found.get(names.UNIQ_KEY, ""),
         "topic": stored.topic,
@@ -77,7 +77,7 @@ def message_view(layout: bytes) -> StoredMessage:
 def delivered_view(delivered: Delivered) -> LeasedMessage:
     """Return a leased message: its fields, its place, and the handle that acks it."""
     return {
-        **message_view(delivered.layout),
+        **message_view(delivered.layout, delivered.due_ms),
         "queue_id": delivered.queue_id,
         "queue_offset": delivered.queue_offset,
         "attempt": delivered.attempt,

@@ -43,6 +43,7 @@ class Delivered(NamedTuple):
     queue_offset: int
     attempt: int  # 1 at the first delivery
     receipt_handle: str
+    due_ms: int = 0  # 0: never scheduled
 
 
 @dataclass(slots=True)

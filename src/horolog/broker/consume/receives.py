@@ -35,6 +35,7 @@ from horolog.protocol.commands import (
     Received,
 )
 from horolog.protocol.rocketmq.bodies import size_for_5x
+from horolog.protocol.rocketmq.message import due_of
 from horolog.ready.filter import Filter, parse_filter
 from horolog.ready.lease_life import Event
 from horolog.ready.leases import Lease
@@ -234,7 +235,9 @@ class Receives:
         handles = encode_receipts(place, ready.epoch, now.wall_ms + duration, grants)
         named = tuple.__new__  # takes half as long as Delivered does
         return [
-            named(Delivered, (record[HEAD_BYTES:], queue_id, offset, attempt, handle))
+            named(
+                Delivered, (record[HEAD_BYTES:], queue_id, offset, attempt, handle, *due_of(record))
+            )
             for (_, offset, attempt, record), handle in zip(chosen.picked, handles, strict=True)
         ]
 

@@ -146,7 +146,7 @@ def place_of(delivered: Delivered, tried: int) -> bytes:
 
     tried  attempts that the message had as earlier copies
     """
-    _, queue, offset, attempt, text = delivered
+    _, queue, offset, attempt, text, _ = delivered
     attempt += tried
     handle = text.encode()
     at = varint(offset)

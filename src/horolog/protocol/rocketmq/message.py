@@ -6,6 +6,7 @@ All limits on a message are checked here, so both protocols refuse alike, with t
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 
 from xxhash import xxh64_intdigest
@@ -20,6 +21,7 @@ from horolog.protocol.rocketmq.tags import tags_code
 from horolog.protocol.send_commands import ANY_QUEUE, HEAD_AS_SENT, MessageType, NewMessage
 
 RECORD_HEAD_BYTES = HEAD_AS_SENT.size  # envelope 16 + routing 16; the log writes its own head
+due_of = struct.Struct("<8xq").unpack_from  # (due_ms,) of a record; 0: never scheduled
 KEY_HASH_SEED = 42  # the seed of Spark SQL's xxhash64, so a DataFrame can compute this hash
 USER_KEY_SEED = 43  # another seed: a message id and a key with the same text differ
 # control characters as Java defines them, and lone surrogates, which have no UTF-8 form
