@@ -114,7 +114,7 @@ class Settings(BaseSettings):
     tls_cert: Path | None = Field(
         None,
         description="Certificate (PEM) for clients that ask for TLS, read again on SIGHUP; without "
-        "one, each start makes a self-signed one.",
+        "one, a self-signed one is made when the first of them connects.",
     )
     tls_key: Path | None = Field(
         None, description="Private key of `tls_cert` (PEM); by default in the same file."
@@ -152,8 +152,8 @@ class Settings(BaseSettings):
     )
     dedup_window: str = Field(
         "120s",
-        description="How long a repeated message id is answered with the first result, without "
-        "storing the message twice; 0s: never.",
+        description="How long a repeated send (same topic, message id and body) is answered with the "
+        "first result, without storing the message twice; 0s: never.",
     )
     transaction_timeout: str = Field(
         "6s",

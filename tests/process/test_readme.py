@@ -9,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -80,10 +82,26 @@ def test_the_first_screen_is_short() -> None:
     ids=lambda page: page.name,
 )
 def test_links_lead_somewhere(page: Path) -> None:
-    """Every relative link of the docs, the README and what stands beside it."""
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+    """Every relative link of the docs, the README and what stands beside it: its file, and its heading."""
+    for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
         if "://" not in target:
-            assert (page.parent / target).exists(), f"{page}: {target}"
+            linked = page.parent / target if target else page
+            assert linked.exists(), f"{page}: {target}"
+            assert not heading or heading in anchors(linked), f"{page}: {target}#{heading}"
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page: those that GitHub makes of its headings, and those that it sets itself."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    found = set(re.findall(r'<a id="([^"]+)"', text))
+    times: Counter[str] = Counter()
+    for heading in re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+        found.add(f"{anchor}-{times[anchor]}" if times[anchor] else anchor)
+        times[anchor] += 1
+    return found
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/start/testing.md"])

@@ -72,7 +72,9 @@ Properties = Annotated[
     list[str] | None,
     typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated."),
 ]
-Group = Annotated[str | None, typer.Option(metavar="G", help="Message group, for a FIFO topic.")]
+Group = Annotated[
+    str | None, typer.Option(metavar="G", help="Message group; a FIFO topic requires one.")
+]
 
 
 def wanted_fields(

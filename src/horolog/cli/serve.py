@@ -110,7 +110,7 @@ TlsCert = Annotated[
     typer.Option(
         metavar="FILE",
         help="Certificate (PEM) for clients that ask for TLS, read again on SIGHUP; without one,"
-        " each start makes a self-signed one.  [default: none]",
+        " a self-signed one is made when the first of them connects.  [default: none]",
     ),
 ]
 TlsKey = Annotated[
@@ -172,8 +172,8 @@ DedupWindow = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="How long a repeated message id is answered with the first result, without"
-        " storing the message twice; 0s: never.  [default: 120s]",
+        help="How long a repeated send (same topic, message id and body) is answered with the first"
+        " result, without storing the message twice; 0s: never.  [default: 120s]",
     ),
 ]
 TransactionTimeout = Annotated[
