@@ -143,8 +143,10 @@ TURN_QUEUES_SEARCHED_MAX = (
     64  # queues in which a turn searches for where they begin after retention: 1 to 5 ms
 )
 TURN_LAG_QUEUES_MAX = 4_096  # queues whose lag one request counts in one turn: about 3 ms
-COUNTED_TOPICS = 100  # ours: topics with metrics, 30 to 36 series each; a setting changes it
-COUNTED_GROUPS = 100  # ours: (consumer group, topic) pairs with metrics; a setting changes it
+COUNTED_TOPICS = 100  # ours: topics with metrics, 30 series each; a setting changes it
+COUNTED_GROUPS = (
+    100  # ours: (consumer group, topic) pairs with metrics, 3 series each; a setting changes it
+)
 COUNTED_MAX = 10_000  # highest value of both settings: a scrape copies them in less than 5 ms
 RATED_PAIRS_MAX = (
     4_096  # (consumer group, topic) pairs whose rates are kept: a look-up each a minute

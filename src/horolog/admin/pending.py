@@ -80,7 +80,7 @@ def _count_by(text: str | None, hour: int | None) -> CountBy:
     if text not in set(CountBy):
         raise refused("by", f"{text!r} is not one of {', '.join(CountBy)}")
     if (hour is not None) != (text == CountBy.SECOND):
-        raise refused("by", "second needs hour, and hour is for nothing else")
+        raise refused("by", "to count by second, name the hour; hour goes with no other count")
     return CountBy(text)
 
 
