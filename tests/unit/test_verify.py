@@ -139,6 +139,16 @@ def test_queues_and_progress_of_unknown_topics_are_found(made: Path, tmp_path: P
     }
 
 
+def test_scheduled_messages_are_counted_also_after_the_checkpoint(
+    made: Path, tmp_path: Path
+) -> None:
+    """As records are: all that the log has."""
+    data_dir = shutil.copytree(made, tmp_path / "data")
+    for path in (data_dir / "shard-00" / "checkpoint").iterdir():
+        path.unlink()
+    assert verify(data_dir).scheduled == verify(made).scheduled > 0
+
+
 def test_a_copy_of_a_running_broker_is_clean(tmp_path: Path) -> None:
     """As a `kill -9` would leave it at any moment: what a start cuts off is no finding."""
 

@@ -239,6 +239,8 @@ class _Verification:
                 verdict.findings.add(f"{place}/{segment_name(base)}", position, what)
             broken.clear()
             verdict.records += header.count
+            if records is not None and len(records.at):
+                verdict.scheduled += int((records.heads["kind"] == Kind.SCHEDULED).sum())
             inside = newest is not None and header.end <= newest.position
             if records is not None and inside and header.base >= verdict.log_start:
                 self._take(header.end, records, body)
@@ -293,7 +295,6 @@ class _Verification:
             if self._queues is not None:
                 self._queues.take(records)
             rows = np.flatnonzero(records.heads["kind"] == Kind.SCHEDULED)
-            self._verdict.scheduled += len(rows)
             self._balance.add(
                 records.heads["due_ms"][rows] // HOUR_MS, records.at[rows] + records.base, 1
             )
