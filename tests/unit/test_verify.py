@@ -20,6 +20,8 @@ from horolog.delay.near import store
 from horolog.delay.state import EntryState, decode_state, encode_state
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import decode_checkpoint, encode_checkpoint
+from horolog.log.frame import HEADER_BYTES, parse
+from horolog.log.segment import segment_name
 from horolog.server.open_broker import open_engine
 from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
@@ -147,6 +149,24 @@ def test_scheduled_messages_are_counted_also_after_the_checkpoint(
     for path in (data_dir / "shard-00" / "checkpoint").iterdir():
         path.unlink()
     assert verify(data_dir).scheduled == verify(made).scheduled > 0
+
+
+def test_a_quick_verification_reads_the_messages_that_a_start_reads(
+    made: Path, tmp_path: Path
+) -> None:
+    """It read none, so `horolog doctor` found a directory well whose start is refused."""
+    data_dir = shutil.copytree(made, tmp_path / "data")
+    segment = data_dir / "shard-00" / "log" / segment_name(0)
+    content = bytearray(segment.read_bytes())
+    header = parse(bytes(content[:HEADER_BYTES]))
+    assert header is not None
+    for at in range(HEADER_BYTES, HEADER_BYTES + header.length):
+        content[at] ^= 0xFF
+    segment.write_bytes(content)
+    assert verify(data_dir, quick=True).clean  # the frame is before the checkpoint
+    for path in (data_dir / "shard-00" / "checkpoint").iterdir():
+        path.unlink()
+    assert "the body does not match its CRC" in findings_text(verify(data_dir, quick=True))
 
 
 def test_a_copy_of_a_running_broker_is_clean(tmp_path: Path) -> None:

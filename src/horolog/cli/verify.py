@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def verify(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Data directory.")],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Skip the checks that read the messages themselves.")
+        bool, typer.Option("--quick", help="Skip messages that a start does not read either.")
     ] = False,
     as_json: AsJson = False,
 ) -> int:

@@ -216,7 +216,14 @@ class _Verification:
     def _check_log(self, newest: Checkpoint | None) -> bool:
         reading, verdict = self._reading, self._verdict
         place = f"{SHARD}/log"
-        walk = LogWalk(reading, place, self._segment_bytes, log_id=self._log_id, shard=0)
+        walk = LogWalk(
+            reading,
+            place,
+            self._segment_bytes,
+            log_id=self._log_id,
+            shard=0,
+            replayed_from=newest.position if newest else 0,
+        )
         verdict.log_start = max(walk.start, start_of(newest) or 0)
         self._balance = Balance(verdict.log_start, walk.holes)
         self._lake = LakeCheck({})

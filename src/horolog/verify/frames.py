@@ -42,16 +42,27 @@ class Bad(NamedTuple):
 
 
 class LogWalk:
-    """One pass over the log; iterate `frames` to its end, then call `report_bad_frames`."""
+    """One pass over the log; iterate `frames` to its end, then call `report_bad_frames`.
+
+    replayed_from  log position from which a start replays frames, and so reads their bodies
+    """
 
     def __init__(
-        self, reading: Reading, place: str, segment_bytes: int, *, log_id: int, shard: int
+        self,
+        reading: Reading,
+        place: str,
+        segment_bytes: int,
+        *,
+        log_id: int,
+        shard: int,
+        replayed_from: int,
     ) -> None:
         self._reading = reading
         self._place = place
         self._size = segment_bytes
         self._log_id = log_id
         self._shard = shard
+        self._replayed_from = replayed_from
         self._epoch = 0
         self._stated = 0
         self._bad: list[Bad] = []
@@ -85,7 +96,10 @@ class LogWalk:
         return f"{self._place}/{segment_name(position - position % self._size)}"
 
     def frames(self) -> Iterator[tuple[FrameHeader, bytes]]:
-        """Yield intact frames in order; without their bodies in a quick verification."""
+        """Yield intact frames in order.
+
+        A quick verification reads, and checks, only bodies that a start reads; others are empty.
+        """
         following = self.start
         for base in self.bases:
             if following < base:  # reported as missing; no further findings for what points there
@@ -129,7 +143,7 @@ class LogWalk:
                 )
             elif header.padding:
                 self._check_padding(source, at + HEADER_BYTES, base)
-            elif not self._reading.quick:
+            elif not self._reading.quick or header.base >= self._replayed_from:
                 body = source.read(at + HEADER_BYTES, header.length)
                 if not body_intact(header, body):
                     what = "the body does not match its CRC" + self._flipped(source, at, base)
