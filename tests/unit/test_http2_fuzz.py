@@ -71,7 +71,7 @@ class Peer:
         if isinstance(event, Opened):
             calls.begin(stream)
         elif isinstance(event, Message):
-            calls.say(stream, content)
+            calls.send(stream, content)
         elif isinstance(event, MessagesEnded):
             calls.finish(stream)
         else:

@@ -40,7 +40,7 @@ from horolog.pipeline.audit_tables import (
 from horolog.pipeline.data_files import FIELD, LogPlan, must_see, plan_log, plan_text
 from horolog.pipeline.log_screen import ScreenSource, suspects
 from horolog.pipeline.log_totals import TotalsSource
-from horolog.pipeline.pending_source import PendingSource
+from horolog.pipeline.pending_source import PENDING_SCHEMA, PendingSource
 from horolog.pipeline.progress import Stages, quiet
 from horolog.places import local_place
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
@@ -49,7 +49,7 @@ from horolog.spark.work_directory import work_directory
 from horolog.units import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LATE_MS = 60_000
 FINDINGS_KEPT = 1_000
@@ -237,11 +237,16 @@ class _Audit:
         faults.write.parquet(faults_at)
         faults = spark.read.parquet(faults_at)
         if faults.where("fault = 'missing'").limit(1).count():
-            pending = spark.read.format("horolog_pending").option("path", plan.root).load()
-            faults = settle_missing(faults, pending, plan, sums.newest_due_ms, damaged)
+            faults = settle_missing(faults, self._pending(), plan, sums.newest_due_ms, damaged)
         with_ids(faults, plan).write.mode("overwrite").parquet(str(found))
         grouped = spark.read.parquet(str(found)).groupBy("fault").count().collect()
         return {row["fault"]: row["count"] for row in grouped}
+
+    def _pending(self) -> DataFrame:
+        """Return the messages that wait in files; none without a checkpoint: a start rebuilds them."""
+        if self._plan.checkpoint < 0:
+            return self._spark.createDataFrame([], PENDING_SCHEMA)
+        return self._spark.read.format("horolog_pending").option("path", self._plan.root).load()
 
     def _named(self, sums: Sums) -> Any:
         """Return the first findings, with the names of their topics."""
