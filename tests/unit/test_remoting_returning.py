@@ -249,6 +249,18 @@ def test_a_stop_refuses_pulls_that_wait_and_pulls_that_come(tmp_path: Path) -> N
             assert answer.remark == "the broker is stopping; pull again later"
 
 
+def test_a_stop_does_not_refuse_pulls_of_cpp_which_would_come_again_at_once(tmp_path: Path) -> None:
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        join(client, "c1", language="CPP")
+        waiting = client.ask(Code.PULL_MESSAGE, PULL, language="CPP")
+        client.call(Code.HEART_BEAT, body={"clientID": "c1"}, language="CPP")  # so the pull waits
+        door.within(door.front._pull.stop)
+        send(door, "orders", b"hello", tag="TagA")
+        assert client.answer(waiting).code == Status.SUCCESS
+        assert client.call(Code.PULL_MESSAGE, PULL, language="CPP").code == Status.SUCCESS
+
+
 def test_the_subscription_of_a_heartbeat_comes_first(tmp_path: Path) -> None:
     with with_message(tmp_path) as (door, client):
         join(client, "c1")

@@ -52,7 +52,7 @@ LANGUAGES = (
     "RUST", "NODE_JS",
 )  # fmt: skip
 """Names of languages, at the index of their code in a binary header."""
-OTHER = "OTHER"
+CPP, OTHER = "CPP", "OTHER"
 
 # An operation of an IntFlag takes a microsecond, and these bits are tested for every frame.
 _ANSWER, _ONE_WAY = int(Flag.ANSWER), int(Flag.ONE_WAY)

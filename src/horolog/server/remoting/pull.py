@@ -15,7 +15,7 @@ from horolog.limits import POLL_MAX_MS, PULL_BYTES_MAX
 from horolog.protocol.commands import CancelReceive
 from horolog.protocol.queue_commands import CommitOffsets, Pull, Pulled, PullStatus
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.frame import CPP, Frame
 from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
 from horolog.protocol.remoting.request import I32_MAX, I32_MIN, Answer, integer, text
 from horolog.protocol.remoting.routes import ID_OF_LEADER
@@ -55,7 +55,7 @@ class PullCodes:
 
     def pull(self, request: Request) -> None:
         """Return messages of a queue from an offset on, now or when there are some."""
-        if self._is_stopping:
+        if self._is_stopping and request.link.language != CPP:
             request.answer(_STOPPING)
             return
         frame = request.frame
@@ -208,12 +208,15 @@ class PullCodes:
     def stop(self) -> None:
         """Refuse the waiting pulls, and all that come from now on.
 
-        Clients of 4.x pull again some seconds after a refusal.  Of a connection that just ends they
-        take no notice until their pull has waited for 30 s.
+        Clients of Java and Go pull again 3 s after a refusal.  Of a connection that just ends those
+        of 4.x take no notice until their pull has waited for 30 s.  Clients of C++ would pull again
+        at once, and are not refused.
         """
         self._is_stopping = True
-        for request in self._waiting.cancel_all():
-            request.answer(_STOPPING)
+        for link in self._waiting.links():
+            if link.language != CPP:
+                for request in self._waiting.cancel(link):
+                    request.answer(_STOPPING)
 
     def connection_ended(self, link: RemotingLink) -> None:
         """Cancel the waiting pulls of a connection that has ended."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from horolog.limits import KIB, MIB
 from horolog.protocol.remoting import group_bodies
 from horolog.protocol.remoting.codes import Code
+from horolog.protocol.remoting.frame import CPP
 from horolog.server.remoting.node import Node
 
-_CPP = "CPP"
 _HEADER_BYTES = KIB  # of a notification, rounded up for the work of a small one
 _TURN_BYTES = MIB  # of notifications written in one turn: up to 1 000 small ones, some 10 ms
 
@@ -33,7 +33,7 @@ async def notify_reset(
     }
     size = 0
     for member in node.registry.members(group):
-        body = bodies[member.language == _CPP]
+        body = bodies[member.language == CPP]
         member.link.push(Code.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
         size += _HEADER_BYTES + len(body)
         if size > _TURN_BYTES:

@@ -52,14 +52,13 @@ class UnderWay(Generic[_Command]):
         """Yield the commands of all requests."""
         return (each.command for own in self._of_link.values() for each in own.values())
 
-    def cancel(self, link: RemotingLink) -> None:
-        """Cancel the requests of a connection that has ended."""
-        for ticket, _ in self._of_link.pop(link, {}).values():
-            self._engine.ask(CancelReceive(ticket), ignore_result)
+    def links(self) -> list[RemotingLink]:
+        """Return the connections that have requests under way."""
+        return list(self._of_link)
 
-    def cancel_all(self) -> list[Request]:
-        """Cancel all requests, and return them: the caller answers."""
-        requests = [request for own in self._of_link.values() for request in own]
-        for link in list(self._of_link):
-            self.cancel(link)
-        return requests
+    def cancel(self, link: RemotingLink) -> list[Request]:
+        """Cancel the requests of a connection, and return them: nothing else answers them."""
+        own = self._of_link.pop(link, {})
+        for ticket, _ in own.values():
+            self._engine.ask(CancelReceive(ticket), ignore_result)
+        return list(own)
