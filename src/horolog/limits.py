@@ -212,6 +212,7 @@ HEARTBEAT_NAME_MAX = 1_024  # ours: characters of a 4.x client's id, group or to
 PULL_BYTES_MAX = 512 * KIB  # of messages in a response to a 4.x pull; more only with one message
 HEARTBEAT_BYTES_MAX = 4 * MIB  # ours: of a 4.x client: tens of thousands of subscriptions, 70 ms
 SUBSCRIPTIONS_BYTES_MAX = 64 * MIB  # of the subscriptions of all 4.x consumers
+REPORT_BYTES_MAX = 256 * KIB  # ours: of what a 4.x client answers about its queues; 25 ms to read
 NOTIFIED_AT_ONCE = 1_000  # members of changed groups that are notified without a pause: some 10 ms
 NOTIFY_MS = 100  # members of a group that changes more often are notified only so often
 PULLED_QUEUES_MAX = 65_536  # queues whose pull position of a 4.x group is remembered; some 10 MB

@@ -14,9 +14,11 @@ from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.support.sent import send
 from tests.unit.test_remoting_members import QUEUE, join, of
 
+from horolog.limits import REPORT_BYTES_MAX
 from horolog.protocol.queue_commands import CommitOffsets
 from horolog.protocol.remoting import object_keys
 from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.remoting.frame import Flag, Frame
 from horolog.protocol.remoting.heartbeat import Subscription
 from horolog.server.remoting import asked as asked_module
 from horolog.server.remoting import returning
@@ -72,6 +74,18 @@ def test_a_pull_before_the_heartbeat_uses_what_the_client_answers(tmp_path: Path
         assert client.pushed == []  # it is asked once
 
 
+def test_a_pull_in_one_chunk_with_the_answer_is_not_refused(tmp_path: Path) -> None:
+    with with_message(tmp_path) as (_, client):
+        first = client.ask(Code.PULL_MESSAGE, PULL)
+        question = of(client, Code.GET_CONSUMER_RUNNING_INFO)
+        second = client.request(Code.PULL_MESSAGE, PULL, opaque=first + 1)
+        reply = Frame(Status.SUCCESS, question.opaque, Flag.ANSWER, {}, running_info(ORDERS))
+        client.send(reply, second)
+        for opaque in (first, second.opaque):
+            answer = client.answer(opaque)
+            assert answer.code == Status.SUCCESS, answer.remark
+
+
 def test_the_filter_that_the_client_answers_applies(tmp_path: Path) -> None:
     with with_message(tmp_path) as (_, client):
         opaque = client.ask(Code.PULL_MESSAGE, PULL)
@@ -94,7 +108,11 @@ def test_the_filter_that_the_client_answers_applies(tmp_path: Path) -> None:
             running_info({**ORDERS, "expressionType": "SQL92", "subString": "a >"}),
             Status.SUBSCRIPTION_PARSE_FAILED,
         ),
-        (Status.SUCCESS, running_info(ORDERS) + b" " * (1 << 20), Status.SUBSCRIPTION_NOT_EXIST),
+        (
+            Status.SUCCESS,
+            running_info(ORDERS) + b" " * REPORT_BYTES_MAX,
+            Status.SUBSCRIPTION_NOT_EXIST,
+        ),
     ],
 )
 def test_an_answer_that_does_not_help_refuses_the_pull(

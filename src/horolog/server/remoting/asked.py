@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from horolog.errors import HorologError
-from horolog.limits import CLIENTS_REMEMBERED_MAX, MIB, SUBSCRIPTIONS_BYTES_MAX
+from horolog.limits import CLIENTS_REMEMBERED_MAX, REPORT_BYTES_MAX, SUBSCRIPTIONS_BYTES_MAX
 from horolog.protocol.remoting import object_keys
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from horolog.server.remoting.link import RemotingLink
 
 _ANSWER_S = 2.0
-_ANSWER_BYTES_MAX = MIB  # of some thousand queues; reading them takes time of the broker
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A client that was asked about a group.
+class _Question:
+    """What a client was asked about a group.
 
+    answer         None, once it is read or has failed
     subscriptions  by topic, once the client has answered
     """
 
-    answer: asyncio.Future[Frame]
+    answer: asyncio.Future[Frame] | None
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
 
     @property
@@ -47,7 +47,7 @@ class AskedSubscriptions:
     """What clients without a heartbeat have answered, by connection and group."""
 
     def __init__(self) -> None:
-        self._asked: dict[RemotingLink, dict[str, _Asked]] = {}
+        self._asked: dict[RemotingLink, dict[str, _Question]] = {}
         self._count = 0
         self._bytes = 0
 
@@ -66,14 +66,15 @@ class AskedSubscriptions:
             fields = {"consumerGroup": group, "clientId": link.peer.text, "jstackEnable": "false"}
             answer = link.ask(Code.GET_CONSUMER_RUNNING_INFO, fields, b"", _ANSWER_S)
             known = self._asked.setdefault(link, {})
-            known[group] = _Asked(answer)
+            known[group] = _Question(answer)
             self._count += 1
             answer.add_done_callback(partial(self._take, link, group))
-        answer = known[group].answer
-        return None if answer.done() else answer
+        return known[group].answer
 
     def _take(self, link: RemotingLink, group: str, answer: asyncio.Future[Frame]) -> None:
         asked = self._asked.get(link, {}).get(group)
+        if asked is not None:
+            asked.answer = None
         if answer.cancelled() or answer.exception() is not None or asked is None:
             return
         asked.subscriptions = _subscriptions_in(answer.result())
@@ -86,7 +87,8 @@ class AskedSubscriptions:
         for asked in self._asked.pop(link, {}).values():
             self._count -= 1
             self._bytes -= asked.size_bytes
-            asked.answer.cancel()
+            if asked.answer is not None:
+                asked.answer.cancel()
 
     def check_invariants(self) -> None:
         """Check the counts."""
@@ -97,7 +99,7 @@ class AskedSubscriptions:
 
 def _subscriptions_in(answer: Frame) -> dict[str, Subscription]:
     """Return the subscriptions of a client by topic; none if the answer has another form."""
-    if answer.code != Status.SUCCESS or len(answer.body) > _ANSWER_BYTES_MAX:
+    if answer.code != Status.SUCCESS or len(answer.body) > REPORT_BYTES_MAX:
         return {}
     try:
         entries = object_keys.read(answer.body).get("subscriptionSet")

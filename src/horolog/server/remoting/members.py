@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from horolog.errors import HorologError, refused
-from horolog.limits import ANSWER_BYTES_MAX, KIB
+from horolog.limits import ANSWER_BYTES_MAX, REPORT_BYTES_MAX
 from horolog.protocol.commands import DescribeTopic, TopicView
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets, ReadMessage
 from horolog.protocol.remoting import client_bodies as bodies
@@ -37,7 +37,6 @@ from horolog.units import counted
 
 _ASK_S = 5.0  # tools wait as long, or give up earlier
 _ASKED_AT_ONCE = 256  # clients; each answer may be as large as a frame
-_OFFSETS_BYTES_MAX = 256 * KIB  # the most queues of a topic with the longest names: 25 ms to read
 _TO_THE_END = -1  # as a time of a reset: after the newest message
 
 
@@ -197,7 +196,7 @@ def _names_offset(frame: Frame) -> bool:
 
 def _offsets_in(body: bytes) -> list[tuple[dict[str, Any], Any]]:
     """Return the offsets that a client reports; nothing if the body has another form."""
-    if len(body) > _OFFSETS_BYTES_MAX:
+    if len(body) > REPORT_BYTES_MAX:
         return []
     try:
         found = object_keys.read(body).get("messageQueueTable")
