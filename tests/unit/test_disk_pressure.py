@@ -190,7 +190,7 @@ def test_a_full_disk_at_a_segment_roll_with_many_messages_due(small) -> None:
     log = small.broker.shard.log
     before = log.end // SEGMENT
     needs = small.broker.core.disk
-    needs._looked_at = -10_000
+    needs._looked_ms = -10_000
     needs.refresh(small.clock.monotonic_ms(), small.clock.wall_ms())
     free(small, needs._needs.total - needs._needs.log // 2)
     refusal(small)

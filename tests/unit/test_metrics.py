@@ -227,7 +227,7 @@ def test_what_a_start_replays_is_not_counted(tmp_path) -> None:
         await engine.submit(SendMessages("t", [message("t", "a"), message("t", "b", now_ms + 9)]))
         await engine.advance(10)
         engine.checkpointing.carry_out = lambda job: None  # none at the stop: it is replayed
-        engine.broker.checkpoints.want = lambda: None
+        engine.broker.checkpoints.request = lambda: None
 
     async def look(engine: Engine) -> None:
         found = present(engine)
@@ -460,7 +460,7 @@ def test_a_full_disk_is_seen(tmp_path) -> None:
     async def story(engine: Engine) -> None:
         await engine.submit(CreateTopic("t", TopicType.MIXED, 1))
         engine.storage.free_bytes = lambda: 0  # type: ignore[method-assign]
-        engine.broker.disk._looked_at = -1_000
+        engine.broker.disk._looked_ms = -1_000
         engine.broker.disk._taken = 1 << 40
         with pytest.raises(HorologError):
             await engine.submit(SendMessages("t", [message("t", "a")]))

@@ -206,6 +206,22 @@ def test_packages_say_what_they_hold() -> None:
     assert not missing
 
 
+def test_private_fields_that_tests_set_are_there() -> None:
+    """A field that was renamed is set for nothing, and the test passes without its case."""
+    sources = "\n".join(path.read_text() for path in OURS if path.is_relative_to(SRC))
+    known = set(re.findall(r"\b_\w+", sources))
+    missing = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path in OURS
+        if not path.is_relative_to(SRC) and re.search(r"\._\w+ =", text := path.read_text())
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if node.attr.startswith("_") and node.attr not in known
+        if ast.unparse(node.value) != "self"
+    ]
+    assert not missing
+
+
 def test_tests_do_not_sleep() -> None:
     sleeps = re.compile(r"\bsleep\((?!0\))")
     folders = (ROOT / "tests", ROOT / "examples")
