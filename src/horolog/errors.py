@@ -14,6 +14,7 @@ refuses a directory that it cannot trust, with this error as with any other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Self
 
@@ -153,6 +154,17 @@ def refused(
 ) -> HorologError:
     """Build the error of a refused input: its text begins with the name of the field."""
     return HorologError(code, f"{field}: {why}", field=field, limit=limit)
+
+
+def done_if_room(write: Callable[[], object]) -> bool:
+    """Write, and return True; False if there is no room, so that it has to be tried again."""
+    try:
+        write()
+    except HorologError as error:
+        if error.code not in NO_ROOM:
+            raise
+        return False
+    return True
 
 
 class Problem(NamedTuple):

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.errors import NO_ROOM, ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, done_if_room
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.file_names import name_of, numbers_of
 from horolog.log.open_queues import OpenQueues
@@ -131,12 +131,8 @@ class ConsumeQueue:
             self._tail = [rows]
             return True
         first = offset - offset % QUEUE_FILE_UNITS
-        try:
-            at = (offset - first) * UNIT_BYTES
-            self._open(first).write(at, seal(unit, self._place(offset)))
-        except HorologError as error:
-            if error.code not in NO_ROOM:
-                raise
+        at, sealed = (offset - first) * UNIT_BYTES, seal(unit, self._place(offset))
+        if not done_if_room(lambda: self._open(first).write(at, sealed)):
             return False
         self._dirty.add(first)
         self._changed[self] = None
@@ -149,13 +145,7 @@ class ConsumeQueue:
 
     def flush(self) -> bool:
         """Write the units in memory to files; False if the disk is full: they stay in memory."""
-        try:
-            self.write()
-        except HorologError as error:
-            if error.code not in NO_ROOM:
-                raise
-            return False
-        return True
+        return done_if_room(self.write)
 
     def write(self) -> None:
         """Write the units in memory to files, like `flush`; DISK_FULL if there is no space."""

@@ -23,7 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem
+from horolog.errors import NO_ROOM, ErrorCode, HorologError, Problem, done_if_room
 from horolog.log.key_chunk import SCAN_ROWS, Chunk
 from horolog.log.key_merge import equal_ranges
 from horolog.log.key_rows import (
@@ -96,13 +96,7 @@ class KeyIndex:
 
     def flush(self) -> bool:
         """Write the rows in memory; False if the disk is full: the rest stays in memory."""
-        try:
-            self._write()
-        except HorologError as error:
-            if error.code not in NO_ROOM:
-                raise
-            return False
-        return True
+        return done_if_room(self._write)
 
     def _write(self) -> None:
         done = 0

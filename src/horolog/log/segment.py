@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from horolog.errors import NO_ROOM, ErrorCode, HorologError, refused
+from horolog.errors import NO_ROOM, ErrorCode, HorologError, done_if_room, refused
 from horolog.limits import SECTORS_LOST_MAX
 from horolog.log.file_names import name_of, numbers_of
 from horolog.storage.api import File, Storage
@@ -161,13 +161,7 @@ class SegmentWriter:
 
     def prepare_next(self) -> bool:
         """Allocate the next segment; False if the disk is full: try again later."""
-        try:
-            self.prepare(self._newest + self._segment_bytes)
-        except HorologError as error:
-            if error.code not in NO_ROOM:
-                raise
-            return False
-        return True
+        return done_if_room(lambda: self.prepare(self._newest + self._segment_bytes))
 
     def write(self, writes: Sequence[Write]) -> None:
         """Write bytes at their log positions; adjacent pieces are written as one."""
