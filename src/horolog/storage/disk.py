@@ -83,12 +83,22 @@ def sync_new_file(path: Path) -> None:
     sync_directory(path.parent)
 
 
-def make_directory(directory: Path) -> None:
-    """Make a directory and its parents, where missing; sync the names of those that it makes."""
+def make_directory(directory: Path, mode: int = 0o777) -> None:
+    """Make a directory, and missing ones above it, durably: a power cut does not remove a new name.
+
+    Each name is synced before the next lower directory is made, so a killed process leaves at most
+    one name that is not synced: that of the lowest directory that exists.  It is synced here too.
+    """
     if not directory.is_dir():
         make_directory(directory.parent)
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(mode, exist_ok=True)
+    try:
         sync_directory(directory.parent)
+    except PermissionError:
+        pass  # another user's directory, which may be writable or not
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
 
 
 def failure(operation: str, path: Path, error: OSError) -> HorologError:

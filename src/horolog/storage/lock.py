@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.storage.disk import CODES, failure, owner_hint, sync_directory
+from horolog.storage.disk import CODES, failure, make_directory, owner_hint
 
 
 def gone(path: str) -> HorologError:
@@ -31,32 +31,6 @@ def _unusable(directory: Path, error: OSError) -> HorologError:
     path = Path(error.filename or directory)  # the directory, one above it, or its lock
     why = f"{error.strerror}{owner_hint(path) if isinstance(error, PermissionError) else ''}"
     return refused("--data-dir", f"{path}: {why}", code=code)
-
-
-def _make_durably(directory: Path, mode: int = 0o777) -> None:
-    """Make a directory, and missing ones above it, durably: a power cut does not remove a new name.
-
-    Each name is synced before the next lower directory is made, so a killed process leaves at most
-    one name that is not synced: that of the lowest directory that exists.  Here that name is synced
-    too, unless the directory has `meta`, which is written later.
-    """
-    if not directory.is_dir():
-        _make_durably(directory.parent)
-        directory.mkdir(mode, exist_ok=True)
-        _sync_names_in(directory.parent)
-    elif not (directory / "meta").exists():
-        _sync_names_in(directory.parent)
-
-
-def _sync_names_in(directory: Path) -> None:
-    """Return when the names in a directory are durable, if it may be read and can be synced."""
-    try:
-        sync_directory(directory)
-    except PermissionError:
-        pass  # another user's directory, which may be writable or not
-    except OSError as error:
-        if error.errno != errno.EROFS:
-            raise
 
 
 class DirectoryLock:
@@ -84,7 +58,8 @@ class DirectoryLock:
     def _acquire(self, directory: Path) -> None:
         try:
             # The directory holds messages: a new one is closed to other users of the machine.
-            _make_durably(directory, mode=0o700)
+            if not (directory / "meta").exists():  # which is written once its name is durable
+                make_directory(directory, mode=0o700)
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             self._directory_fd = os.open(directory, flags)
             # Before the file is made: nothing may change in a directory that is in use.
