@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from horolog.limits import REQUEST_BYTES_MAX
 from horolog.protocol.http2 import frames, hpack
-from horolog.protocol.http2.calls import Asked, Calls, Dropped, Message, MessagesEnded, Opened
+from horolog.protocol.http2.calls import Calls, Dropped, Message, MessagesEnded, Opened, UnaryCall
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, PREFACE, Type, frame
 from horolog.protocol.http2.grpc_wire import framed, timeout_ms
 from horolog.protocol.http2.request_head import RequestHead
@@ -68,7 +68,7 @@ def test_one_message_in_any_number_of_frames(pieces) -> None:
     calls = greeted()
     message = bytes(range(256)) * 3
     events = calls.receive(request(framed(message), pieces=pieces), 0)
-    assert [type(event) for event in events] == [Asked]
+    assert [type(event) for event in events] == [UnaryCall]
     assert events[0].message == message
     calls.answer(1, framed(b"yes"))
     assert answers(calls) == [

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 from frame_fuzz import chunks, mutated, story
 
-from horolog.protocol.http2.calls import Asked, Calls, Dropped, Message, MessagesEnded, Opened
+from horolog.protocol.http2.calls import Calls, Dropped, Message, MessagesEnded, Opened, UnaryCall
 from horolog.protocol.http2.events import AnswerSent, Limits
 from horolog.protocol.http2.grpc_wire import framed
 
@@ -42,7 +42,7 @@ class Peer:
         self.may_owe += OWED_FOR_A_BYTE * len(piece)
         for event in self.calls.receive(piece, now_ms):
             assert not was_closed
-            if isinstance(event, Asked | Opened):
+            if isinstance(event, UnaryCall | Opened):
                 assert event.stream not in self.open
                 self.open.add(event.stream)
             if isinstance(event, Dropped):
@@ -51,7 +51,7 @@ class Peer:
                 self.open.discard(event.stream)
             elif isinstance(event, AnswerSent):
                 self.open.remove(event.stream)
-            elif isinstance(event, Asked | Opened | Message | MessagesEnded):
+            elif isinstance(event, UnaryCall | Opened | Message | MessagesEnded):
                 self._answer(event)
             self.calls.check_invariants()
         self.calls.check_invariants()
@@ -62,7 +62,7 @@ class Peer:
         if self.calls.http.closed:
             assert not self.open, "somebody would work for a caller that has gone"
 
-    def _answer(self, event: Asked | Opened | Message | MessagesEnded) -> None:
+    def _answer(self, event: UnaryCall | Opened | Message | MessagesEnded) -> None:
         calls, stream = self.calls, event.stream
         if not calls.http.is_open(stream):
             return
@@ -141,7 +141,7 @@ def test_requests_are_the_same_in_one_piece_and_byte_by_byte(seed) -> None:
         for at in range(0, len(raw), size):
             found += calls.receive(raw[at : at + size], 0)
             calls.check_invariants()
-        asked.append([event for event in found if isinstance(event, Asked | Opened | Message)])
+        asked.append([event for event in found if isinstance(event, UnaryCall | Opened | Message)])
     assert asked[1] == (asked[0][: len(asked[1])] if seed % 2 else asked[0])
 
 

@@ -22,7 +22,7 @@ from horolog.protocol.remoting.shapes import Shapes
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.delays import DEFAULT_LEVELS, parse_levels
 from horolog.protocol.rocketmq.recall_handle import decode_recall_handle
-from horolog.testing.sim_broker import Answer as Asked
+from horolog.testing.sim_broker import Answer as CoreAnswer
 
 SITE = Site("broker-a", b"\x7f\0\0\1\0\0\x2a\x9f", parse_levels(DEFAULT_LEVELS))
 PEER = (b"\x0a\0\0\7", 4_711)
@@ -344,7 +344,7 @@ def test_any_body_of_a_batch_is_messages_or_an_error(body, head) -> None:
 
 def test_the_answer_waits_like_any_send(world, broker) -> None:
     gathered, _ = made(send_frame({"UNIQ_KEY": "m"}))
-    asked = Asked(gathered[0].command)
+    asked = CoreAnswer(gathered[0].command)
     broker.step([asked])
     broker.settle()
     assert asked.done

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from horolog.limits import UNFINISHED_FRAME_MS, UNREAD_SMALL
-from horolog.protocol.http2.calls import Asked, Calls, Dropped, Message, MessagesEnded, Opened
+from horolog.protocol.http2.calls import Calls, Dropped, Message, MessagesEnded, Opened, UnaryCall
 from horolog.protocol.http2.events import AnswerSent, Limits
 from horolog.protocol.http2.faults import Code, ConnectionFault
 from horolog.protocol.http2.frames import go_away
@@ -89,7 +89,7 @@ class Http2Link(Link):
         asked: list[tuple[Call, bytes]] = []
         size = 0
         for event in self.calls.receive(data, now_ms):
-            if type(event) is Asked:
+            if type(event) is UnaryCall:
                 stream, head, message = event
                 call = self._open[stream] = Call(self, stream, head, len(message))
                 size += call.size

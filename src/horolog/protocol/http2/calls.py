@@ -3,7 +3,7 @@
 A message (`grpc_wire`) arrives in any number of DATA frames.  Answers end with trailers that carry
 `grpc-status`.  Nearly all answers of this broker use one of two header blocks, encoded in advance.
 
-    Asked          a call with its only message, complete
+    UnaryCall      a call with its only message, complete
     Opened         a call of `streaming` paths has begun
     Message        a message of such a call
     MessagesEnded  the caller of such a call sends no more messages
@@ -52,7 +52,7 @@ _END = hpack.encode([(b"grpc-status", b"0")])
 _UNFINISHED_MAX = REQUEST_BYTES_MAX + (16 << 20)
 
 
-class Asked(NamedTuple):
+class UnaryCall(NamedTuple):
     """A call with its only message."""
 
     stream: int
@@ -86,7 +86,7 @@ class Dropped(NamedTuple):
     stream: int
 
 
-CallEvent = Asked | Opened | Message | MessagesEnded | Dropped | AnswerSent | Pong
+CallEvent = UnaryCall | Opened | Message | MessagesEnded | Dropped | AnswerSent | Pong
 
 
 class _Request:
@@ -148,7 +148,7 @@ class Calls:
             and len(content) >= PREFIX_BYTES
             and size_of(content) == len(content) - PREFIX_BYTES
         ):
-            found.append(Asked(stream, head, content[PREFIX_BYTES:]))
+            found.append(UnaryCall(stream, head, content[PREFIX_BYTES:]))
             return
         self._take_head(Head(stream, head, False), found)
         self._take_body(Body(stream, content, True), found)
@@ -207,7 +207,7 @@ class Calls:
         message = content[PREFIX_BYTES:]
         if content[0]:
             message = uncompressed(request.head, message)
-        found.append(Asked(stream, request.head, message))
+        found.append(UnaryCall(stream, request.head, message))
 
     def _take_streamed(
         self, stream: int, request: _Request, content: bytes, found: list[CallEvent], *, ended: bool

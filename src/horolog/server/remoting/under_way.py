@@ -15,8 +15,8 @@ from horolog.server.ticket import Ticket, ignore_result
 _Command = TypeVar("_Command", Receive, Pull)
 
 
-class Asked(NamedTuple, Generic[_Command]):
-    """A command that the core was asked, and its ticket."""
+class Unanswered(NamedTuple, Generic[_Command]):
+    """A command without an answer yet, and the ticket that cancels it."""
 
     ticket: Ticket
     command: _Command
@@ -27,14 +27,14 @@ class UnderWay(Generic[_Command]):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._of_link: dict[RemotingLink, dict[Request, Asked[_Command]]] = {}
+        self._of_link: dict[RemotingLink, dict[Request, Unanswered[_Command]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._of_link)
 
     def add(self, request: Request, ticket: Ticket, command: _Command) -> None:
         """Add a request for which the core was asked."""
-        self._of_link.setdefault(request.link, {})[request] = Asked(ticket, command)
+        self._of_link.setdefault(request.link, {})[request] = Unanswered(ticket, command)
 
     def remove(self, request: Request) -> None:
         """Remove a request that has its answer; do nothing if it is not there."""
@@ -44,7 +44,7 @@ class UnderWay(Generic[_Command]):
             if not own:
                 del self._of_link[request.link]
 
-    def of_link(self, link: RemotingLink) -> Iterator[Asked[_Command]]:
+    def of_link(self, link: RemotingLink) -> Iterator[Unanswered[_Command]]:
         """Yield the requests of a connection."""
         yield from self._of_link.get(link, {}).values()
 
