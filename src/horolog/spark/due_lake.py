@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.due_runs import DueRows, Piece, SortedFiles, Span
-from horolog.spark.message_decode import Records
+from horolog.spark.message_decode import Records, Rows
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -141,27 +141,33 @@ def _rows(column: Any, piece: Piece, first: int, *, lossy: bool) -> DueRows:
     content = column.buffers()[2]
     raw = np.frombuffer(b"" if content is None else content, np.uint8)
     at, sizes = offsets[:-1], np.diff(offsets)
-    good = _intact(raw, at, sizes)
-    if not good.all() and not lossy:
-        raise _damaged(piece, f"row {first + int(np.argmin(good))} is damaged")
-    records = Records(raw, at[good], sizes[good], verified=True)
-    return DueRows(records, np.arange(first, first + len(column))[good])
+    rows = np.arange(first, first + len(column))
+    records = _verified(raw, at, sizes)
+    if records is None:
+        good = _intact(raw, at, sizes)
+        if not lossy:
+            raise _damaged(piece, f"row {first + int(np.argmin(good))} is damaged")
+        records, rows = Records(raw, at[good], sizes[good], verified=True), rows[good]
+    return DueRows(records, rows)
 
 
-def _intact(
-    raw: npt.NDArray[np.uint8], at: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> npt.NDArray[np.bool_]:
-    """Return which records are messages whose bodies match their CRCs.
+def _verified(raw: npt.NDArray[np.uint8], at: Rows, sizes: Rows) -> Records | None:
+    """Return the records; None unless all are messages whose bodies match their CRCs."""
+    try:
+        records = Records(raw, at, sizes)
+        records.verify_bodies()
+    except HorologError:
+        return None
+    return records
 
-    All are checked at once; if that fails, halves are checked, until each damaged record is alone.
-    """
+
+def _intact(raw: npt.NDArray[np.uint8], at: Rows, sizes: Rows) -> npt.NDArray[np.bool_]:
+    """Return which records are messages whose bodies match their CRCs, by halving."""
     good = np.ones(len(at), np.bool_)
     unchecked = [(0, len(at))]
     while unchecked:
         first, stop = unchecked.pop()
-        try:
-            Records(raw, at[first:stop], sizes[first:stop]).verify_bodies()
-        except HorologError:
+        if _verified(raw, at[first:stop], sizes[first:stop]) is None:
             if stop - first == 1:
                 good[first] = False
             else:

@@ -221,6 +221,7 @@ class Records:
                 f"the body of queue offset {int(self.queue_offsets[wrong][0])} does not match its "
                 "CRC"
             )
+        self._verified = True
 
     def _plain(self) -> Iterator[bytes]:
         """Yield each body, decompressed."""
