@@ -27,8 +27,9 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.histogram import Histogram, quantile
 from horolog.metrics.exposition import Exposition, text_of, wants_openmetrics
 from horolog.metrics.figures import CachedFigure, Figures
+from horolog.metrics.metric import Type
 from horolog.metrics.present import OTHER, Present
-from horolog.metrics.table import METRICS, OF_PROCESS, Type
+from horolog.metrics.table import METRICS, OF_PROCESS
 from horolog.protocol.commands import (
     Ack,
     ChangeInvisible,

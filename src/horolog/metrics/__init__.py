@@ -2,7 +2,8 @@
 
     present                  the values of one moment, as plain numbers
     figures, group_figures   read these values between two turns, at most once a second
-    table                    every metric once: name, type, unit, labels, help, and its value
+    metric                   what a metric is, and the ways to read its value
+    table                    every metric once: name, type, labels, how to read it, help
     exposition               the text formats, made in a thread
     page                     docs/reference/metrics.md
 

@@ -20,8 +20,9 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from horolog.metrics.figures import Figures
+from horolog.metrics.metric import Buckets, Metric, Type
 from horolog.metrics.present import Present
-from horolog.metrics.table import METRICS, Buckets, Metric, Type
+from horolog.metrics.table import METRICS
 from horolog.server.threads import in_pool
 
 _OPENMETRICS = "application/openmetrics-text"
