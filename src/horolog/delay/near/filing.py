@@ -26,35 +26,21 @@ def file_in_hours(hours: Sequence[Hour], cuts: Sequence[int], filing: Filing) ->
 
     A disk failure is raised at the turn of its hour: that hour and later ones stay unchanged.
     """
-    count = len(filing.due_ms)
-    place = np.arange(count)
-    second = filing.due_ms // 1000
-    order = second.argsort(kind="stable")
-    ordered = second[order]
-    is_first = np.empty(count, bool)
-    is_first[0] = True
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    starts = is_first.nonzero()[0]  # starts of chains, in `order`
-    stops = np.empty_like(starts)
-    stops[:-1], stops[-1] = starts[1:], count
-    lengths = stops - starts
-    touched = ordered[starts] % SECONDS
+    order, starts, stops, seconds = _chains_of(filing.due_ms)
     chains = starts.searchsorted(cuts).tolist()  # where the chains of each hour begin
-    filed, newest = np.empty((2, len(starts)), np.int64)
-    for hour, (first, stop) in zip(hours, pairwise(chains), strict=True):
-        heads = hour.heads[touched[first:stop]]
-        filed[first:stop], newest[first:stop] = heads["filed"], heads["newest"]
+    filed, newest = _heads_of(hours, chains, seconds)
+    lengths, place = stops - starts, np.arange(len(order))
     ends = filing.size.cumsum()
     bytes_at = [0, *[int(ends[cut - 1]) for cut in cuts[1:]]]  # where the records of each begin
     sizes = [stop - first for first, stop in pairwise(cuts)]
     shifts = [hour.count - cut for hour, cut in zip(hours, cuts, strict=False)]
     moves = [hour.log_bytes - at for hour, at in zip(hours, bytes_at, strict=False)]
-    index = (place + np.repeat(shifts, sizes))[order]
-    entries = np.zeros(count, ENTRY)
+    index = (place + np.repeat(shifts, sizes))[order]  # the global ones, chain by chain
+    entries = np.zeros(len(order), ENTRY)
     put_columns(entries, filing)
     entries["position"] = ends - filing.size + np.repeat(moves, sizes)
     entries["local"][order] = (filed - starts).repeat(lengths) + place
-    previous = np.empty(count, np.int64)
+    previous = np.empty(len(order), np.int64)
     previous[1:] = index[:-1]
     previous[starts] = newest
     entries["previous"][order] = previous
@@ -68,6 +54,33 @@ def file_in_hours(hours: Sequence[Hour], cuts: Sequence[int], filing: Filing) ->
         yield hour.append(
             entries[rows],
             records[bytes_at[i] : bytes_at[i + 1]],
-            Touched(touched[of_chains], more[of_chains], last[of_chains]),
+            Touched(seconds[of_chains], more[of_chains], last[of_chains]),
             topic_counts(filing.topic[rows]) if counts is None else counts,
         )
+
+
+def _chains_of(due_ms: Rows) -> tuple[Rows, Rows, Rows, Rows]:
+    """Cut messages into new pieces of chains: those of each second, in log order.
+
+    Returns the order of the messages by second; where each piece starts and stops in that order;
+    and the second of each piece within its hour.
+    """
+    second = due_ms // 1000
+    order = second.argsort(kind="stable")
+    ordered = second[order]
+    is_first = np.empty(len(due_ms), bool)
+    is_first[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    starts = is_first.nonzero()[0]
+    stops = np.empty_like(starts)
+    stops[:-1], stops[-1] = starts[1:], len(due_ms)
+    return order, starts, stops, ordered[starts] % SECONDS
+
+
+def _heads_of(hours: Sequence[Hour], cuts: Sequence[int], seconds: Rows) -> tuple[Rows, Rows]:
+    """Return how many entries the second of each piece has already, and the newest of them."""
+    filed, newest = np.empty((2, len(seconds)), np.int64)
+    for hour, (first, stop) in zip(hours, pairwise(cuts), strict=True):
+        heads = hour.heads[seconds[first:stop]]
+        filed[first:stop], newest[first:stop] = heads["filed"], heads["newest"]
+    return filed, newest
