@@ -163,42 +163,18 @@ def faults_of_messages(
     retried   ids of retry topics: there each attempt is a schedule of its own, with the id of its
               message
     """
-    same_id = Window.partitionBy("handed_key")
     seen = f.col("hand_overs") > 0
-    known = f.col("scheduled") > 0
-    messages = messages.withColumn(
-        "first_at", f.when(seen, f.min("handed_at").over(same_id))
-    ).withColumn("late_ms", f.col("stored_ms") - f.col("due_ms"))
-    in_damage = _is_within(damaged)("origin") if damaged else f.lit(False)
-    went_on = f.lit(False)
-    if promoted:
-        twins = Window.partitionBy(f.coalesce("planned_key", "handed_key"), "due_ms")
-        came_back = f.col("came_back") | f.col("origin").isin(promoted)
-        messages = messages.withColumn(
-            "twin", f.max(f.when(came_back, f.col("origin"))).over(twins)
-        )
-        went_on = f.coalesce(f.col("origin") < f.col("twin"), f.lit(False))
-    differs = (f.col("planned_ms") != f.col("handed_due_ms")) | (
-        f.col("planned_key") != f.col("handed_key")
+    same_id = Window.partitionBy("handed_key")
+    messages = messages.withColumns(
+        {
+            "first_at": f.when(seen, f.min("handed_at").over(same_id)),
+            "late_ms": f.col("stored_ms") - f.col("due_ms"),
+            "goes_on": _goes_on(promoted),
+        }
     )
-    faults = {
-        "duplicate": f.col("hand_overs") >= 2,
-        "duplicate_id": seen
-        & (f.col("handed_at") > f.col("first_at"))
-        & ~f.col("topic").isin(retried),
-        "early": seen & (f.col("seen_ms") < f.col("due_ms")),
-        "late": seen & (f.col("late_ms") > late_ms),
-        "never_scheduled": seen & ~known & ~f.col("forgotten") & ~in_damage,
-        "unproven": seen & ~known & ~f.col("forgotten") & in_damage,
-        "after_recall": seen & (f.col("recalls") > 0),
-        "altered": seen & known & differs,
-        "missing": known
-        & ~went_on
-        & (f.col("hand_overs") == 0)
-        & (f.col("recalls") == 0)
-        & (f.col("due_ms") <= horizon_ms),
-    }
-    found = f.array_compact(f.array(*(f.when(when, name) for name, when in faults.items())))
+    in_damage = _is_within(damaged)("origin") if damaged else f.lit(False)
+    rules = _rules(horizon_ms, late_ms, retried, in_damage)
+    found = f.array_compact(f.array(*(f.when(when, name) for name, when in rules.items())))
     return messages.select(
         f.explode(found).alias("fault"),
         "topic",
@@ -210,6 +186,41 @@ def faults_of_messages(
         f.coalesce("handed_at", f.col("origin")).alias("position"),
         f.when(seen, f.col("handed_size")).otherwise(f.col("planned_size")).alias("size"),
     )
+
+
+def _rules(
+    horizon_ms: int, late_ms: int, retried: list[int], in_damage: Column
+) -> dict[str, Column]:
+    """Return the condition of each fault."""
+    seen, recalled = f.col("hand_overs") > 0, f.col("recalls") > 0
+    known = f.col("scheduled") > 0
+    unknown = ~known & ~f.col("forgotten")
+    is_repeat = f.col("handed_at") > f.col("first_at")
+    differs = (f.col("planned_ms") != f.col("handed_due_ms")) | (
+        f.col("planned_key") != f.col("handed_key")
+    )
+    is_due = f.col("due_ms") <= horizon_ms
+    return {
+        "duplicate": f.col("hand_overs") >= 2,
+        "duplicate_id": seen & is_repeat & ~f.col("topic").isin(retried),
+        "early": seen & (f.col("seen_ms") < f.col("due_ms")),
+        "late": seen & (f.col("late_ms") > late_ms),
+        "never_scheduled": seen & unknown & ~in_damage,
+        "unproven": seen & unknown & in_damage,
+        "after_recall": seen & recalled,
+        "altered": seen & known & differs,
+        "missing": known & ~f.col("goes_on") & ~seen & ~recalled & is_due,
+    }
+
+
+def _goes_on(promoted: list[int]) -> Column:
+    """Return whether a later schedule of the message brought it back from the lake."""
+    if not promoted:
+        return f.lit(False)
+    same_message = Window.partitionBy(f.coalesce("planned_key", "handed_key"), "due_ms")
+    came_back = f.col("came_back") | f.col("origin").isin(promoted)
+    newest = f.max(f.when(came_back, f.col("origin"))).over(same_message)
+    return f.coalesce(f.col("origin") < newest, f.lit(False))
 
 
 def _is_within(stretches: list[tuple[int, int]]) -> Callable[[str], Column]:
