@@ -18,6 +18,7 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.rocketmq import layout, properties
+from horolog.testing.sim_broker import Answer
 
 HOUR = 3_600_000
 SEGMENT = 65_536
@@ -128,6 +129,28 @@ def test_segments_go_by_size_oldest_first(make_world) -> None:
     held = [name for name in names(world, "log") if int(name[:20]) <= end]
     assert len(held) <= 5
     assert take(world)[-1] == "9-99"
+
+
+def test_queues_begin_where_the_log_does_though_its_end_was_not_applied_yet(make_world) -> None:
+    world = opened(make_world(), retention_ms=HOUR, retention_bytes=1, dedup_ms=0)
+    broker = world.broker
+    send(world, "applied", 20)
+    broker.work_disk = lambda: None  # the disk is slow: nothing is committed for now
+    sends = [Answer(SendMessages("t", [made(f"m{i}", body=bytes(1_000))])) for i in range(60)]
+    for each in sends:
+        broker.step([each])
+    assert broker.shard.applied < SEGMENT < broker.end
+    broker.request_checkpoint()
+    broker.step([])
+    del broker.work_disk
+    broker.settle()
+    assert all(each.done for each in sends)
+    checkpoint(world)
+    start = view(world).log_start
+    topic = broker.ask(DescribeTopic("t"))
+    got = take(world)
+    assert len(got) == topic.queue_offsets[0] - topic.min_offsets[0]
+    assert start == SEGMENT, "the segment went later"
 
 
 def test_p3_the_dedup_window_outlives_retention(make_world) -> None:

@@ -51,10 +51,14 @@ def next_start(shard: Shard, checkpoint: Checkpoint, wall_ms: int, mono_ms: int)
 
 
 def expected_start(shard: Shard, wall_ms: int, mono_ms: int) -> int:
-    """Return where the log will begin if a checkpoint of the present state is made."""
+    """Return where the log will begin if a checkpoint of the present state is made.
+
+    Frames that are not applied stay: their messages are not in the queues that are searched.
+    """
     if shard.log.last_frame < 0:
         return shard.log.start
-    return _start(shard, shard.log.last_frame, shard.halves.oldest, wall_ms, mono_ms)
+    last = min(shard.log.last_frame, shard.applied)
+    return _start(shard, last, shard.halves.oldest, wall_ms, mono_ms)
 
 
 def _start(
