@@ -17,6 +17,7 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
+from horolog.protocol.queue_commands import CommitOffsets, CountLags
 from horolog.protocol.rocketmq import layout, properties
 from horolog.testing.sim_broker import Answer
 
@@ -215,6 +216,29 @@ def test_a_group_after_continues_at_the_min_offset_and_its_leases_vanish(small) 
     small.reopen(power_cut=True)
     assert small.broker.ask(DescribeGroup("g", "t"))[0].leased == 0
     assert take(small) == []
+
+
+def test_what_is_dropped_does_not_count_as_consumed(small) -> None:
+    """Rates of 4.x tools showed a group that consumes nothing as busy."""
+
+    def consumed(group: str) -> int:
+        return small.broker.ask(CountLags([(group, "t")]))[0].consumed
+
+    send(small, "old", 200)
+    small.broker.ask(CommitOffsets("behind", "t", {0: 20}))
+    checkpoint(small)
+    age(small)
+    first = small.broker.ask(DescribeTopic("t")).min_offsets[0]
+    assert first > 20
+    assert consumed("behind") == 20
+    small.broker.ask(CommitOffsets("behind", "t", {0: first + 1}))
+    assert consumed("behind") == 21
+    small.broker.ask(CommitOffsets("new", "t", {0: first + 2}))
+    assert consumed("new") == 2
+    small.reopen()
+    before = consumed("behind")
+    small.broker.ask(CommitOffsets("behind", "t", {0: first + 2}))
+    assert consumed("behind") == before + 1
 
 
 @pytest.mark.parametrize("restart", ["crash", "damage"])

@@ -200,7 +200,8 @@ class Lag(NamedTuple):
 
     waiting   messages that are visible and not consumed, including leased ones
     leased    messages whose lease is not over
-    consumed  sum of the offsets below which everything is consumed
+    consumed  messages below the offsets below which everything is consumed, without those that
+              retention dropped before
     """
 
     group: str

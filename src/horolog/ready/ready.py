@@ -6,6 +6,7 @@ All times are monotonic milliseconds unless a name says wall.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from horolog.limits import INVISIBLE_MAX_MS, LEASES_MAX
@@ -32,6 +33,8 @@ class Ready:
         self._first_offset = first_offset  # returns where a queue begins, by (topic id, queue id)
         self.groups = GroupTable()
         self.progress: dict[tuple[int, int], dict[int, QueueProgress]] = {}
+        # (group, topic) → messages that retention dropped before the group consumed them, since start
+        self.dropped: Counter[tuple[int, int]] = Counter()
         self._topics_of: dict[int, set[int]] = {}  # group → topics that it has progress in
         self.polls = Polls()
         self._ends: dict[tuple[int, int], Deadlines[int]] = {}  # queue → end of its first lease
@@ -64,6 +67,7 @@ class Ready:
                 del self._topics_of[place[0]]
             self._ends.pop(place, None)
             self._next_queue.pop(place, None)
+            self.dropped.pop(place, None)
 
     def topics_of(self, group: int) -> list[int]:
         """Return the topics that a group has progress in."""
@@ -119,7 +123,9 @@ class Ready:
             self._topics_of.setdefault(group, set()).add(topic)
         found = queues.get(queue)
         if found is None:
-            found = queues[queue] = QueueProgress(self._first_offset(topic, queue), self._tally)
+            first = self._first_offset(topic, queue)
+            found = queues[queue] = QueueProgress(first, self._tally)
+            self.dropped[group, topic] += first
         return found
 
     def drop_below(self, firsts: Mapping[tuple[int, int], int]) -> None:
@@ -134,7 +140,9 @@ class Ready:
             for queue, progress in queues.items():
                 first = firsts.get((topic, queue))
                 if first is not None:
+                    before = progress.floor - len(progress.acked)
                     progress.drop_below(first)
+                    self.dropped[group, topic] += progress.floor - len(progress.acked) - before
                     self.watch(group, topic, queue)
 
     def commit(self, place: tuple[int, int, int], offset: int) -> list[int]:

@@ -26,12 +26,13 @@ def _count(shard: Shard, group_name: str, topic_name: str, mono_ms: int) -> tupl
     group_id = shard.ready.groups.ids.get(group_name)
     if topic is None or group_id is None:
         return Lag(group_name, topic_name, 0, 0, 0), 1
-    waiting = leased = consumed = 0
+    waiting = leased = 0
+    consumed = -shard.ready.dropped.get((group_id, topic.id), 0)
     known = shard.ready.progress.get((group_id, topic.id), {})
     for queue_id, queue in enumerate(topic.queues):
         progress = known.get(queue_id)
         floor = queue.first if progress is None else progress.floor
         waiting += queue.length - floor if progress is None else progress.waiting(queue.length)
-        consumed += floor
+        consumed += 0 if progress is None else floor
         leased += 0 if progress is None else progress.ends.count_after(mono_ms)
     return Lag(group_name, topic_name, waiting, leased, consumed), len(topic.queues)

@@ -247,6 +247,7 @@ def restore(shard: Shard, checkpoint: Checkpoint) -> None:
     shard.ready.drop_below(
         {(topic.id, queue_id): queue.first for topic, queue_id, queue in queues if queue.first}
     )
+    shard.ready.dropped.clear()
     shard.last_checkpoint = _needs_of(checkpoint)
     oldest = bases_on_disk(shard.storage, f"{shard.directory}/log")
     shard.removed_below = min(oldest[:1], default=log.start)
