@@ -144,7 +144,10 @@ class Door:
     def _check_links(self) -> None:
         now_ms = time.monotonic_ns() // 1_000_000
         for link in list(self._links):
-            link.check_timeouts(now_ms, self._quiet_ms, self._unanswered_ms)
+            if link.is_late(now_ms):
+                link.cut_off()
+            else:
+                link.check_timeouts(now_ms, self._quiet_ms, self._unanswered_ms)
         if stuck := self.intake.unread_answers.cut_off(now_ms):
             self.log.warning("%d connections cut off: they do not read their answers", stuck)
         self._log_refused()

@@ -14,7 +14,7 @@ from enum import IntFlag
 from ipaddress import IPv4Address, ip_address
 from typing import Protocol, cast
 
-from horolog.limits import UNFINISHED_SMALL
+from horolog.limits import UNFINISHED_FRAME_MS, UNFINISHED_SMALL
 from horolog.protocol.grpc.translate import Peer
 from horolog.server.connected import Origin
 from horolog.server.shares import Share
@@ -49,7 +49,7 @@ class Link(asyncio.Protocol):
     def __init__(self, door: Links) -> None:
         self._door = door
         self._tls: Tls | None = None
-        self._begun = False
+        self._begun_ms = 0  # when the first bytes came
         self._awaits_flush = False
         self._stopped = Stopped(0)
         self.peer = Peer()
@@ -87,6 +87,11 @@ class Link(asyncio.Protocol):
     def stop_accepting(self) -> None:
         """Accept no more requests; answer those under way."""
         raise NotImplementedError
+
+    def is_late(self, now_ms: int) -> bool:
+        """Return whether the handshake of TLS has not come to its end in time."""
+        shakes_hands = self._tls is not None and not self._tls.established and not self._stopped
+        return shakes_hands and now_ms - self._begun_ms >= UNFINISHED_FRAME_MS
 
     @property
     def is_idle(self) -> bool:
@@ -173,8 +178,8 @@ class Link(asyncio.Protocol):
         """Take bytes of the peer, decrypt them if the peer speaks TLS, and write the answers."""
         self.last_received_ms = now_ms = time.monotonic_ns() // 1_000_000
         self._door.bytes_in += len(data)
-        if not self._begun:
-            self._begun = True
+        if not self._begun_ms:
+            self._begun_ms = now_ms
             if data[0] == HANDSHAKE and self._door.certificate is not None:
                 try:
                     self._tls = Tls(self._door.certificate.context)
@@ -184,8 +189,12 @@ class Link(asyncio.Protocol):
                     return
         ended = False
         if self._tls is not None:
+            counts = not self._tls.established
             data = self._tls.decrypt(data)
             ended = self._tls.ended
+            if counts and (why := self.count_unfinished(self._tls.held)):
+                self._door.fault(self, ConnectionError(why))
+                ended = True
         if data:
             # So that output made meanwhile is written once, by the `flush` below.
             self._awaits_flush = True

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from horolog.access.exposed import warn_if_exposed
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import TLS_HANDSHAKE_BYTES, TLS_HANDSHAKE_MAX, TLS_MESSAGE_BYTES
 from horolog.places import is_irregular
 
 _log = logging.getLogger("horolog.doors")
 HANDSHAKE = 0x16  # first byte of a TLS connection
 _SIGNED_DAYS = 3_650
-_READ_BYTES = 65_536
+_PIECE = 16_384  # bytes converted at once, a full record: OpenSSL's memory files never shrink
 
 
 class Tls:
@@ -30,45 +31,74 @@ class Tls:
 
     established  the handshake is done
     ended        the peer has broken or ended the connection: nothing more comes from it
+    held         bytes of memory that an unfinished handshake takes, at most
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.established = self.ended = False
+        self.held = 0
+        self._received = 0  # bytes of the handshake
+        self._records: list[bytes] = []  # to be written
         self._early: list[bytes] = []  # plain bytes written before the handshake was done
 
     def decrypt(self, records: bytes) -> bytes:
         """Return the plain bytes of records, the last ones if `ended`; call `to_write` next."""
-        self._incoming.write(records)
-        found = []
-        try:
-            if not self.established:
-                self._object.do_handshake()
-                self.established = True
-                for plain in self._early:
-                    self._object.write(plain)
-                self._early.clear()
-            while piece := self._object.read(_READ_BYTES):
-                found.append(piece)
-            self.ended = True  # the peer closed the connection properly
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError:
-            self.ended = True
+        found: list[bytes] = []
+        view = memoryview(records)
+        for start in range(0, len(view), _PIECE):
+            try:
+                self._decrypt(view[start : start + _PIECE], found)
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError:
+                self.ended = True
+            break
         return b"".join(found)
+
+    def _decrypt(self, records: memoryview, found: list[bytes]) -> None:
+        self._incoming.write(records)
+        if not self.established:
+            self._shake_hands(len(records))
+        while piece := self._object.read(_PIECE):
+            found.append(piece)
+        self.ended = True  # the peer closed the connection properly
+
+    def _shake_hands(self, received: int) -> None:
+        self._received += received
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            # Without an answer to it, the peer has sent a part of a message.
+            is_part = not self._outgoing.pending
+            self.held = TLS_MESSAGE_BYTES if is_part else TLS_HANDSHAKE_BYTES
+            if self._received > TLS_HANDSHAKE_MAX:
+                raise ssl.SSLError("the handshake is too long") from None
+            raise
+        self.established, self.held = True, 0
+        early = b"".join(self._early)
+        self._early.clear()
+        self.encrypt(early)
 
     def encrypt(self, plain: bytes) -> None:
         """Convert plain bytes into records, for `to_write`."""
-        if self.established:
-            with suppress(ssl.SSLError):  # the connection is broken
-                self._object.write(plain)
-        else:
+        if not self.established:
             self._early.append(plain)
+            return
+        view = memoryview(plain)
+        with suppress(ssl.SSLError):  # the connection is broken
+            for start in range(0, len(view), _PIECE):
+                self._object.write(view[start : start + _PIECE])
+                self._records.append(self._outgoing.read())
 
     def to_write(self) -> bytes:
         """Return the records to be written to the peer."""
-        return self._outgoing.read() if self._outgoing.pending else b""
+        if self._outgoing.pending:
+            self._records.append(self._outgoing.read())
+        records = b"".join(self._records)
+        self._records.clear()
+        return records
 
 
 class Certificate:
