@@ -119,7 +119,7 @@ def test_a_read_only_data_directory() -> None:
 
 @pytest.mark.parametrize("flag", ["grpc_port", "admin_port"])
 def test_a_port_in_use(tmp_path: Path, flag: str) -> None:
-    """The flag, the port, and the way out; the directory can be used at once."""
+    """The flag, the port, and the way out; no directory of 512 MiB is made."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         held.listen()
@@ -131,7 +131,18 @@ def test_a_port_in_use(tmp_path: Path, flag: str) -> None:
         f"horolog: --{name}: port {port} cannot be opened (in use); 0 takes a free one"
         in error.stderr
     )
+    assert not (tmp_path / "data").exists()
     assert pending_after_start(tmp_path / "data") == 0
+
+
+def test_a_certificate_that_is_none(tmp_path: Path) -> None:
+    """No directory is made either."""
+    (tmp_path / "cert.pem").write_text("none")
+    arguments = [f"--tls-cert={tmp_path / 'cert.pem'}"]
+    error = refused(BrokerProcess(tmp_path / "data", arguments=arguments))
+    assert error.exit_code == 2
+    assert "horolog: --tls-cert: " in error.stderr
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("flags", [[], ["--no-remoting"]])

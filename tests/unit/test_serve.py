@@ -233,6 +233,7 @@ def test_a_stop_whose_checkpoint_fails_ends_with_1(tmp_path: Path, monkeypatch) 
 @pytest.mark.parametrize("flag", ["grpc_port", "admin_port"])
 def test_a_port_in_use_names_its_flag_and_nothing_stays_open(tmp_path: Path, flag: str) -> None:
     """The engine is stopped again."""
+    (tmp_path / "meta").touch()  # an old directory: a new one is not made (test_serve_refusals)
 
     async def work() -> None:
         with socket.socket() as held:

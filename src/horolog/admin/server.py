@@ -24,11 +24,10 @@ from horolog.admin.status import error_body
 from horolog.admin.warning_limit import UVICORN, WarningLimit
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADMIN_CONNECTIONS_MAX, ADMIN_UNREAD_BYTES_MAX
-from horolog.server.ports import bind
+from horolog.server.ports import ADMIN_HOST, bind
 from horolog.server.unread_answers import UnreadAnswers
 from horolog.storage.descriptors import hard_limit, reserve_of, with_reserve
 
-ADMIN_HOST = "127.0.0.1"  # not offered to other machines: authentication is optional
 SHUTDOWN_TIMEOUT_S = 1
 KEEP_ALIVE_S = 75
 _ACCEPTS = 64  # connections to accept before other tasks of the loop run

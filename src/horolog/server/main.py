@@ -4,8 +4,10 @@
     doors closed, engine stopped
 
 The order matters.  The lock of the data directory is taken before a port is opened, so that a
-second broker on the same directory is refused because of the directory, not of a port.  Doors
-close before the engine stops, so that every client whose request was accepted gets an answer.
+second broker on the same directory is refused because of the directory, not of a port.  Only
+before a new directory is made are ports and certificate tried first: a start that they make fail
+leaves no half a gigabyte of empty segments behind.  Doors close before the engine stops, so that
+every client whose request was accepted gets an answer.
 """
 
 from __future__ import annotations
@@ -25,15 +27,16 @@ import numpy.ma  # noqa: F401 - np.unique imports it when it is first called, an
 from horolog.access.guard import Guard
 from horolog.admin.access import OWN_TOKEN
 from horolog.admin.app import make_app
-from horolog.admin.server import ADMIN_HOST, AdminServer
+from horolog.admin.server import AdminServer
 from horolog.config import Settings
 from horolog.errors import HorologError
 from horolog.protocol.commands import BrokerView, DescribeBroker
 from horolog.server.memory import collect_less, give_back_large_blocks
 from horolog.server.parts import Door, Parts, Reloaded
-from horolog.server.ports import bind
+from horolog.server.ports import ADMIN_HOST, bind, check_ports
 from horolog.server.running import RunningEngine
 from horolog.server.supervisor import Supervisor
+from horolog.server.tls import Certificate
 from horolog.storage.descriptors import RESERVE
 
 log = logging.getLogger("horolog.server")
@@ -75,6 +78,7 @@ async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> in
     log.info(
         "starting data_dir=%s clock=%s flush=%s", settings.data_dir, settings.clock, settings.flush
     )
+    _check_before_making(settings)
     broker_socket = None
     if settings.remoting and not settings.broker_port:
         broker_socket = bind(settings.host, 0, "--broker-port")
@@ -94,6 +98,13 @@ async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> in
     finally:
         if broker_socket is not None:
             broker_socket.close()
+
+
+def _check_before_making(settings: Settings) -> None:
+    """Raise CONFIG for ports or a certificate that are no good, unless a directory is there."""
+    if not os.path.exists(settings.data_dir / "meta"):
+        check_ports(settings)
+        Certificate(settings.tls_cert, settings.tls_key, settings.host)
 
 
 def _allow_many_files() -> None:

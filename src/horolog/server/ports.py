@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import socket
 
+from horolog.config import Settings
 from horolog.errors import ErrorCode, HorologError, refused
 
+ADMIN_HOST = "127.0.0.1"  # not offered to other machines: authentication is optional
 BACKLOG = 2_048  # connections that wait to be accepted
 
 
@@ -45,3 +47,16 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
         why = "in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
         raise port_in_use(flag, port, why) from None
     return sock
+
+
+def check_ports(settings: Settings) -> None:
+    """Raise what `bind` raises for a port of the settings that cannot be opened now."""
+    wanted = [
+        (settings.host, settings.grpc_port, "--grpc-port"),
+        (ADMIN_HOST, settings.admin_port, "--admin-port"),
+    ]
+    if settings.remoting:
+        wanted.append((settings.host, settings.broker_port, "--broker-port"))
+        wanted.append((settings.host, settings.namesrv_port, "--namesrv-port"))
+    for host, port, flag in wanted:
+        bind(host, port, flag).close()
