@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
+import pytest
 from tests.support.remoting_door import remoting_door
 
 from horolog.protocol.commands import CreateTopic, TopicType
@@ -28,6 +29,24 @@ def test_values_are_kept(tmp_path: Path) -> None:
             client.done(Code.DELETE_KV_CONFIG, ONE | {"key": key})
         assert client.json(Code.GET_KVLIST_BY_NAMESPACE, ONE) == {"table": {}}
         assert orjson.loads((tmp_path / "data" / "namesrv-kv.json").read_bytes()) == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\xff", b"[]", b'{"a": {"b": 1}}'])
+def test_a_damaged_table_is_set_aside(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It refused the start of a broker with intact messages."""
+    with remoting_door(tmp_path):
+        pass
+    path = tmp_path / "data" / "namesrv-kv.json"
+    path.write_bytes(content)
+    with remoting_door(tmp_path) as door, door.client() as client:
+        assert client.json(Code.GET_KVLIST_BY_NAMESPACE, ONE) == {"table": {}}
+        client.done(Code.PUT_KV_CONFIG, ONE)
+    assert path.with_name("namesrv-kv.json.damaged").read_bytes() == content
+    assert "namesrv-kv.json is no table" in caplog.text
+    with remoting_door(tmp_path) as door, door.client() as client:
+        assert client.done(Code.GET_KV_CONFIG, ONE).fields == {"value": "broker-a:4"}
 
 
 def test_a_table_too_large_changes_nothing(tmp_path: Path) -> None:

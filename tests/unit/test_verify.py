@@ -71,17 +71,20 @@ def test_a_directory_as_left_is_clean(made: Path) -> None:
     assert {path: path.read_bytes() for path in files_of(made)} == before
 
 
-def test_what_somebody_has_left_in_a_directory_of_hours_or_queues_is_no_hindrance(
+def test_what_somebody_has_left_in_a_directory_of_the_broker_is_no_hindrance(
     made: Path, tmp_path: Path
 ) -> None:
-    """Such a file ended the verification; a name of other digits than ASCII's ended a start with a traceback."""
+    """Such a file ended the verification, or was damage in `log`; a name of other digits than ASCII's ended a start with a traceback."""
     data_dir = tmp_path / "data"
     shutil.copytree(made, data_dir)
     for part in ("hours", "queues"):
         (data_dir / "shard-00" / part / "NOTES").write_text("mine")
+    (data_dir / "shard-00/log" / f"{segment_name(0)}.tmp").write_text("mine")
     for digit in "²٣":
         (data_dir / f"shard-00/hours/{digit}").mkdir()
-    assert verify(data_dir).clean
+    verdict = verify(data_dir)
+    assert verdict.clean
+    assert "log.tmp is not a file of the broker" in verdict.findings.notes[0]
 
     async def start_and_stop() -> None:
         engine = await open_engine(data_dir, clock="simulated", settings=FAR)

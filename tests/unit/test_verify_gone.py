@@ -1,4 +1,4 @@
-"""`horolog verify` of a log of which a whole segment is gone."""
+"""`horolog verify` where a whole segment, or a directory, is gone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from directories import SEGMENT, make, verify
+
+from horolog.errors import HorologError
+from horolog.server.open_broker import open_engine
 
 
 @pytest.fixture(scope="module")
@@ -35,3 +38,16 @@ def test_a_segment_that_is_gone_is_one_finding(
     assert {finding.file for finding in verdict.findings.kept} == {f"shard-00/log/{gone.name}"}
     assert (verdict.holes, verdict.hole_bytes) == (1, SEGMENT)
     assert quick or verdict.lost > 0
+
+
+@pytest.mark.parametrize("part", ["log", "queues", "keys", "hours", "runs", "checkpoint"])
+def test_a_file_at_the_place_of_a_directory_is_found(left: Path, tmp_path: Path, part: str) -> None:
+    """A start refuses it, with `File exists` once, and the directory was clean."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(left, data_dir)
+    shutil.rmtree(data_dir / "shard-00" / part)
+    (data_dir / "shard-00" / part).write_text("mine")
+    found = [each for each in verify(data_dir).findings.kept if each.file == f"shard-00/{part}"]
+    assert "is a file, not a directory" in [each.what for each in found]
+    with pytest.raises(HorologError, match=f"{part}: it is a file, not a directory"):
+        asyncio.run(asyncio.wait_for(open_engine(data_dir, clock="simulated"), 60))

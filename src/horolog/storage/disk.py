@@ -112,6 +112,8 @@ def failure(operation: str, path: Path, error: OSError) -> HorologError:
     if operation == "map" and error.errno == errno.ENOMEM:
         code = ErrorCode.TOO_MANY_FILES  # or too many mappings
     why = f"{error.strerror}{owner_hint(path) if isinstance(error, PermissionError) else ''}"
+    if isinstance(error, FileExistsError):
+        why = "it is a file, not a directory"
     if isinstance(error, FileNotFoundError):
         why += f"; it is a link to {os.readlink(path)}"
     return HorologError(code, f"{operation} {path}: {why}", field=str(path))

@@ -184,10 +184,12 @@ class _Verification:
             self._check_balance(log_is_whole)
 
     def _measure(self) -> int:
-        """Return the bytes of all files, for the progress."""
+        """Return the bytes of all files, for the progress; find files in place of directories."""
         reading, total = self._reading, 0
         for part in ("log", "queues", "keys", "hours", "runs", "checkpoint"):
             place = f"{SHARD}/{part}"
+            if reading.storage.is_file(place):
+                reading.findings.add(place, 0, "is a file, not a directory")
             for name in reading.storage.list(place):
                 path = f"{place}/{name}"
                 inside: list[str] = []

@@ -78,6 +78,9 @@ class LogWalk:
         bases = []
         for name in self._reading.storage.list(self._place):
             base = number_of(name, "log")
+            if not name.endswith(".log"):
+                self._reading.findings.note(f"{self._place}/{name} is not a file of the broker")
+                continue
             if base is None or base % self._size:
                 self._reading.findings.add(
                     f"{self._place}/{name}", 0, "is not the name of a segment"

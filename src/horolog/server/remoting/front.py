@@ -152,7 +152,7 @@ class RemotingFront:
     async def start(self) -> Ports:
         """Listen; return the real ports.
 
-        Raise CONFIG if a port is taken, DAMAGED if the name server's table cannot be read.
+        Raise CONFIG if a port is taken, DISK_FAILED if the name server's table cannot be read.
         """
         _ = self.node.kv  # read here, so that a start fails instead of a request
         if await self.node.engine.submit(ListGroups("")):

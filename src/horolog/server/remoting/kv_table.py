@@ -1,24 +1,29 @@
 """The name server's table of values: namespaces of keys, which tools write and clients read.
 
 The table is not a part of the broker's state.  It is the file `namesrv-kv.json` of the data
-directory, always written whole, to a new file that replaces the old one.  The namespace
-ORDER_TOPIC_CONFIG has the queues of topics whose order holds over all queues; routes include them.
+directory, always written whole, to a new file that replaces the old one.  A file that holds no such
+table does not keep the broker from its messages: it is set aside, and the table is empty.  The
+namespace ORDER_TOPIC_CONFIG has the queues of topics whose order holds over all queues; routes include them.
 """
 
 from __future__ import annotations
 
+import logging
+
 import orjson
 
-from horolog.errors import ErrorCode, refused
+from horolog.errors import refused
 from horolog.limits import KV_BYTES_MAX
 from horolog.storage.api import Storage, read_file, replace_file
 
 FILE = "namesrv-kv.json"
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
+_ASIDE = f"{FILE}.damaged"
+_log = logging.getLogger("horolog.doors")
 
 
 class KvTable:
-    """Values by namespace and key; raises DAMAGED if the file has no such table."""
+    """Values by namespace and key."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -73,9 +78,14 @@ def _read(storage: Storage) -> dict[str, dict[str, str]]:
         isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
         for values in found.values()
     ):
-        raise refused(
+        storage.remove(_ASIDE)
+        storage.rename(FILE, _ASIDE)
+        storage.sync_dir("")
+        _log.error(
+            "%s is no table of namespaces, keys and values: it is kept as %s, and the table is empty"
+            " now; stop the broker and repair it, or write the values again (updateKvConfig)",
             FILE,
-            "no table of namespaces, keys and values; repair it, or remove it",
-            code=ErrorCode.DAMAGED,
+            _ASIDE,
         )
+        return {}
     return found
