@@ -249,6 +249,11 @@ def test_a_damaged_row_is_reported_or_left_out(runs) -> None:
     [
         ({}, "option 'path': is missing"),
         ({"path": "x", "clock": "sundial"}, "option 'clock': 'sundial' is not a URL"),
+        ({"path": "x", "topic": "a b"}, "option 'topic': topic 'a b' has characters other than"),
+        (
+            {"path": "x", "topic": "t" * 128},
+            "option 'topic': topic has 128 characters; at most 127",
+        ),
         ({"path": "x", "maxRowsPerTrigger": "-1"}, "option 'maxRowsPerTrigger'"),
         ({"path": "x", "broker": "http://a:1"}, "option 'broker': there is no such option"),
     ],

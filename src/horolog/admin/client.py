@@ -10,7 +10,7 @@ http://KEY:SECRET@host:port, else HOROLOG_ACCESS_KEY and HOROLOG_SECRET_KEY of t
 Messages to the user never show a URL with its secret.
 
 Calls block, with one connection per call, so the client needs no reconnect after the broker was
-restarted.
+restarted.  A timeout is of the whole answer: one that trickles does not prolong it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import base64
 import http.client
 import json
 import os
+import socket
+import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -30,6 +32,7 @@ from horolog.protocol.rocketmq.names import check_group_name, check_schedule, ch
 
 DEFAULT_URL = "http://127.0.0.1:8090"
 TIMEOUT_S = 30.0
+_SHORTEST_S = 1.0
 _SHOWN = 100  # characters shown of an answer that is not a broker's
 ADVANCE_TIMEOUT_S = 600.0  # advancing returns when all messages that became due are handed over
 # Checks of names by the path segment before them; the broker makes the same checks.
@@ -62,6 +65,44 @@ def _address(parts: SplitResult) -> tuple[str, int]:
         raise ValueError(host)
     host.encode("idna")  # an empty or too long label raises UnicodeError, which is a ValueError
     return host, port or 80
+
+
+def one_call_s(timeout_ms: int) -> float:
+    """Return the timeout of one call for a caller that asks again until `timeout_ms` are over."""
+    return min(TIMEOUT_S, max(_SHORTEST_S, timeout_ms / 1_000))
+
+
+class _TimedSocket(socket.socket):
+    """A socket whose reads end at a time; Python bounds a whole write, but each read by itself."""
+
+    until = 0.0
+
+    def recv_into(self, *given: Any) -> int:
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self.settimeout(left)
+        return super().recv_into(*given)
+
+
+class TimedConnection(http.client.HTTPConnection):
+    """A connection whose timeout is of the whole answer, and as before of connecting and sending."""
+
+    def connect(self) -> None:
+        """Connect, within the timeout."""
+        super().connect()
+        plain = self.sock
+        self.sock = _TimedSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
+
+    def send(self, data: Any) -> None:
+        """Send a part of a request; from its end on the answer has the timeout."""
+        if self.sock is None:
+            self.connect()
+        assert self.timeout is not None
+        assert isinstance(self.sock, _TimedSocket)
+        self.sock.settimeout(self.timeout)
+        super().send(data)
+        self.sock.until = time.monotonic() + self.timeout
 
 
 class AdminClient:
@@ -137,9 +178,7 @@ class AdminClient:
         timeout_s: float | None = None,
         kind: str = "application/json",
     ) -> dict[str, Any]:
-        connection = http.client.HTTPConnection(
-            self.host, self.port, timeout=timeout_s or self._timeout_s
-        )
+        connection = TimedConnection(self.host, self.port, timeout=timeout_s or self._timeout_s)
         headers = {"content-type": kind} if body is not None else {}
         headers |= self.headers
         try:

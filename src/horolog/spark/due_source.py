@@ -19,7 +19,7 @@ import numpy as np
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from horolog.admin.client import AdminClient, path_of
+from horolog.admin.client import AdminClient, one_call_s, path_of
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark.due_lake import LakeTable, is_lake
 from horolog.spark.due_pieces import messages_of, piece_rows
@@ -51,7 +51,7 @@ def now_ms(options: DueOptions) -> int:
     """Return the time of the clock that decides what is due, in epoch ms."""
     if not options.clock:
         return time.time_ns() // 1_000_000
-    admin = AdminClient(options.clock)
+    admin = AdminClient(options.clock, timeout_s=one_call_s(options.timeout_ms))
     now = retry_until(lambda: admin.get(path_of("clock")), options.timeout_ms, "clock")
     return int(now["wall_ms"])
 

@@ -60,8 +60,7 @@ _WRITING_OPTIONS = {
     "checkpointLocation",
     "queryName",
 }
-_RECORDS_PER_PARTITION = 250_000
-_TIMEOUT = "60s"
+_RECORDS_PER_PARTITION, _TIMEOUT = 250_000, "60s"
 
 
 def refused(option: str, why: str, limit: str = "") -> HorologError:
@@ -227,6 +226,14 @@ class Given:
         text = self.text(name)
         return local_place(text, f"option {name!r}") if text else ""
 
+    def topic(self) -> str:
+        """Return the name of a topic; "" when the option is missing."""
+        text = self.text("topic")
+        try:
+            return check_topic(text) if text else ""
+        except HorologError as error:
+            raise refused("topic", error.message.removeprefix("topic: "), error.limit) from None
+
     def queues(self) -> tuple[int, ...]:
         """Return the queue ids of a list such as 0,1,5, sorted."""
         text = self.text("queues")
@@ -283,13 +290,9 @@ def _one_of(options: Mapping[str, str], option: str, default: str, other: str) -
 def topic_options(options: Mapping[str, str], *, is_stream: bool) -> TopicOptions:
     """Check the options of a topic source."""
     given = Given(options, _TOPIC_OPTIONS, _WRITING_OPTIONS)
-    topic = given.text("topic")
+    topic = given.topic()
     if not topic:
         raise refused("topic", "is missing; it names the topic to read")
-    try:
-        check_topic(topic)
-    except HorologError as error:
-        raise refused("topic", error.message.removeprefix("topic: ")) from None
     broker, path = given.url("broker"), given.directory("path")
     if not broker and (is_stream or not path):
         raise refused(
@@ -328,7 +331,7 @@ def due_options(options: Mapping[str, str]) -> DueOptions:
     found = DueOptions(
         path,
         "" if clock == "system" else given.url("clock"),
-        given.text("topic"),
+        given.topic(),
         given.time_ms("from"),
         given.time_ms("to"),
         given.count("maxRecordsPerPartition", _RECORDS_PER_PARTITION),

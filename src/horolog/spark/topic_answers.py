@@ -12,7 +12,13 @@ from urllib.parse import quote
 
 import numpy as np
 
-from horolog.admin.client import AdminClient, no_answer, path_of
+from horolog.admin.client import (
+    AdminClient,
+    TimedConnection,
+    no_answer,
+    one_call_s,
+    path_of,
+)
 from horolog.admin.status import UnreachableError, error_from_body
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ADMIN_READ_MAX
@@ -23,7 +29,6 @@ from horolog.spark.message_decode import Records
 _log = logging.getLogger("horolog.spark")
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 2.0
-_ONE_CALL_S = 30.0
 _Result = TypeVar("_Result")
 
 
@@ -56,7 +61,7 @@ class TopicAnswers:
     """One topic of a broker, read over HTTP."""
 
     def __init__(self, url: str, topic: str, timeout_ms: int) -> None:
-        self._admin = AdminClient(url)
+        self._admin = AdminClient(url, timeout_s=one_call_s(timeout_ms))
         self._topic = topic
         self._timeout_ms = timeout_ms
         self._connection: http.client.HTTPConnection | None = None
@@ -135,8 +140,8 @@ class TopicAnswers:
         """Get a body of bytes; the connection is kept for the next request."""
         admin = self._admin
         if self._connection is None:
-            self._connection = http.client.HTTPConnection(
-                admin.host, admin.port, timeout=_ONE_CALL_S
+            self._connection = TimedConnection(
+                admin.host, admin.port, timeout=one_call_s(self._timeout_ms)
             )
         try:
             self._connection.request("GET", quote(path, safe="/?=&%"), headers=admin.headers)

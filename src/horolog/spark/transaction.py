@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from horolog.admin.client import AdminClient, path_of
+from horolog.admin.client import AdminClient, one_call_s, path_of
 from horolog.admin.status import UnreachableError
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import ADOPTION_FILES_MAX
@@ -188,7 +188,7 @@ def is_committed(transaction: Transaction) -> bool:
     name.
     """
     with suppress(HorologError, UnreachableError):
-        answer = AdminClient(transaction.broker).get("/v1/adoptions", {"app": transaction.app})
+        answer = _client(transaction).get("/v1/adoptions", {"app": transaction.app})
         ours = transaction.fingerprint
         is_other = ours and answer.get("fingerprint") and answer["fingerprint"] != ours
         return int(answer["version"]) >= transaction.version and not is_other
@@ -201,7 +201,7 @@ def abort(transaction: Transaction) -> None:
     Best effort: the broker sweeps what is left.
     """
     with suppress(HorologError, UnreachableError):
-        AdminClient(transaction.broker).post(
+        _client(transaction).post(
             "/v1/adoptions/abort",
             {
                 "app": transaction.app,
@@ -209,6 +209,10 @@ def abort(transaction: Transaction) -> None:
                 "token": transaction.token,
             },
         )
+
+
+def _client(transaction: Transaction) -> AdminClient:
+    return AdminClient(transaction.broker, timeout_s=one_call_s(transaction.timeout_ms))
 
 
 def check_topic_exists(broker: str, topic: str, timeout_ms: int) -> None:
@@ -226,7 +230,7 @@ def check_topic_exists(broker: str, topic: str, timeout_ms: int) -> None:
 
 def _call_with_retries(call: Callable[[AdminClient], _T], broker: str, timeout_ms: int) -> _T:
     """Call until the broker answers or the timeout ends; calls that fail retriably are repeated."""
-    client = AdminClient(broker)
+    client = AdminClient(broker, timeout_s=one_call_s(timeout_ms))
     until = time.monotonic() + timeout_ms / 1_000
     pause_s = _FIRST_PAUSE_S
     while True:
