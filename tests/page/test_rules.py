@@ -163,6 +163,38 @@ def test_every_alert_fires_when_it_should_and_no_other_does(tmp_path: Path) -> N
     assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "tests.yml"))
 
 
+@pytest.mark.parametrize(
+    ("alert", "counted"),
+    [
+        ("HorologMessagesExpired", of("horolog_messages_expired_total", topic="t")),
+        (
+            "HorologTransactionsGivenUp",
+            of("horolog_transactions_ended_total", outcome="given_up"),
+        ),
+    ],
+)
+def test_what_a_start_after_a_long_outage_gives_up_fires_and_ends(
+    alert: str, counted: str, tmp_path: Path
+) -> None:
+    """The first scrape of the new process finds it counted already, and nothing to compare it with."""
+    (tmp_path / "horolog.rules.yml").write_text(TEXT)
+    series = {
+        counted: "0x9 _x20 5x60",  # down for twenty minutes
+        of("horolog_start_time_seconds"): "1x9 _x20 1800x60",
+    }
+    fires = f'count by (alertname) (ALERTS{{alertstate="firing",alertname="{alert}"}})'
+    expected = [{"labels": f'{{alertname="{alert}"}}', "value": 1}]
+    asked = [
+        {"expr": fires, "eval_time": "32m", "exp_samples": expected},
+        {"expr": fires, "eval_time": "50m", "exp_samples": []},
+    ]
+    values = [{"series": name, "values": each} for name, each in series.items()]
+    test = {"interval": "1m", "input_series": values, "promql_expr_test": asked}
+    whole = {"rule_files": ["horolog.rules.yml"], "evaluation_interval": "1m", "tests": [test]}
+    (tmp_path / "tests.yml").write_text(json.dumps(whole))
+    assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "tests.yml"))
+
+
 def test_promtool_is_content_with_a_scrape(running: BrokerProcess) -> None:
     running.create_topic("scraped", type="normal")
     running.admin.post("/v1/messages", {"topic": "scraped", "body": "x"})

@@ -14,7 +14,8 @@ _HEAD = """# Metrics
 `Accept` asks for it. How to scrape them, which alerts there are and what to do about each:
 [monitor a broker](../guides/monitor.md).
 
-* Counters begin at 0 with the process, as Prometheus expects. All times are seconds, all sizes bytes.
+* Counters begin at 0 with the process, as Prometheus expects; only `horolog_repairs_total` continues. All times are
+  seconds, all sizes bytes.
 * Every topic has series of its own, up to `metrics_topics` ({topics}); further topics count together as
   `topic="{other}"`. A topic keeps its series until it is deleted. `metrics_groups` ({groups}) pairs of a group and a
   topic have series; `horolog_groups_left_out` says how many have none.

@@ -1,8 +1,8 @@
 """Every metric, declared once: its name, type, labels, how to read its value, and its help.
 
 Names follow Prometheus's conventions: `horolog_`, base units, counters end in `_total`.  Counters
-begin with the process.  The docs page, the exposition and the tests are made from this table; a new
-metric is a row here.
+begin with the process, but for `repairs_total`.  The docs page, the exposition and the tests are
+made from this table; a new metric is a row here.
 """
 
 from __future__ import annotations
