@@ -180,9 +180,7 @@ LOG_WAITING_BYTES_MAX = MIB  # of lines that wait for a blocked stderr; further 
 
 # --- clients ----------------------------------------------------------------------------------
 STREAMS_MAX = 1_000  # concurrent calls of one connection: the usual limit of HTTP/2 servers
-CONNECTIONS_MAX = (
-    20_000  # of all ports for clients: an idle client's takes some 8 kB, with TLS up to 50 kB
-)
+CONNECTIONS_MAX = 20_000  # of all ports for clients; an idle one takes 8 kB, with TLS 50 kB
 FILES_MIN = 128  # files that the process must be able to open: the reserve, and thirty clients
 FILES_RESERVE_MIN = 64  # descriptors reserved for log, hours, queues, runs, keys
 FILES_RESERVE_MAX = 4_096  # the reserve of a large broker; it may also use what connections leave
@@ -195,8 +193,7 @@ UNFINISHED_BYTES_MAX = 256 * MIB  # of partly received requests; then who adds t
 UNFINISHED_SMALL = 8 * KIB  # a request this small is always accepted: at most 160 MiB in all
 UNFINISHED_FRAME_MS = MINUTE_MS  # for one request, or a TLS handshake; through a slow tunnel
 TLS_HANDSHAKE_MAX = 16 * KIB  # bytes that a client sends in its handshake; clients send up to 3 KB
-TLS_HANDSHAKE_BYTES = 48 * KIB  # of memory of a handshake under way, counted as unfinished bytes
-TLS_MESSAGE_BYTES = 256 * KIB  # of memory while a message of it has come in part: OpenSSL's buffers
+TLS_HANDSHAKE_BYTES = 64 * KIB  # that a handshake under way counts for: it takes 50 kB, at most 130
 KV_BYTES_MAX = MIB  # of the name server's key-value table, which is always written as a whole
 UNREAD_BYTES_MAX = 16 * MIB  # of responses that a 4.x client has not read; then it gets no more
 UNREAD_SMALL = 4 * KIB  # a response this small is always sent: LINK_REQUESTS_MAX are 16 MiB

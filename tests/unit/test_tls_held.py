@@ -16,7 +16,6 @@ from horolog.limits import (
     MIB,
     TLS_HANDSHAKE_BYTES,
     TLS_HANDSHAKE_MAX,
-    TLS_MESSAGE_BYTES,
     UNFINISHED_FRAME_MS,
 )
 from horolog.protocol.http2.events import Limits
@@ -144,7 +143,7 @@ def test_a_handshake_counts_as_unfinished_until_it_is_done() -> None:
     link, transport = connect(door)
     client = Client()
     link.data_received(client.hello[:100])
-    assert door.intake._unfinished == TLS_MESSAGE_BYTES
+    assert door.intake._unfinished == TLS_HANDSHAKE_BYTES
     link.data_received(client.hello[100:])
     assert door.intake._unfinished == TLS_HANDSHAKE_BYTES
     link.data_received(client.answer(transport.written.pop()))
@@ -155,7 +154,7 @@ def test_a_handshake_counts_as_unfinished_until_it_is_done() -> None:
 
 
 def test_handshakes_are_bounded_and_who_leaves_gives_room() -> None:
-    door = make_door(2 * TLS_MESSAGE_BYTES)
+    door = make_door(2 * TLS_HANDSHAKE_BYTES)
     links = [connect(door) for _ in range(3)]
     for link, _ in links:
         link.data_received(b"\x16")
@@ -163,7 +162,7 @@ def test_handshakes_are_bounded_and_who_leaves_gives_room() -> None:
     for link, _ in links[1:]:
         link.connection_lost(None)
     door.intake.check_invariants()
-    assert door.intake._unfinished == TLS_MESSAGE_BYTES
+    assert door.intake._unfinished == TLS_HANDSHAKE_BYTES
 
 
 def test_a_handshake_that_is_too_long_ends() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from horolog.access.exposed import warn_if_exposed
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import TLS_HANDSHAKE_BYTES, TLS_HANDSHAKE_MAX, TLS_MESSAGE_BYTES
+from horolog.limits import TLS_HANDSHAKE_BYTES, TLS_HANDSHAKE_MAX
 from horolog.places import is_irregular
 
 _log = logging.getLogger("horolog.doors")
@@ -31,14 +31,14 @@ class Tls:
 
     established  the handshake is done
     ended        the peer has broken or ended the connection: nothing more comes from it
-    held         bytes of memory that an unfinished handshake takes, at most
+    held         bytes of memory that the handshake counts for; 0, once it is done
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.established = self.ended = False
-        self.held = 0
+        self.held = TLS_HANDSHAKE_BYTES
         self._received = 0  # bytes of the handshake
         self._records: list[bytes] = []  # to be written
         self._early: list[bytes] = []  # plain bytes written before the handshake was done
@@ -70,9 +70,6 @@ class Tls:
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
-            # Without an answer to it, the peer has sent a part of a message.
-            is_part = not self._outgoing.pending
-            self.held = TLS_MESSAGE_BYTES if is_part else TLS_HANDSHAKE_BYTES
             if self._received > TLS_HANDSHAKE_MAX:
                 raise ssl.SSLError("the handshake is too long") from None
             raise
