@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from horolog.broker.life.facts import ShardMeta
     from horolog.log.salvage import Lost, Plan
     from horolog.storage.api import Storage
+    from horolog.storage.meta import Meta
 
 _HELD_ROWS = 20
 _HELD_BYTES = 1 << 20  # most bytes to read of each lost place
@@ -52,52 +53,81 @@ def salvage(
       horolog salvage /var/lib/horolog
       horolog salvage /var/lib/horolog --yes
     """
-    from horolog.broker.life import salvage as life
-    from horolog.broker.life.facts import ShardMeta
-    from horolog.broker.life.salvaged_meta import salvaged_meta
-    from horolog.cli.progress import progress, size_text
     from horolog.storage.disk import Disk
-    from horolog.storage.meta import SHARD
     from horolog.verify.directory import lock_directory
 
     lock = lock_directory(directory, without_meta=True)
     try:
         storage = Disk(directory, read_only=not yes)
-        said, why = salvaged_meta(storage, SHARD)
-        meta = ShardMeta(said.log_id, 0, said.segment_bytes)
-        with progress("reading the log", quiet=as_json) as report:
-            found = life.survey(
-                storage, SHARD, meta, lambda done, of: report(size_text(done), done, of)
-            )
-        held = list(islice(_held(storage, meta, found), _HELD_ROWS))
-        if yes and why:
-            life.write_meta(storage, SHARD, said)
+        survey = _survey(storage, quiet=as_json)
         if yes:
-            life.salvage(storage, SHARD, meta, found)
+            _carry_out(storage, survey)
     finally:
         if lock is not None:
             lock.release()
     if as_json:
-        fields = {"meta": why or None, "held": [_held_row(row) for row in held], "salvaged": yes}
-        print_json({**_as_json(directory, found), **fields})
+        print_json(_as_json(directory, survey, salvaged=yes))
     else:
-        if why:
-            typer.echo(
-                f"{why}; it must be: log id {said.log_id:016x}, {said.clock} clock, segments of"
-                f" {said.segment_bytes} bytes"
-            )
-        _show(directory, found, held, salvaged=yes)
-        if not yes and (why or found.lost):
-            typer.echo("Nothing was changed; to do it: horolog salvage DIR --yes")
-    return Exit.OK if yes or not (why or found.lost) else Exit.FAULTS
+        _show(directory, survey, salvaged=yes)
+    return Exit.OK if yes or not survey.is_damaged else Exit.FAULTS
 
 
-def _as_json(directory: Path, found: Plan) -> dict[str, Any]:
+class _Survey(NamedTuple):
+    """What a salvage would do.
+
+    said  what the file meta must say
+    why   why it has to be written again; "": it says so already
+    plan  the places of the log to give up
+    held  records that these places seem to hold, at most _HELD_ROWS
+    """
+
+    said: Meta
+    why: str
+    plan: Plan
+    held: list[tuple[object, ...]]
+
+    @property
+    def is_damaged(self) -> bool:
+        return bool(self.why or self.plan.lost)
+
+
+def _survey(storage: Storage, *, quiet: bool) -> _Survey:
+    from horolog.broker.life import salvage as life
+    from horolog.broker.life.salvaged_meta import salvaged_meta
+    from horolog.cli.progress import progress, size_text
+    from horolog.storage.meta import SHARD
+
+    said, why = salvaged_meta(storage, SHARD)
+    meta = _shard_meta(said)
+    with progress("reading the log", quiet=quiet) as report:
+        plan = life.survey(storage, SHARD, meta, lambda done, of: report(size_text(done), done, of))
+    return _Survey(said, why, plan, list(islice(_held(storage, meta, plan), _HELD_ROWS)))
+
+
+def _carry_out(storage: Storage, survey: _Survey) -> None:
+    from horolog.broker.life import salvage as life
+    from horolog.storage.meta import SHARD
+
+    if survey.why:
+        life.write_meta(storage, SHARD, survey.said)
+    life.salvage(storage, SHARD, _shard_meta(survey.said), survey.plan)
+
+
+def _shard_meta(said: Meta) -> ShardMeta:
+    from horolog.broker.life.facts import ShardMeta
+
+    return ShardMeta(said.log_id, 0, said.segment_bytes)
+
+
+def _as_json(directory: Path, survey: _Survey, *, salvaged: bool) -> dict[str, Any]:
     return {
         "directory": str(directory),
-        "log_end": found.end,
-        "promised": found.promised,
-        "lost": [_row(lost) for lost in found.lost],
+        "log_end": survey.plan.end,
+        "promised": survey.plan.promised,
+        "lost": [_row(lost) for lost in survey.plan.lost],
+        "meta": survey.why or None,
+        "held": [_held_row(row) for row in survey.held],
+        "salvaged": salvaged,
     }
 
 
@@ -128,7 +158,21 @@ def _held_row(row: tuple[object, ...]) -> dict[str, object]:
     return dict(zip((name.lower() for name in RECORD_HEAD), row, strict=True))
 
 
-def _show(directory: Path, found: Plan, held: list[tuple[object, ...]], *, salvaged: bool) -> None:
+def _show(directory: Path, survey: _Survey, *, salvaged: bool) -> None:
+    said = survey.said
+    if survey.why:
+        typer.echo(
+            f"{survey.why}; it must be: log id {said.log_id:016x}, {said.clock} clock, segments of"
+            f" {said.segment_bytes} bytes"
+        )
+    _show_log(directory, survey.plan, survey.held, salvaged=salvaged)
+    if survey.is_damaged and not salvaged:
+        typer.echo("Nothing was changed; to do it: horolog salvage DIR --yes")
+
+
+def _show_log(
+    directory: Path, found: Plan, held: list[tuple[object, ...]], *, salvaged: bool
+) -> None:
     from horolog.cli.inspection.log_file import RECORD_HEAD
     from horolog.cli.progress import size_text
 
