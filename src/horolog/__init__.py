@@ -23,7 +23,7 @@ Around the core:
     testing                 a broker, clock and disk for tests, and the simulator
 
 Shared modules: errors, limits, units, clock, places, histogram, state_table; config has the
-settings, and config_sources reads them.
+settings, config_sources reads them, and config_values checks them.
 """
 
 __version__ = "0.1.0"
