@@ -6,7 +6,8 @@ topic, group, pending          topics, consumer groups, scheduled messages
 message, dlq, schedule         messages, dead letters, schedules; `schedule_fields`: their flags
 send, receive                  messages, one at a time
 recall, reschedule, hand_over  scheduled messages; `windows`: all messages of a window
-serve, config                  running a broker; `exposure`: dangerous settings
+serve, config                  running a broker; `serve_options`: its flags, `exposure`: dangerous
+                               settings
 backup, restore, verify        data directories
 salvage, inspect               damaged data directories; `inspection` reads their files
 pipeline                       jobs on Spark: `pipeline_load`, `pipeline_offload`, `pipeline_audit`,

@@ -1,257 +1,50 @@
-"""`horolog serve`."""
+"""`horolog serve`; its flags are in `serve_options`."""
 
 from __future__ import annotations
 
 import logging
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from horolog.cli.exits import exit_of
+from horolog.cli.serve_options import (
+    Access,
+    AddressShare,
+    AdminHosts,
+    AdminPort,
+    AdvertisedHost,
+    AutoCreateTopics,
+    BrokerName,
+    BrokerPort,
+    ClusterName,
+    Config,
+    Connections,
+    DataDir,
+    DedupWindow,
+    FarBufferBytes,
+    FlushWhen,
+    GrpcPort,
+    Host,
+    LogFormat,
+    LogLevel,
+    MaxDelay,
+    MessageDelayLevel,
+    NamesrvPort,
+    Remoting,
+    RemotingAutoCreate,
+    Retention,
+    RetentionBytes,
+    TlsCert,
+    TlsKey,
+    TransactionCheckInterval,
+    TransactionCheckMax,
+    TransactionTimeout,
+    WhichClock,
+)
 from horolog.errors import HorologError
 
 if TYPE_CHECKING:
     from horolog.config import Settings
-
-
-class Flush(StrEnum):
-    """Values of --flush."""
-
-    SYNC = "sync"
-    INTERVAL = "interval"
-    OS = "os"
-
-
-class ClockKind(StrEnum):
-    """Values of --clock."""
-
-    SYSTEM = "system"
-    SIMULATED = "simulated"
-
-
-class LogForm(StrEnum):
-    """Values of --log-format."""
-
-    PLAIN = "plain"
-    JSON = "json"
-
-
-def _port(default: int, help_text: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(
-        metavar="N", help=f"{help_text}  [default: {default}]", show_default=False
-    )
-    return option
-
-
-DataDir = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Directory for all data.  [default: horolog-data]"),
-]
-Host = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Address that clients connect to.  [default: 127.0.0.1]"),
-]
-GrpcPort = Annotated[int | None, _port(8081, "Port for RocketMQ 5.x clients, gRPC; 0: a free one.")]
-Remoting = Annotated[
-    bool | None,
-    typer.Option(
-        "--remoting/--no-remoting",
-        help="Whether RocketMQ 4.x clients can connect, on --namesrv-port and --broker-port.  [default: on]",
-    ),
-]
-NamesrvPort = Annotated[
-    int | None, _port(9876, "Port of the name server for RocketMQ 4.x clients; 0: a free one.")
-]
-BrokerPort = Annotated[
-    int | None,
-    _port(10911, "Port of the broker for RocketMQ 4.x clients, named in routes; 0: a free one."),
-]
-AdvertisedHost = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST",
-        help="Name or address of this machine in routes of 4.x clients; without one, the address that the"
-        " client connected to.  [default: none]",
-    ),
-]
-AdminPort = Annotated[
-    int | None, _port(8090, "Port of the admin API, HTTP on 127.0.0.1; 0: a free one.")
-]
-AdminHosts = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMES",
-        help="Names, or NAME:PORT, under which clients may reach the admin API besides its address"
-        " and localhost, such as broker.internal or localhost:9000, separated by commas.  [default: none]",
-    ),
-]
-Connections = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="About how many clients may be connected; fewer where the limit on open files is low."
-        "  [default: 20000]",
-        show_default=False,
-    ),
-]
-AddressShare = Annotated[
-    int | None,
-    typer.Option(
-        metavar="PERCENT",
-        help="Percentage of connections, waiting polls and request bytes that the clients of one address may take;"
-        " behind a proxy: 100.  [default: 75]",
-        show_default=False,
-    ),
-]
-TlsCert = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Certificate (PEM) for clients that ask for TLS, read again on SIGHUP; without one,"
-        " a self-signed one is made when the first of them connects.  [default: none]",
-    ),
-]
-TlsKey = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Private key of --tls-cert (PEM); by default in the same file.  [default: none]",
-    ),
-]
-Access = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Identities, their secrets and rights (TOML), read again on SIGHUP; without one, everybody may do"
-        " everything.  [default: none]",
-    ),
-]
-BrokerName = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Name in routes and recall handles.  [default: broker-a]"),
-]
-ClusterName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="Name of the cluster, for 4.x clients.  [default: DefaultCluster]"
-    ),
-]
-AutoCreateTopics = Annotated[
-    bool | None,
-    typer.Option(
-        "--auto-create-topics/--no-auto-create-topics",
-        help="Let 5.x clients create normal topics by asking for their routes or by sending.  [default: off]",
-    ),
-]
-RemotingAutoCreate = Annotated[
-    bool | None,
-    typer.Option(
-        "--remoting-auto-create/--no-remoting-auto-create",
-        help="Let 4.x clients create mixed topics by sending.  [default: on]",
-    ),
-]
-MaxDelay = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="How far ahead a message may be due, such as 24h; at most ten years.  [default: 3653d]",
-    ),
-]
-MessageDelayLevel = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LEVELS",
-        help="Delays of level 1, 2 … of 4.x clients, such as '1s 10s 5m 2h 1d'; stored messages keep their"
-        " due times.  [default: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h]",
-        show_default=False,
-    ),
-]
-DedupWindow = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="How long a repeated send (same topic, message id and body) is answered with the first"
-        " result, without storing the message twice; 0s: never.  [default: 120s]",
-    ),
-]
-TransactionTimeout = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Time after a half message until its producer is asked for the outcome of the transaction,"
-        " unless the message names another.  [default: 6s]",
-    ),
-]
-TransactionCheckInterval = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="Time until the producer is asked again; twice as long from the sixth time on.  [default: 30s]",
-    ),
-]
-TransactionCheckMax = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="How many times the producer is asked before a transaction is given up.  [default: 15]",
-        show_default=False,
-    ),
-]
-FlushWhen = Annotated[
-    Flush | None,
-    typer.Option(
-        help="When the log is synced: before every reply (sync), twice a second (interval),"
-        " or by the kernel (os).  [default: sync]"
-    ),
-]
-WhichClock = Annotated[
-    ClockKind | None,
-    typer.Option(
-        help="The machine's clock, or one that moves only by `horolog clock advance`;"
-        " fixed for the life of a data directory.  [default: system]"
-    ),
-]
-Retention = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DURATION",
-        help="How long the log keeps delivered messages, such as 24h or 7d; pending messages are never"
-        " dropped.  [default: 72h]",
-    ),
-]
-RetentionBytes = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Bytes of log above which the oldest part is dropped sooner; 0: no limit.  [default: 0]",
-        show_default=False,
-    ),
-]
-FarBufferBytes = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Bytes of messages due after the near window to gather before they become a run.  "
-        "[default: 134217728]",
-        show_default=False,
-    ),
-]
-LogLevel = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LEVEL",
-        help="Level of the log on stderr: debug, info, warning or error.  [default: info]",
-    ),
-]
-LogFormat = Annotated[
-    LogForm | None, typer.Option(help="Lines of text, or one JSON object a line.  [default: plain]")
-]
-Config = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help='TOML file with these settings (data_dir = "…").'),
-]
 
 
 def serve(
@@ -299,48 +92,14 @@ def serve(
       horolog serve --data-dir /var/lib/horolog --flush interval
       horolog serve --data-dir "$(mktemp -d)" --grpc-port 0 --admin-port 0 --no-remoting
     """
+    given = {**locals()}  # the settings that have flags, by name, and `config`
+    config_file = given.pop("config")
     from horolog.config_sources import load
 
-    ports = {
-        "grpc_port": grpc_port,
-        "namesrv_port": namesrv_port,
-        "broker_port": broker_port,
-        "admin_port": admin_port,
+    flags = {
+        name: each.value if isinstance(each, StrEnum) else each for name, each in given.items()
     }
-    settings = load(
-        {
-            **ports,
-            "data_dir": data_dir,
-            "host": host,
-            "remoting": remoting,
-            "advertised_host": advertised_host,
-            "admin_hosts": admin_hosts,
-            "connections": connections,
-            "address_share": address_share,
-            "tls_cert": tls_cert,
-            "tls_key": tls_key,
-            "access": access,
-            "broker_name": broker_name,
-            "cluster_name": cluster_name,
-            "auto_create_topics": auto_create_topics,
-            "remoting_auto_create": remoting_auto_create,
-            "max_delay": max_delay,
-            "message_delay_level": message_delay_level,
-            "dedup_window": dedup_window,
-            "transaction_timeout": transaction_timeout,
-            "transaction_check_interval": transaction_check_interval,
-            "transaction_check_max": transaction_check_max,
-            "flush": flush and flush.value,
-            "clock": clock and clock.value,
-            "retention": retention,
-            "retention_bytes": retention_bytes,
-            "far_buffer_bytes": far_buffer_bytes,
-            "log_level": log_level,
-            "log_format": log_format and log_format.value,
-        },
-        config_file=config,
-    )
-    return _run(settings)
+    return _run(load(flags, config_file=config_file))
 
 
 def _run(settings: Settings) -> int:
