@@ -1,6 +1,7 @@
 """The life of a shard: opening, replay, repair, checkpoints, retention of the log, and disk space.
 
 opening, facts            open a shard: gather what is on disk, and act as the recovery table says
+refusals                  what a start that is refused says
 early_end                 detect that the log ends before messages that were filed from it
 unreadable                copy files with bad sectors, after a mapped one has ended the process
 sweeping, log_tail        remove files that nothing names; cut the log's end and make it durable
@@ -14,6 +15,7 @@ checkpoint_life           the states of a checkpoint, as a table
 queues_ahead              write consume queues in the turns before a checkpoint, some in each
 consumers_copy            hold progress and leases of groups until their checkpoint is written
 checkpoint_job, restore   make a checkpoint durable; put a shard into the state of one
+key_restore               restore the key index at a start, or rebuild it
 named_files               list the files that belong to a checkpoint
 retention                 drop old segments of the log
 space                     check that the disk has room for what was promised

@@ -18,16 +18,18 @@ from horolog.broker.life.after_salvage import given_up_before
 from horolog.broker.life.early_end import early_end
 from horolog.broker.life.facts import Facts, ShardMeta, gather, why_not_reached
 from horolog.broker.life.flipped_states import repair_states
+from horolog.broker.life.key_restore import restore_keys
 from horolog.broker.life.log_tail import cut_log, secure_log
+from horolog.broker.life.refusals import refusal, why_refused
 from horolog.broker.life.repair import repair
-from horolog.broker.life.replay import Replay, index_frame
+from horolog.broker.life.replay import Replay
 from horolog.broker.life.restore import restore
 from horolog.broker.life.sweeping import discard_derived, remove_newer, sweep_unnamed
 from horolog.broker.settings import ShardSettings
 from horolog.broker.shard import Shard
 from horolog.delay.damage import Damaged
 from horolog.delay.far.names import named_files
-from horolog.errors import ErrorCode, HorologError, Problem
+from horolog.errors import Problem
 from horolog.log.checkpoint import NO_FRAME, Checkpoint
 from horolog.log.commit_log import CommitLog
 from horolog.log.control_records import encode_epoch
@@ -38,7 +40,6 @@ from horolog.log.segment import (
     SegmentWriter,
     bases_on_disk,
     check_access,
-    segment_name,
 )
 from horolog.storage.api import Storage
 
@@ -50,7 +51,6 @@ _LOG_FOUND = {
     LogEnd.DAMAGED: LogFound.DAMAGED,
     LogEnd.FOREIGN: LogFound.FOREIGN,
 }
-_GIVEN_UP = (4, 5, 6)  # rows that a salvage can help with (`log.salvage`)
 
 
 @dataclass
@@ -116,19 +116,21 @@ class _Opening:
         facts = gather(self._storage, self._directory, self._meta, self._report)
         derived = DerivedFound.LONGER if facts.derived else DerivedFound.NONE
         if facts.hole:
-            self._refuse(self._decide(LogFound.HOLE, False, facts, derived), facts.hole)
+            row = self._decide(LogFound.HOLE, False, facts, derived)
+            raise refusal(self._directory, row, facts.hole)
         if not facts.bases:
             row = self._decide(LogFound.NONE, False, facts, derived)
             if row.action is Action.REFUSE:
                 why = "there are files in the data directory, but no commit log"
-                self._refuse(row, why, has_log=False)
+                raise refusal(self._directory, row, why, has_log=False)
             return self._serve(self._new_shard(), 0, 0, -1, 0, row)
         check_access(self._storage, self._log, facts.bases)
         if not facts.checkpoints:
             return self._recover(_Chosen(None, None, [], derived), facts)
         why = why_not_reached(facts.checkpoints[0], facts, self._reader, self._meta.log_id)
         if why:
-            self._refuse(self._decide(LogFound.SHORT, False, facts, derived), why)
+            row = self._decide(LogFound.SHORT, False, facts, derived)
+            raise refusal(self._directory, row, why)
         return self._recover(self._choose(facts), facts)
 
     # --- choosing -------------------------------------------------------------------------------
@@ -180,20 +182,6 @@ class _Opening:
         from_zero = not facts.bases or (facts.bases[0] == 0 and not self._is_rotten_below)
         return decide(Found(log, has_tail, from_zero, facts.found, derived))
 
-    def _refuse(self, row: Row, why: str, *, has_log: bool = True) -> None:
-        code = ErrorCode.DIRECTORY_FOREIGN if row.number == 7 else ErrorCode.DAMAGED
-        hint = (
-            "; `horolog salvage` says what would be lost without it"
-            if row.number in _GIVEN_UP and has_log
-            else ""
-        )
-        raise HorologError(
-            code,
-            f"{self._directory}: {why} (recovery row {row.number}: {row.reason}); nothing was "
-            f"changed{hint}",
-            field="--data-dir",
-        )
-
     # --- actions --------------------------------------------------------------------------------
 
     def _recover(self, chosen: _Chosen, facts: Facts) -> Opened:
@@ -202,14 +190,14 @@ class _Opening:
         has_tail = scan.end > (used.position if used else 0)
         row = self._decide(_LOG_FOUND[scan.outcome], has_tail, facts, chosen.derived)
         if row.action is Action.REFUSE:
-            self._refuse(row, self._why_refused(row, scan, facts))
+            raise refusal(self._directory, row, why_refused(row, scan, facts.bases[0]))
         for flipped in scan.flipped:
             self._reader.write_back(flipped.pieces)
         lost = early_end(self._storage, self._directory, self._meta.log_id, scan.end, self._wall_ms)
         shard = self._prepare(row, chosen)
         shard.problems += lost
         shard.log.repairs.extend(each.repair for each in scan.flipped)
-        self._restore_keys(shard, used, facts)
+        self._report += restore_keys(shard, used, facts.bases[0], self._reader, self._identity)
         # A replay that meets damaged entries rebuilds them from the log, the tail included.
         shard.log.end = shard.log.commit_position = scan.end
         replay = Replay(shard, self._wall_ms, self._mono_ms)
@@ -284,28 +272,6 @@ class _Opening:
                 self._notes.append(note)
                 self._report.append(f"{bad.label}: set aside as {note.place}")
 
-    def _restore_keys(self, shard: Shard, used: Checkpoint | None, facts: Facts) -> None:
-        """Restore the key index as the checkpoint names it; rebuild it from the log if missing."""
-        if used is None:
-            shard.key_index.clear()  # replay begins where the log does
-            return
-        why = "it was not kept by an older horolog"
-        if "keys" in used.registry:
-            why = shard.key_index.restore(used.registry["keys"], shard.log.start)
-        if not why:
-            return
-        self._report.append(f"the key index is rebuilt from the commit log: {why}")
-        shard.key_index.clear()
-        start = max(facts.bases[0], shard.log.start)
-        scan = SalvageScan(self._reader, self._identity, start=start, stop=used.position)
-        for header, body in scan.frames():
-            index_frame(shard, header, body)
-        for first, end in scan.gaps:
-            text = f"the key index lacks log positions {first} to {end}: damaged"
-            segment = segment_name(first - first % self._meta.segment_bytes)
-            shard.problems.append(Problem(text, f"{self._log}/{segment}"))
-            self._report.append(text)
-
     def _scan(self, start: Checkpoint | None, facts: Facts, *, judge: bool = True) -> LogScan:
         return LogScan(
             self._reader,
@@ -317,17 +283,6 @@ class _Opening:
             durable=facts.synced,
             judge=judge,
         )
-
-    def _why_refused(self, row: Row, scan: LogScan, facts: Facts) -> str:
-        if row.number == 10:
-            return (
-                f"the commit log begins at log position {facts.bases[0]} and no checkpoint is "
-                "valid, so what lay below cannot be rebuilt; restore the directory from a backup"
-            )
-        if scan.outcome is LogEnd.FOREIGN:
-            return f"the frame at log position {scan.end} belongs to another log or shard"
-        by = "the checkpoint" if scan.stated_by < 0 else f"the frame at {scan.stated_by}"
-        return f"the commit log is damaged at log position {scan.end}, which {by} says was durable"
 
     def _valid_checkpoints(self) -> list[Checkpoint]:
         return gather(self._storage, self._directory, self._meta, []).checkpoints
