@@ -336,21 +336,8 @@ class Connection:
             expect(not payload, "SETTINGS with ACK has no payload", Code.FRAME_SIZE_ERROR)
             return
         expect(len(payload) % 6 == 0, "SETTINGS has 6 bytes each", Code.FRAME_SIZE_ERROR)
-        for at in range(0, len(payload), 6):
-            name = int.from_bytes(payload[at : at + 2], "big")
-            self._apply_setting(name, int.from_bytes(payload[at + 2 : at + 6], "big"))
+        self.out.apply_settings(payload)
         self._settled = True
-        self.out.ready.append(frames.SETTINGS_ACK)
-
-    def _apply_setting(self, name: int, value: int) -> None:
-        if name == Setting.HEADER_TABLE_SIZE:
-            self.out.set_table_bytes(value)
-        elif name == Setting.ENABLE_PUSH:
-            expect(value <= 1, "ENABLE_PUSH is 0 or 1")
-        elif name == Setting.INITIAL_WINDOW_SIZE:
-            self.out.set_new_window(value)
-        elif name == Setting.MAX_FRAME_SIZE:
-            self.out.set_frame_bytes(value)
 
     def _refuse_push(self, _flags: int, _stream: int, _payload: bytes) -> None:
         raise ConnectionFault(Code.PROTOCOL_ERROR, "PUSH_PROMISE of a client")

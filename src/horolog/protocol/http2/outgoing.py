@@ -6,8 +6,8 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from horolog.protocol.http2 import frames, hpack
-from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
-from horolog.protocol.http2.frames import Type
+from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault, expect
+from horolog.protocol.http2.frames import Setting, Type
 from horolog.protocol.http2.streams import State, Step, Stream, after
 
 # Streams that we ended before the peer did: the peer may still have sent frames of them
@@ -208,8 +208,24 @@ class Outgoing:
         stream.send_window += increment
         self._pump_late(stream)
 
-    def set_new_window(self, size: int) -> None:
-        """Apply INITIAL_WINDOW_SIZE: windows of open streams change as well, perhaps below zero."""
+    def apply_settings(self, payload: bytes) -> None:
+        """Apply the peer's SETTINGS, and acknowledge them: all are about what we send."""
+        for at in range(0, len(payload), 6):
+            name = int.from_bytes(payload[at : at + 2], "big")
+            value = int.from_bytes(payload[at + 2 : at + 6], "big")
+            if name == Setting.HEADER_TABLE_SIZE:
+                # We use no table, but a block must acknowledge a lower size.
+                self._owes_table_change |= value < hpack.TABLE_BYTES
+            elif name == Setting.ENABLE_PUSH:
+                expect(value <= 1, "ENABLE_PUSH is 0 or 1")
+            elif name == Setting.INITIAL_WINDOW_SIZE:
+                self._set_new_window(value)
+            elif name == Setting.MAX_FRAME_SIZE:
+                self._set_frame_bytes(value)
+        self.ready.append(frames.SETTINGS_ACK)
+
+    def _set_new_window(self, size: int) -> None:
+        """Change the windows of open streams as well, perhaps to below zero."""
         if size > frames.WINDOW_MAX:
             raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is too large")
         change, self.new_window = size - self.new_window, size
@@ -229,15 +245,10 @@ class Outgoing:
         if stream.state is State.CLOSED:
             self.late.append(stream.stream_id)
 
-    def set_frame_bytes(self, size: int) -> None:
-        """Apply MAX_FRAME_SIZE."""
+    def _set_frame_bytes(self, size: int) -> None:
         if not frames.FRAME_BYTES_INITIAL <= size <= frames.FRAME_BYTES_MAX:
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"MAX_FRAME_SIZE is {size}")
         self._frame_bytes = min(size, self._frame_bytes_max)
-
-    def set_table_bytes(self, size: int) -> None:
-        """Apply HEADER_TABLE_SIZE: we use no table, but a block must acknowledge a lower size."""
-        self._owes_table_change |= size < hpack.TABLE_BYTES
 
     def check_invariants(self) -> None:
         """Check what must hold between the fields."""
