@@ -48,12 +48,12 @@ def pytest_configure() -> None:
     """Brokers are forks of a process that has imported all; see tests/support/forked.py."""
     from forked import Forked
 
-    if not os.environ.get("HOROLOG_STARTED_ANEW"):
+    if not os.environ.get("HOROLOG_INSTALLED"):
         BrokerProcess._popen = Forked
 
 
 @pytest.fixture(scope="module")
-def started_anew() -> Iterator[None]:
+def installed() -> Iterator[None]:
     """Brokers of this module are started by the installed script, as users start them."""
     before = BrokerProcess._popen
     BrokerProcess._popen = subprocess.Popen

@@ -58,7 +58,7 @@ def test_topics_with_their_settings(opened) -> None:
     assert ask(opened, DescribeBroker(), NOW_MS).problems == []
 
 
-def test_a_deleted_topic_is_gone_and_its_number_is_not_given_again(opened) -> None:
+def test_a_deleted_topic_is_gone_and_its_id_is_not_given_again(opened) -> None:
     refused = ask(opened, DescribeTopic("again"), NOW_MS)
     assert isinstance(refused, HorologError)
     assert refused.code is ErrorCode.TOPIC_NOT_FOUND

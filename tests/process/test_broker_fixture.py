@@ -16,7 +16,7 @@ import pytest
 from horolog.admin.status import UnreachableError
 from horolog.testing.broker import BrokerProcess, BrokerStartError
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("installed")]
 
 
 def alive(pid: int) -> bool:

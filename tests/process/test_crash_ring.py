@@ -11,7 +11,7 @@ import pytest
 from horolog.testing.broker import BrokerProcess
 from horolog.testing.ring import Budget, run_ring
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("installed")]
 
 
 def test_4_kills(tmp_path, record_property) -> None:

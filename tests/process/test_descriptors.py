@@ -20,7 +20,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.server.grpc_unary import SERVICE
 from horolog.testing.broker import BrokerProcess, installed_command
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("installed")]
 HOUR_MS = 3_600_000
 ANSWERED_S = 5.0
 

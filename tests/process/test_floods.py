@@ -20,7 +20,7 @@ from horolog.protocol.http2.faults import Code
 from horolog.server.grpc_unary import SERVICE
 from horolog.testing.broker import BrokerProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("installed")]
 STREAMS = 20_000
 GREW_MAX_MB = 10
 SEND_MAX_S = 3.0

@@ -16,7 +16,7 @@ from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame_writer import encode
 from horolog.testing.broker import BrokerProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("installed")]
 MEASURED_S = 3.0
 FLOODER, DEAF = "127.0.0.2", "127.0.0.3"
 

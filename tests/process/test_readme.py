@@ -17,7 +17,7 @@ import pytest
 
 from horolog.testing.broker import BrokerProcess
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("started_anew")]
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("installed")]
 
 ROOT = Path(__file__).parents[2]
 SHAPES = (

@@ -3,8 +3,8 @@
 The tests start hundreds of processes. `Forked` is a `subprocess.Popen` whose child is such a fork:
 it has the arguments, environment, directory, files, session and exit code of a real start, and is a
 child of the tests' own process. Tests of what only a start of the installed script shows (its
-memory and cost, its limits, the ring of kills) have `pytest.mark.usefixtures("started_anew")`; with
-HOROLOG_STARTED_ANEW in the environment all tests start the script.
+memory and cost, its limits, the ring of kills) have `pytest.mark.usefixtures("installed")`; with
+HOROLOG_INSTALLED in the environment all tests start the script.
 """
 
 from __future__ import annotations

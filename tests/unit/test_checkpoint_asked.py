@@ -81,7 +81,7 @@ def test_waiting_callers_are_answered_when_the_engine_ends(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("call", "part"), [("pwrite", "/queues/"), ("ftruncate", ".ckpt.tmp")], ids=["capture", "job"]
 )
-def test_who_waits_for_one_without_space_is_told_which_file_has_none(
+def test_who_waits_for_one_without_space_learns_which_file_has_none(
     tmp_path: Path, monkeypatch, caplog, call: str, part: str
 ) -> None:
     """Also for what is written before the job: callers waited a minute, and heard of no reason."""

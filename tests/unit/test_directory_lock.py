@@ -90,17 +90,17 @@ def unlocked(home: Path) -> None:
     (home / "lock").unlink()
 
 
-def locked_anew(home: Path) -> None:
+def locked_again(home: Path) -> None:
     (home / "lock").rename(home / "lock.old")  # so that the new one cannot have its inode
     (home / "lock").touch()
 
 
 GONE = "{home}(/lock)? is gone: was it, or the data directory, moved while the broker ran"
 ANOTHER = "{home}(/lock)? is another one now: was it, or the data directory, replaced while"
-CHANGES = [(moved, GONE), (replaced, ANOTHER), (unlocked, GONE), (locked_anew, ANOTHER)]
+CHANGES = [(moved, GONE), (replaced, ANOTHER), (unlocked, GONE), (locked_again, ANOTHER)]
 
 
-@pytest.mark.parametrize("change", [unlocked, locked_anew])
+@pytest.mark.parametrize("change", [unlocked, locked_again])
 def test_the_file_may_be_removed_where_the_directory_is_locked(tmp_path: Path, change) -> None:
     """Nobody else can have the directory, so there is no reason to end."""
     lock = DirectoryLock(tmp_path / "home")
@@ -118,7 +118,7 @@ def test_nothing_is_opened_in_what_stands_in_the_place_of_the_locked_directory(
     change: Callable[[Path], None],
     says: str,
 ) -> None:
-    if change in (unlocked, locked_anew):
+    if change in (unlocked, locked_again):
         as_on_nfs(monkeypatch)
     home = tmp_path / "home"
     lock = DirectoryLock(home)
@@ -289,7 +289,7 @@ def test_a_broker_ends_whose_directory_is_another_one_and_has_all_that_it_acknow
     ends_with: str,
 ) -> None:
     """It went on: what it had open was in the one directory, and what it opened then in the other."""
-    if change in (unlocked, locked_anew):
+    if change in (unlocked, locked_again):
         as_on_nfs(monkeypatch)
     home = tmp_path / "home"
     sent = 0

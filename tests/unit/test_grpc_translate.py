@@ -222,7 +222,7 @@ def test_a_namespace_goes_in_front_of_the_name() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["%DLQ%", "%RETRY%", "%LATE%"])
-def test_a_namespace_goes_behind_what_a_topic_of_another_name_begins_with(prefix: str) -> None:
+def test_a_namespace_follows_what_a_topic_of_another_name_begins_with(prefix: str) -> None:
     """As in RocketMQ's 4.x clients; the dead letters of group `ns%g` are in `%DLQ%ns%g`."""
     assert name_of(pb.Resource(resource_namespace="ns", name=f"{prefix}g")) == f"{prefix}ns%g"
     assert name_of(pb.Resource(name=f"{prefix}g")) == f"{prefix}g"

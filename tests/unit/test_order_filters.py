@@ -16,7 +16,7 @@ def broker(world):
     return world.broker
 
 
-def test_a_message_that_another_filter_left_out_is_not_forgotten_behind_later_ones(
+def test_a_message_that_another_filter_left_out_is_not_forgotten_after_later_ones(
     world, broker
 ) -> None:
     """Members with different filters, and a restart: it is found after its group has had its turn in the same receive."""

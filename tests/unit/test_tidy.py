@@ -289,7 +289,7 @@ def test_repository_speaks_of_itself_alone() -> None:
 
 # Retired words and what to say instead; docs/glossary.md has the words that are used.
 RETIRED = {
-    r"\banew\b": "again; made anew: rebuilt",
+    r"(?:\b|_)anew(?:\b|_)": "again; made anew: rebuilt",
     r"(?:\b|_)[Mm]end(?:s|ed|ing)?(?:\b|_)|\bMend(?:ing|Rows|Records)": "repair",
     r"\b(?:lies|lie|stands|stand|comes|goes on|what is|frames?|tail|bytes?|log|cursor|checkpoint) behind\b(?! one\b)"
     r"|\bbehind_\w|_behind\b(?<!leaves_nothing_behind)(?<!files_behind)|\bbehind [=<>]|self\.behind\b": "after",

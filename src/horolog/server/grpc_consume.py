@@ -140,7 +140,7 @@ class ConsumerCalls:
             try:
                 command = Ack(check_group(group), check_topic(topic), handles)
                 self._engine.ask(command, partial(_answer_acks, those))
-            except Exception as error:  # noqa: BLE001 - a refusal, or our mistake: told to each
+            except Exception as error:  # noqa: BLE001 - a refusal, or our mistake: each caller gets it
                 _answer_acks(those, error)
 
     async def change_invisible_duration(

@@ -44,7 +44,7 @@ def _look(session: SparkSession, show: Show, ended: threading.Event) -> None:
                 if stage is not None:
                     done += stage.numCompletedTasks
                     total += stage.numTasks
-        except Exception:  # noqa: BLE001 - a session that ends is told of by the job itself
+        except Exception:  # noqa: BLE001 - the job itself reports a session that ends
             return
         if total:
             show(done, total)

@@ -283,7 +283,7 @@ class Histories:
     def _add_unlogged(
         self, trail: Trail, topic: Topic, place: QueuePlace, group: GroupDelivery
     ) -> None:
-        """Add events of a group that no record told: the log was too long or begins later."""
+        """Add events of a group that no record has: the log was too long or begins later."""
         key = group.group, place
         detail = trail.detail(topic, group.group)
         if group.state is GroupState.CONSUMED and key not in trail.consumed:

@@ -106,6 +106,6 @@ class LatePromotion:
             await self._engine.submit(TellTierProblem(said))
         except HorologError as error:
             # The broker stops or is busy: try again after `_CHECK_EVERY_S`
-            _log.info("not told yet: %s", first_line(error))
+            _log.info("not reported yet: %s", first_line(error))
             return
         self._problem = why

@@ -141,7 +141,7 @@ class PullCodes:
             return Answer(
                 Status.SUBSCRIPTION_NOT_EXIST,
                 remark=(
-                    f"subscription: group {group!r} has told none of topic {topic!r} in a heartbeat"
+                    f"subscription: no heartbeat of group {group!r} has one of topic {topic!r}"
                 ),
             )
         if found.version < version:
