@@ -103,6 +103,7 @@ TURN_CHECKS_MAX = 1_024  # due checks of transactions handled in one turn
 TURN_GIVEN_UP_MAX = 64  # transactions given up in one turn: each writes a message
 CHECKED_AT_ONCE = 64  # half messages read in one turn, to be sent to producers with a check
 PRODUCER_TOPICS_MAX = 1_024  # topics of one 5.x producer for which it is asked about transactions
+PRODUCERS_TOPICS_MAX = 262_144  # of all of them together: some 200 bytes each
 
 # --- recurring schedules ----------------------------------------------------------------------
 SCHEDULES_MAX = 10_000  # ours: bounds registry and checkpoint
@@ -179,6 +180,8 @@ INPUTS_BYTES_MAX = 64 * MIB  # of messages in waiting commands: a second of the 
 LOG_WAITING_BYTES_MAX = MIB  # of lines that wait for a blocked stderr; further lines are dropped
 
 # --- clients ----------------------------------------------------------------------------------
+TELEMETRY_STREAMS_MAX = 65_536  # of all 5.x clients: some 2 kB each, without what they have sent
+CLIENT_TOPICS_MAX = 262_144  # topics of all 5.x clients that are shown, some 150 bytes each
 STREAMS_MAX = 1_000  # concurrent calls of one connection: the usual limit of HTTP/2 servers
 CONNECTIONS_MAX = 20_000  # of all ports for clients; an idle one takes 8 kB, with TLS 50 kB
 FILES_MIN = 128  # files that the process must be able to open: the reserve, and thirty clients

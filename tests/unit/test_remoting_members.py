@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -206,6 +207,44 @@ def test_offsets_that_are_too_much_for_an_answer_are_refused(
         assert tool.answer(number).remark == (
             "clientAddr: the offsets of 1 client take more than 100 bytes; name one client"
         )
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "remark"),
+    [
+        (Code.GET_ALL_PRODUCER_INFO, {}, "producerGroup: clients take"),
+        (Code.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "senders"}, "producerGroup: its"),
+        (Code.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "workers"}, "consumerGroup: its"),
+    ],
+    ids=["all producers", "producers", "consumers"],
+)
+def test_clients_that_are_too_many_for_an_answer_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Code, fields: Any, remark: str
+) -> None:
+    """And others are served while they are listed."""
+    monkeypatch.setattr("horolog.server.listing._CLIENTS", 1)
+    with remoting_door(tmp_path) as door, door.client() as client:
+        for number in range(5):
+            join(client, f"c{number}")
+        turns = door.run(_turns_of(door.front.handler(code), code, fields))
+        assert turns >= 5
+        monkeypatch.setattr("horolog.server.remoting.members.ANSWER_BYTES_MAX", 300)
+        refused = client.call(code, fields)
+        assert refused.code == Status.INVALID_PARAMETER
+        assert refused.remark.startswith(remark)
+        assert "take more than 300 bytes; " in refused.remark
+
+
+async def _turns_of(handle: Any, code: Code, fields: Any) -> int:
+    """Turns of the loop until a request is answered."""
+    request: Any = SimpleNamespace(frame=Frame(code, fields=fields))
+    listing = asyncio.ensure_future(handle(request))
+    turns = 0
+    while not listing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert b"c4" in listing.result().body
+    return turns
 
 
 def test_others_are_served_while_members_hear_of_a_reset(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 
 from starlette.requests import Request
@@ -17,9 +16,9 @@ from horolog.admin.shapes import Client, Clients
 from horolog.admin.views import iso
 from horolog.limits import ADMIN_LIST_MAX
 from horolog.server.connected import ConnectedClient, KnowsClients, kind_of
+from horolog.server.listing import paced
 
 _KINDS_OF = 100  # members to look at for the way a group consumes, in a list
-_AT_ONCE = 1_024  # clients to look at before other tasks of the loop run: about 2 ms
 
 
 @endpoint(
@@ -42,20 +41,12 @@ async def list_clients(request: Request) -> Response:
     after, group = parameters.get("after", ""), parameters.get("group", "")
     doors = doors_of(request)
     found: list[tuple[str, ConnectedClient]] = []
-    async for client in _paced(_members(doors, group) if group else _all(doors)):
+    async for client in paced(_members(doors, group) if group else _all(doors)):
         if (place := _place(client)) > after:
             found.append((place, client))
     page = heapq.nsmallest(limit + 1, found)
     shown = [client_view(client) for _, client in page[:limit]]
     return answer({"clients": shown, "next": page[limit - 1][0] if len(page) > limit else None})
-
-
-async def _paced(clients: Iterable[ConnectedClient]) -> AsyncIterator[ConnectedClient]:
-    """Yield the clients; others are served between some and the next."""
-    for at, client in enumerate(clients):
-        if at % _AT_ONCE == _AT_ONCE - 1:
-            await asyncio.sleep(0)
-        yield client
 
 
 def _all(doors: Sequence[KnowsClients]) -> Iterator[ConnectedClient]:
@@ -82,7 +73,7 @@ def doors_of(request: Request) -> Sequence[KnowsClients]:
 
 def members_of(request: Request, group: str) -> AsyncIterator[ConnectedClient]:
     """Yield the connected clients of a consumer group."""
-    return _paced(_members(doors_of(request), group))
+    return paced(_members(doors_of(request), group))
 
 
 def kind_of_group(request: Request, group: str) -> str:

@@ -15,6 +15,7 @@ from horolog.protocol.http2.calls import Calls
 from horolog.protocol.http2.grpc_wire import OK, framed, timeout_ms
 from horolog.protocol.http2.request_head import RequestHead
 from horolog.server.connected import Origin
+from horolog.server.shares import Share
 
 _log = logging.getLogger("horolog.grpc")
 
@@ -25,6 +26,7 @@ class CallLink(Protocol):
     calls: Calls
     peer: Peer
     address: str
+    share: Share | None
 
     @property
     def origin(self) -> Origin:

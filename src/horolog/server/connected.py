@@ -75,8 +75,19 @@ class Neighbour(Protocol):
         """Yield the connected clients of a consumer group, each made when it is asked for."""
         ...
 
-    def publishers(self) -> Iterator[ConnectedClient]:
-        """Yield clients that send: they have no group, so each of their topics stands for one."""
+    def member(self, group: str, client_id: str) -> ConnectedClient | None:
+        """Return a connected client of a consumer group, or None."""
+        ...
+
+    def member_ids(self, group: str) -> list[str]:
+        """Return the ids of the connected clients of a consumer group."""
+        ...
+
+    def publishers(self, topic: str = "") -> Iterator[ConnectedClient]:
+        """Yield clients that send (to a topic), each made when it is asked for.
+
+        They have no group, so each of their topics stands for one.
+        """
         ...
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:

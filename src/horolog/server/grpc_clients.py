@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from horolog.limits import (
+    CLIENT_TOPICS_MAX,
     CLIENT_TOPICS_SHOWN_MAX,
     CLIENTS_REMEMBERED_MAX,
     FILTER_EXPRESSION_MAX,
@@ -203,6 +205,7 @@ class Streams:
         self._settings: dict[Stream, _StreamSettings] = {}
         self._of_group: dict[str, dict[Stream, None]] = {}
         self._of_client: dict[str, Stream] = {}  # the stream that has settled last
+        self._topics = 0  # of all settings
         self.subscriptions = _Subscriptions()
 
     def store_settings(self, stream: Stream, settings: pb.Settings) -> None:
@@ -217,16 +220,21 @@ class Streams:
             self._of_group.setdefault(group, {})[stream] = None
             self.subscriptions.put(group, settings.subscription)
         self._of_client[stream.client_id] = stream
-        self._settings[stream] = _StreamSettings(
-            consumes, group, shown_topics(list(map(name_of, topics)))
-        )
+        shown = tuple(map(sys.intern, shown_topics(list(map(name_of, topics)))))
+        if self._topics + len(shown) > CLIENT_TOPICS_MAX:
+            shown = ()
+        self._topics += len(shown)
+        self._settings[stream] = _StreamSettings(consumes, group, shown)
 
     def remove(self, stream: Stream) -> None:
         """Remove a stream that has ended, or whose client has terminated."""
         settled = self._settings.pop(stream, None)
         if self._of_client.get(stream.client_id) is stream:
             del self._of_client[stream.client_id]
-        if settled is not None and settled.group:
+        if settled is None:
+            return
+        self._topics -= len(settled.topics)
+        if settled.group:
             members = self._of_group[settled.group]
             del members[stream]
             if not members:
@@ -245,6 +253,10 @@ class Streams:
         """Iterate over the connected clients of a consumer group, as over all."""
         return self._each_shown(self._of_group.get(group, ()))
 
+    def member_ids(self, group: str) -> list[str]:
+        """Return the client ids of a consumer group."""
+        return [stream.client_id for stream in self._of_group.get(group, ())]
+
     def member_count(self, group: str) -> int:
         """Return how many clients of a consumer group are connected."""
         return len(self._of_group.get(group, ()))
@@ -254,9 +266,18 @@ class Streams:
         streams = reversed(self._of_group.get(group, {}))
         return next((stream for stream in streams if stream.client_id == client_id), None)
 
-    def publishers(self) -> Iterator[ConnectedClient]:
-        """Yield clients that send."""
-        return (client for client in self if not client.groups)
+    def shown_member(self, group: str, client_id: str) -> ConnectedClient | None:
+        """Return a client of a consumer group, or None."""
+        stream = self.member(group, client_id)
+        return None if stream is None else self._shown(stream)
+
+    def publishers(self, topic: str = "") -> Iterator[ConnectedClient]:
+        """Iterate over the clients that send (to a topic), as over all."""
+        return self._each_shown(
+            stream
+            for stream, settled in self._settings.items()
+            if not settled.group and (not topic or topic in settled.topics)
+        )
 
     def _each_shown(self, streams: Iterable[Stream]) -> Iterator[ConnectedClient]:
         return (self._shown(stream) for stream in list(streams) if stream in self._settings)

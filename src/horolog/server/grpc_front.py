@@ -18,10 +18,10 @@ from google.protobuf.message import DecodeError
 
 from horolog.access.guard import Guard
 from horolog.errors import HorologError
-from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX
+from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX, TELEMETRY_STREAMS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2.events import Limits
-from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT
+from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 from horolog.protocol.remoting.heartbeat import Subscription
 from horolog.server.call import Call
 from horolog.server.connected import ConnectedClient
@@ -37,6 +37,7 @@ from horolog.server.http2_link import Http2Link
 from horolog.server.intake import Intake
 from horolog.server.ports import bind, port_in_use
 from horolog.server.running import GrpcEngine
+from horolog.server.shares import Share
 from horolog.server.tls import Certificate
 
 _log = logging.getLogger("horolog.grpc")
@@ -158,9 +159,17 @@ class GrpcFront:
         """Return how many clients of a consumer group are connected."""
         return self._sessions.streams.member_count(group)
 
-    def publishers(self) -> Iterator[ConnectedClient]:
-        """Yield clients that send."""
-        return self._sessions.streams.publishers()
+    def member(self, group: str, client_id: str) -> ConnectedClient | None:
+        """Return a connected client of a consumer group, or None."""
+        return self._sessions.streams.shown_member(group, client_id)
+
+    def member_ids(self, group: str) -> list[str]:
+        """Return the ids of the connected clients of a consumer group."""
+        return self._sessions.streams.member_ids(group)
+
+    def publishers(self, topic: str = "") -> Iterator[ConnectedClient]:
+        """Yield clients that send (to a topic)."""
+        return self._sessions.streams.publishers(topic)
 
     def subscriptions(self, group: str) -> Mapping[str, Subscription]:
         """Return the subscriptions of a consumer group, by topic."""
@@ -191,6 +200,12 @@ class GrpcFront:
 
     def stream_opened(self, call: Call) -> None:
         """Begin the Telemetry stream of a client."""
+        share = call.link.share
+        if why := self._why_full(share):
+            call.fail(RESOURCE_EXHAUSTED, why)
+            return
+        if share is not None:
+            share.streams += 1
         call.on_dropped = lambda: self._remove_stream(call)
         try:
             self._streams[call] = self._sessions.begin_stream(call)
@@ -200,10 +215,21 @@ class GrpcFront:
             # an error of its own.
             self._refused[call] = error.message
 
+    def _why_full(self, share: Share | None) -> str:
+        """Return why no further Telemetry stream is taken; "" if there is room."""
+        count = len(self._streams) + len(self._refused)
+        if count >= TELEMETRY_STREAMS_MAX:
+            return f"{count} Telemetry streams are open, the most that are allowed"
+        if share is not None and share.streams >= share.bounds.streams:
+            return (
+                f"{share.streams} Telemetry streams of {share.key} are open, "
+                "the most that are allowed of one address"
+            )
+        return ""
+
     def message_received(self, call: Call, message: bytes) -> None:
         """Take a command that a client sends on its Telemetry stream."""
-        if (why := self._refused.pop(call, None)) is not None:
-            call.fail(INVALID_ARGUMENT, why)
+        self._refuse_stream(call)
         stream = self._streams.get(call)
         if stream is None:
             return
@@ -216,11 +242,15 @@ class GrpcFront:
 
     def input_ended(self, call: Call) -> None:
         """End the stream of a client that sends no more, once its commands are answered."""
-        if (why := self._refused.pop(call, None)) is not None:
-            call.fail(INVALID_ARGUMENT, why)
+        self._refuse_stream(call)
         stream = self._streams.get(call)
         if stream is not None:
             stream.when_answered(lambda: self._end_stream(call))
+
+    def _refuse_stream(self, call: Call) -> None:
+        if (why := self._refused.get(call)) is not None:
+            self._remove_stream(call)
+            call.fail(INVALID_ARGUMENT, why)
 
     def _end_stream(self, call: Call, status: int = 0, why: str = "") -> None:
         self._remove_stream(call)
@@ -228,6 +258,9 @@ class GrpcFront:
 
     def _remove_stream(self, call: Call) -> None:
         stream = self._streams.pop(call, None)
+        refusal = self._refused.pop(call, None)
         if stream is not None:
             stream.stream_ended()
-        self._refused.pop(call, None)
+        share = call.link.share
+        if share is not None and (stream is not None or refusal is not None):
+            share.streams -= 1

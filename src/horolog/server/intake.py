@@ -170,5 +170,6 @@ class Intake:
         for share in shares:
             assert share.links
             assert share.polls >= 0
+            assert share.streams >= 0
             assert share.under_way == sum(link.under_way for link in share.links)
             assert share.requests == sum(link.requests for link in share.links)

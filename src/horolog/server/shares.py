@@ -11,7 +11,12 @@ from ipaddress import IPv4Address, ip_address
 from typing import TYPE_CHECKING
 
 from horolog.errors import ErrorCode, refused
-from horolog.limits import BYTES_UNDER_WAY_MAX, INPUTS_MAX, PARKED_POLLS_MAX
+from horolog.limits import (
+    BYTES_UNDER_WAY_MAX,
+    INPUTS_MAX,
+    PARKED_POLLS_MAX,
+    TELEMETRY_STREAMS_MAX,
+)
 
 if TYPE_CHECKING:
     from horolog.server.link import Link
@@ -34,6 +39,7 @@ class Bounds:
         self.bytes_under_way = part(BYTES_UNDER_WAY_MAX)
         self.requests = part(INPUTS_MAX)
         self.polls = part(PARKED_POLLS_MAX)
+        self.streams = part(TELEMETRY_STREAMS_MAX)
 
 
 class Share:
@@ -44,6 +50,7 @@ class Share:
     requests    its requests without an answer, except those that wait for an event
     unfinished  bytes of its unfinished requests
     polls       its requests that wait for messages
+    streams     its Telemetry streams
     is_stopped  nothing is read from the address, because of `under_way` or `requests`
     """
 
@@ -54,6 +61,7 @@ class Share:
         "links",
         "polls",
         "requests",
+        "streams",
         "under_way",
         "unfinished",
     )
@@ -62,7 +70,7 @@ class Share:
         self.key = key
         self.bounds = bounds
         self.links: set[Link] = set()
-        self.under_way = self.requests = self.unfinished = self.polls = 0
+        self.under_way = self.requests = self.unfinished = self.polls = self.streams = 0
         self.is_stopped = False
 
     @property

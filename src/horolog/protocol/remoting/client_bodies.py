@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+import orjson
 
 from horolog.protocol.remoting.heartbeat import ConsumerData, Subscription
 from horolog.protocol.remoting.topic_bodies import encode
@@ -19,39 +21,44 @@ class Connected(NamedTuple):
     seen_ms: int  # when the client was last heard of
 
 
-def connection(client: Connected) -> dict[str, Any]:
-    """Build a Connection."""
-    return {
-        "clientAddr": client.address,
-        "clientId": client.client_id,
-        "language": client.language,
-        "version": client.version,
-    }
+def connection(client: Connected) -> bytes:
+    """Encode a Connection, for the list of a body."""
+    return encode(
+        {
+            "clientAddr": client.address,
+            "clientId": client.client_id,
+            "language": client.language,
+            "version": client.version,
+        }
+    )
 
 
-def producer_connections(clients: Iterable[Connected]) -> bytes:
+def producer_connections(connections: Iterable[bytes]) -> bytes:
     """Encode a ProducerConnection."""
-    return encode({"connectionSet": [connection(client) for client in clients]})
+    return encode({"connectionSet": list(map(orjson.Fragment, connections))})
 
 
-def producer_table(groups: Mapping[str, Sequence[Connected]]) -> bytes:
-    """Encode a ProducerTableInfo."""
-    table = {group: [_producer(client) for client in clients] for group, clients in groups.items()}
+def producer_table(groups: Mapping[str, Iterable[bytes]]) -> bytes:
+    """Encode a ProducerTableInfo of these `producer_info` by group."""
+    table = {group: list(map(orjson.Fragment, clients)) for group, clients in groups.items()}
     return encode({"data": table})
 
 
-def _producer(client: Connected) -> dict[str, Any]:
-    return {
-        "clientId": client.client_id,
-        "language": client.language,
-        "lastUpdateTimestamp": client.seen_ms,
-        "remoteIP": client.address,
-        "version": client.version,
-    }
+def producer_info(client: Connected) -> bytes:
+    """Encode a ProducerInfo, for the table of all producers."""
+    return encode(
+        {
+            "clientId": client.client_id,
+            "language": client.language,
+            "lastUpdateTimestamp": client.seen_ms,
+            "remoteIP": client.address,
+            "version": client.version,
+        }
+    )
 
 
 def consumer_connections(
-    clients: Iterable[Connected],
+    connections: Iterable[bytes],
     consumer: ConsumerData,
     subscriptions: Mapping[str, Mapping[str, Any]],
 ) -> bytes:
@@ -62,7 +69,7 @@ def consumer_connections(
     """
     return encode(
         {
-            "connectionSet": [connection(client) for client in clients],
+            "connectionSet": list(map(orjson.Fragment, connections)),
             "consumeFromWhere": consumer.consume_from.name,
             "consumeType": consumer.consume_type.name,
             "messageModel": consumer.model.name,

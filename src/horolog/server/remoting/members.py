@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -24,7 +24,7 @@ from horolog.protocol.remoting.frame import Frame, FrameFault
 from horolog.protocol.remoting.request import Answer, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import encode
 from horolog.protocol.rocketmq.names import check_group, check_topic
-from horolog.server.listing import known_group
+from horolog.server.listing import known_group, paced
 from horolog.server.remoting import presence
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
@@ -63,10 +63,11 @@ class MemberCodes:
 
     # --- connected clients ------------------------------------------------------------------------
 
-    def consumers(self, request: Request) -> Answer:
+    async def consumers(self, request: Request) -> Answer:
         """Return the clients and subscriptions of a consumer group, or CONSUMER_NOT_ONLINE."""
         group = check_group(text(request.frame, "consumerGroup"))
-        clients, consumer = presence.consumers(self._node, group)
+        clients = await _connections("consumerGroup", presence.consumers(self._node, group))
+        consumer = presence.consumer(self._node, group)
         if consumer is None:
             return _not_online(f"consumerGroup: {group!r} has no client just now")
         wanted = {
@@ -75,20 +76,27 @@ class MemberCodes:
         }
         return Answer(body=bodies.consumer_connections(clients, consumer, wanted))
 
-    def producers(self, request: Request) -> Answer:
+    async def producers(self, request: Request) -> Answer:
         """Return the clients of a producer group, which for 5.x producers is a topic."""
         group = text(request.frame, "producerGroup")
-        found = presence.producers(self._node, group)
+        found = await _connections("producerGroup", presence.producers(self._node, group))
         if not found:
             return Answer(
                 Status.SYSTEM_ERROR, remark=f"producerGroup: {group[:200]!r} has no client just now"
             )
         return Answer(body=bodies.producer_connections(found))
 
-    def all_producers(self, request: Request) -> Answer:
-        """Return the clients of all producer groups."""
+    async def all_producers(self, request: Request) -> Answer:
+        """Return the clients of all producer groups; refuse if they are too many."""
         del request
-        return Answer(body=bodies.producer_table(presence.all_producers(self._node)))
+        found: dict[str, list[bytes]] = {}
+        size = 0
+        async for group, client in paced(presence.all_producers(self._node)):
+            found.setdefault(group, []).append(shown := bodies.producer_info(client))
+            size += len(shown)
+            if size > ANSWER_BYTES_MAX:
+                raise _too_large("producerGroup", "clients", "ask for the clients of one group")
+        return Answer(body=bodies.producer_table(dict(sorted(found.items()))))
 
     def subscription(self, request: Request) -> Answer:
         """Return the subscription of a consumer group to a topic."""
@@ -187,6 +195,26 @@ class MemberCodes:
             return _not_online(f"clientId: {client_id[:200]!r} is no client of {group!r} just now")
         said = await _ask(member, frame.code, frame.fields, body)
         return Answer(said.code, said.fields, said.body, said.remark)
+
+
+async def _connections(field: str, clients: Iterable[bodies.Connected]) -> list[bytes]:
+    """Encode clients as connections, some in each turn; refuse if they are too many."""
+    found = []
+    size = 0
+    async for client in paced(clients):
+        found.append(shown := bodies.connection(client))
+        size += len(shown)
+        if size > ANSWER_BYTES_MAX:
+            raise _too_large(field, "its clients", "list them over HTTP")
+    return found
+
+
+def _too_large(field: str, what: str, instead: str) -> HorologError:
+    return refused(
+        field,
+        f"{what} take more than {ANSWER_BYTES_MAX} bytes; {instead}",
+        f"{ANSWER_BYTES_MAX} bytes",
+    )
 
 
 def _names_offset(frame: Frame) -> bool:

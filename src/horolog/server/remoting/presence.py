@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from horolog.protocol.remoting.client_bodies import Connected
@@ -39,14 +39,21 @@ _VERSION = re.compile(r"[vV]?5[._](\d)[._](\d)(?!\d)")
 _OF_VERSION = 33  # 3.3: VERSION is the ordinal of 5.3.3; each version has a snapshot before it
 
 
-def consumers(node: Node, group: str) -> tuple[list[Connected], ConsumerData | None]:
-    """Return the clients of a consumer group, and what the first reports (None: no client)."""
+def consumers(node: Node, group: str) -> Iterator[Connected]:
+    """Yield the clients of a consumer group, each made when it is asked for."""
+    yield from map(_of_4x, node.registry.members(group))
+    for door in node.neighbours:
+        yield from map(_of_5x, door.members(group))
+
+
+def consumer(node: Node, group: str) -> ConsumerData | None:
+    """Return what the first client of a consumer group reports; None: it has no client."""
     members = node.registry.members(group)
-    others = [each for door in node.neighbours for each in door.members(group)]
-    clients = [*map(_of_4x, members), *map(_of_5x, others)]
     if members:
-        return clients, members[0].consumer
-    return clients, _consumer(group, others[0]) if others else None
+        return members[0].consumer
+    others = (each for door in node.neighbours for each in door.members(group))
+    first = next(others, None)
+    return None if first is None else _consumer(group, first)
 
 
 def client_ids(node: Node, group: str, link: RemotingLink) -> list[str]:
@@ -59,7 +66,7 @@ def client_ids(node: Node, group: str, link: RemotingLink) -> list[str]:
     members = node.registry.members(group)
     found = [member.client_id for member in members]
     if not any(member.link is link for member in members):
-        found += [each.client_id for door in node.neighbours for each in door.members(group)]
+        found += [each for door in node.neighbours for each in door.member_ids(group)]
     return found
 
 
@@ -73,9 +80,9 @@ def neighbour_of(
 ) -> tuple[Neighbour, ConnectedClient] | None:
     """Return a client of a consumer group at another door, and that door."""
     for door in node.neighbours:
-        for client in door.members(group):
-            if client.client_id == client_id:
-                return door, client
+        client = door.member(group, client_id)
+        if client is not None:
+            return door, client
     return None
 
 
@@ -110,27 +117,24 @@ def subscriptions(node: Node, group: str) -> Mapping[str, Subscription]:
     return dict(sorted(wanted.items()))
 
 
-def producers(node: Node, group: str) -> list[Connected]:
-    """Return the clients of a producer group, which for 5.x producers is a topic."""
-    found = list(map(_of_4x, node.registry.producers(group)))
+def producers(node: Node, group: str) -> Iterator[Connected]:
+    """Yield the clients of a producer group, which for 5.x producers is a topic."""
+    yield from map(_of_4x, node.registry.producers(group))
     for door in node.neighbours:
-        found += [_of_5x(client) for client in door.publishers() if group in client.topics]
-    return found
+        yield from map(_of_5x, door.publishers(group))
 
 
-def all_producers(node: Node) -> dict[str, list[Connected]]:
-    """Return the clients of all producer groups."""
+def all_producers(node: Node) -> Iterator[tuple[str, Connected]]:
+    """Yield the clients of all producer groups with their group, each made when asked for."""
     registry = node.registry
-    found = {
-        group: [_of_4x(client) for client in registry.producers(group)]
-        for group in registry.producer_groups
-    }
+    for group in registry.producer_groups:
+        for producer in registry.producers(group):
+            yield group, _of_4x(producer)
     for door in node.neighbours:
         for client in door.publishers():
             shown = _of_5x(client)
             for topic in client.topics:
-                found.setdefault(topic, []).append(shown)
-    return dict(sorted(found.items()))
+                yield topic, shown
 
 
 def _consumer(group: str, member: ConnectedClient) -> ConsumerData:
