@@ -27,10 +27,11 @@ from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
 from horolog.testing.simulation import Simulation
 from horolog.verify.balance import Balance
-from horolog.verify.directory import Verdict, lock_directory, verify_directory
+from horolog.verify.directory import Verdict, verify_directory
 from horolog.verify.entries import check_key_runs
 from horolog.verify.findings import Findings
 from horolog.verify.holes import Holes
+from horolog.verify.offline import lock_directory
 from horolog.verify.reading import LogBytes, Reading
 from horolog.verify.runs import RunFile
 

@@ -54,7 +54,7 @@ def salvage(
       horolog salvage /var/lib/horolog --yes
     """
     from horolog.storage.disk import Disk
-    from horolog.verify.directory import lock_directory
+    from horolog.verify.offline import lock_directory
 
     lock = lock_directory(directory, without_meta=True)
     try:

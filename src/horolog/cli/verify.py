@@ -35,7 +35,8 @@ def verify(
     """
     from horolog.cli.progress import progress
     from horolog.storage.disk import Disk
-    from horolog.verify.directory import lock_directory, verify_directory
+    from horolog.verify.directory import verify_directory
+    from horolog.verify.offline import lock_directory
 
     lock = lock_directory(directory)
     try:

@@ -1,6 +1,7 @@
 """Offline verification of a data directory: every check sum and cross-reference, in bounded memory.
 
 directory, findings         verify a whole directory, in order; collect findings
+offline                     take a data directory that no broker uses
 recorded_damage             report damage that the broker has recorded
 frames, records, holes      the log: its frames, their records, and the stretches that are
                             unreadable

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from horolog.broker.key_columns import key_columns
 from horolog.broker.life.retention import firsts_of, start_of
-from horolog.errors import ErrorCode, HorologError, refused
+from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
 from horolog.log.checkpoint import Checkpoint, checkpoint_name
 from horolog.log.record import Kind
 from horolog.log.segment import segment_name
-from horolog.storage.api import Storage, read_file
-from horolog.storage.lock import DirectoryLock
-from horolog.storage.meta import RESTORING, SHARD, check_format, parse_meta
+from horolog.storage.api import Storage
+from horolog.storage.meta import SHARD
 from horolog.verify.adoptions import AdoptionCheck
 from horolog.verify.balance import Balance
 from horolog.verify.checkpoints import check_older, check_progress, read_checkpoints
@@ -35,6 +33,7 @@ from horolog.verify.holes import Holes
 from horolog.verify.hours import HourCheck, read_state
 from horolog.verify.keys import KeyIndexCheck
 from horolog.verify.lake import LakeCheck
+from horolog.verify.offline import read_meta
 from horolog.verify.queues import QueueCheck
 from horolog.verify.reading import LogBytes, Reading, Report
 from horolog.verify.recorded_damage import find_early_end, report_recorded_damage
@@ -81,50 +80,6 @@ class Verdict:
             "findings": [finding.as_json() for finding in self.findings.kept],
             "notes": self.findings.notes,
         }
-
-
-def lock_directory(directory: Path, *, without_meta: bool = False) -> DirectoryLock | None:
-    """Lock the directory against a broker; None if it is read-only, as a snapshot is.
-
-    without_meta  accept a log without its `meta`, but not what an interrupted restore has left
-    Errors: NOT_FOUND if it is no data directory; DIRECTORY_IN_USE names the holder of the lock.
-    """
-    if not (directory / "meta").is_file():
-        has_log = any((directory / SHARD / "log").glob("*.log"))
-        is_lost = has_log and not (directory / RESTORING).exists()
-        if not (is_lost and without_meta):
-            do = "; `horolog salvage` writes one that was lost again" if is_lost else ""
-            raise refused(
-                "DIR",
-                f"{directory} is not a data directory (it has no file `meta`{do})",
-                code=ErrorCode.NOT_FOUND,
-            )
-    try:
-        return DirectoryLock(directory)
-    except HorologError as error:
-        if error.code is ErrorCode.DIRECTORY_READ_ONLY:
-            return None
-        why = error.message.removeprefix("--data-dir: ")
-        raise refused("DIR", why, code=error.code) from error
-
-
-def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
-    """Return (log id, segment bytes) of a data directory.
-
-    Errors, which end a verification: NOT_FOUND without `meta`, VERSION_UNSUPPORTED, DAMAGED.
-    """
-    try:
-        meta = parse_meta(read_file(storage, "meta"))
-        if meta.clock not in ("system", "simulated") or meta.shards != 1:
-            findings.add("meta", 0, "clock or shards is none of those that horolog writes")
-    except FileNotFoundError:
-        raise refused(
-            "DIR", "not a data directory (there is no `meta`)", code=ErrorCode.NOT_FOUND
-        ) from None
-    except ValueError as error:
-        raise refused("DIR", f"meta cannot be read ({error})", code=ErrorCode.DAMAGED) from error
-    check_format(meta, "DIR")
-    return meta.log_id, meta.segment_bytes
 
 
 def verify_directory(
@@ -233,26 +188,7 @@ class _Verification:
         self._holes = walk.holes
         if newest is not None:
             self._make_log_checks(newest, walk.start)
-        names = {} if newest is None else _topic_names(newest)
-        broken: list[tuple[int, str]] = []
-        check = RecordCheck(names, lambda position, what: broken.append((position, what)))
-        ends_at_frame = newest is None
-        for header, body in walk.frames():
-            verdict.frames += 1
-            ends_at_frame = ends_at_frame or newest is None or header.end == newest.position
-            if not header.count or reading.quick:
-                continue
-            records = check.read(header, body)
-            for position, what in broken:
-                base = position - position % self._segment_bytes
-                verdict.findings.add(f"{place}/{segment_name(base)}", position, what)
-            broken.clear()
-            verdict.records += header.count
-            if records is not None and len(records.at):
-                verdict.scheduled += int((records.heads["kind"] == Kind.SCHEDULED).sum())
-            inside = newest is not None and header.end <= newest.position
-            if records is not None and inside and header.base >= verdict.log_start:
-                self._take(header.end, records, body)
+        ends_at_frame = self._read_frames(walk, newest)
         verdict.log_end = walk.end
         whole = walk.report_bad_frames(newest.position if newest else 0)
         if whole:
@@ -273,6 +209,32 @@ class _Verification:
         verdict.holes, verdict.hole_bytes = len(walk.holes), walk.holes.bytes
         verdict.lost = self._queues.lost if self._queues is not None else 0
         return whole
+
+    def _read_frames(self, walk: LogWalk, newest: Checkpoint | None) -> bool:
+        """Read the whole log; return whether a frame ends at the newest checkpoint's position."""
+        verdict = self._verdict
+        names = {} if newest is None else _topic_names(newest)
+        check = RecordCheck(names, self._report_record)
+        ends_at_frame = False
+        for header, body in walk.frames():
+            verdict.frames += 1
+            ends_at_frame |= newest is not None and header.end == newest.position
+            if not header.count or self._reading.quick:
+                continue
+            records = check.read(header, body)
+            verdict.records += header.count
+            if records is None:
+                continue
+            if len(records.at):
+                verdict.scheduled += int((records.heads["kind"] == Kind.SCHEDULED).sum())
+            inside = newest is not None and header.end <= newest.position
+            if inside and header.base >= verdict.log_start:
+                self._take(header.end, records, body)
+        return ends_at_frame
+
+    def _report_record(self, position: int, what: str) -> None:
+        segment = segment_name(position - position % self._segment_bytes)
+        self._verdict.findings.add(f"{SHARD}/log/{segment}", position, what)
 
     def _make_log_checks(self, newest: Checkpoint, start: int) -> None:
         """Make the checks that compare files with the log while it is read."""

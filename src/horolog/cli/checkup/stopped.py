@@ -15,7 +15,8 @@ from horolog.limits import CONNECTIONS_MAX
 from horolog.storage.disk import Disk
 from horolog.storage.meta import parse_meta
 from horolog.units import counted
-from horolog.verify.directory import lock_directory, verify_directory
+from horolog.verify.directory import verify_directory
+from horolog.verify.offline import lock_directory
 
 _SHOWN = 5
 
