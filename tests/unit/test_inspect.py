@@ -27,10 +27,10 @@ from horolog.lake.core.state import Lake
 from horolog.lake.core.state_file import COUNT, NAME
 from horolog.log import control_records, record
 from horolog.log.checkpoint import Checkpoint, checkpoint_name, encode_checkpoint
-from horolog.log.consume_queue import queue_file_name
 from horolog.log.frame import HEADER_BYTES, seal
 from horolog.log.key_index import KeyIndex
 from horolog.log.key_rows import chunk_name
+from horolog.log.queue_names import queue_file_name
 from horolog.log.queue_unit import UNIT
 from horolog.log.segment import segment_name
 from horolog.protocol.rocketmq.message import encode

@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import QUEUES_MAX
-from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
+from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.open_queues import OpenQueues
+from horolog.log.queue_names import queue_dir_name
 from horolog.protocol.rocketmq.late_policy import LatePolicy
 from horolog.protocol.topic_commands import (
     PERM_NAMES,

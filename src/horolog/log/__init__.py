@@ -17,7 +17,7 @@ salvage                                 gives up unreadable parts of the log, on
 recovery                                decision table: what a start does with the files it finds
 checkpoint                              the state of a shard at one log position
 consume_queue, queue_unit               the index of a queue, from queue offset to log position; its
-                                        20-byte units
+                                        20-byte units; `queue_names` names directories and files
 open_queues                             bounds how many consume queues have a file open
 key_index, key_chunk, key_tail, key_rows  map message ids and keys to log positions; `key_merge`
                                           sorts and searches

@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError, done_if_room
 from horolog.limits import QUEUE_FILE_UNITS
-from horolog.log.file_names import name_of, numbers_of
+from horolog.log.file_names import numbers_of
 from horolog.log.open_queues import OpenQueues
+from horolog.log.queue_names import queue_file_name, units_place
 from horolog.log.queue_unit import NO_UNITS, UNIT, UNIT_BYTES, UnitsPlace, seal, unseal
 from horolog.log.whole_rows import copied, joined
 from horolog.storage.api import File, Storage
@@ -32,28 +33,6 @@ from horolog.storage.sectors import read_around
 
 REBUILDING = "rebuilding"  # marker file in a queue's directory while the queue is being rebuilt
 _WRITE_UNITS = 1_024  # units are kept in memory until there are this many, or a checkpoint syncs
-
-
-def queue_dir_name(topic: int, queue: int) -> str:
-    """Return the directory name of a queue, from the ids of topic and queue."""
-    return f"{topic:05d}-{queue:05d}"
-
-
-def is_queue_dir(name: str) -> bool:
-    """Return whether `name` is the directory name of a queue."""
-    topic, _, queue = name.partition("-")
-    return topic.isdecimal() and queue.isdecimal()
-
-
-def units_place(name: str, first: int) -> UnitsPlace:
-    """Return the place of the units of the queue directory `name` from offset `first` on."""
-    topic, _, queue = name.partition("-")
-    return UnitsPlace(int(topic), int(queue), first)
-
-
-def queue_file_name(first: int) -> str:
-    """Return the name of the file that begins with queue offset `first`."""
-    return name_of(first, "cq")
 
 
 class ConsumeQueue:

@@ -26,7 +26,7 @@ from horolog.delay.run.writer import RunWriter
 from horolog.delay.state import encode_state, state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
-from horolog.log.consume_queue import queue_dir_name, queue_file_name
+from horolog.log.queue_names import queue_dir_name, queue_file_name
 from horolog.log.queue_unit import UnitsPlace, seal, units_of
 from horolog.log.record import HEAD
 from horolog.log.segment import segment_name

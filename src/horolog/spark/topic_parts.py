@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import MIB, QUEUE_FILE_UNITS
-from horolog.log.consume_queue import queue_dir_name, queue_file_name
+from horolog.log.queue_names import queue_dir_name, queue_file_name
 from horolog.log.queue_unit import UNIT, UNIT_BYTES
 from horolog.log.record import KIND_AT, Kind
 from horolog.log.record_check import SegmentRecords

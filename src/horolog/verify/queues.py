@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from horolog.broker.columns import queue_ids, queue_offsets
 from horolog.limits import QUEUE_FILE_UNITS
-from horolog.log.consume_queue import queue_dir_name, queue_file_name
+from horolog.log.queue_names import queue_dir_name, queue_file_name
 from horolog.log.queue_unit import ROTTEN_CODE, UNIT, UNIT_BYTES, UnitsPlace, units_of, unseal
 from horolog.log.record import Kind
 from horolog.verify.holes import Holes

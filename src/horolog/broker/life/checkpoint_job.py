@@ -19,7 +19,7 @@ from horolog.log.checkpoint import (
     checkpoint_name,
     encode_checkpoint,
 )
-from horolog.log.consume_queue import is_queue_dir
+from horolog.log.queue_names import is_queue_dir
 from horolog.storage.api import Storage, replace_file, write_file
 
 DELAY_OFFSETS = "delayOffset.json"  # beside the checkpoints; never read

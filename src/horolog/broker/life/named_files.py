@@ -18,9 +18,9 @@ from horolog.delay.state import state_name
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import QUEUE_FILE_UNITS
 from horolog.log.checkpoint import Checkpoint, checkpoint_name
-from horolog.log.consume_queue import queue_dir_name, queue_file_name
 from horolog.log.key_rows import HEADER_BYTES as KEYS_HEADER_BYTES
 from horolog.log.key_rows import ROW_BYTES, decode_header, sealed_bytes
+from horolog.log.queue_names import queue_dir_name, queue_file_name
 from horolog.log.queue_unit import UNIT_BYTES
 from horolog.log.segment import segment_name
 from horolog.storage.api import Storage

@@ -26,9 +26,10 @@ from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import Checkpoint
-from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
+from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.controls import ENDING, control_at, ended_in
 from horolog.log.frame import HEADER_BYTES, FrameHeader
+from horolog.log.queue_names import queue_dir_name
 from horolog.log.queue_unit import units_of
 from horolog.log.record import IS_MESSAGE, Kind, heads_of, kinds_of, offsets_of
 from horolog.log.scan import SalvageScan

@@ -13,8 +13,9 @@ from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.run_access import unreadable_key
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import Checkpoint, acked_runs, held_leases
-from horolog.log.consume_queue import ConsumeQueue, queue_dir_name
+from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.control_records import NO_HOLDER, Holder
+from horolog.log.queue_names import queue_dir_name
 from horolog.ready.leases import Lease
 
 

@@ -20,8 +20,8 @@ from horolog.log.checkpoint import (
     Checkpoint,
     decode_checkpoint,
 )
-from horolog.log.consume_queue import is_queue_dir, units_place
 from horolog.log.file_names import number_of
+from horolog.log.queue_names import is_queue_dir, units_place
 from horolog.log.queue_unit import UNIT, UNIT_BYTES, unseal
 from horolog.storage.meta import parse_meta
 
