@@ -1,7 +1,7 @@
 """The pure core of the broker: it takes commands and the time, and returns effects.
 
     broker, effects                 one step of a shard, and the effects that it returns
-    decisions, deciding             map each kind of command to the handler that decides it
+    decisions, handlers             map each kind of command to the handler that decides it
     waits, under_way                what each command has to wait for, and whether that is over
     shard, applied                  the state of a shard, and the change a committed frame makes
     filing_pace                     how long committed messages wait to be filed together

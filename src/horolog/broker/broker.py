@@ -19,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horolog.broker import relations
-from horolog.broker.deciding import Input
 from horolog.broker.decisions import Decisions
 from horolog.broker.effects import Effects, Now
 from horolog.broker.filing_pace import FilingPace
 from horolog.broker.hand_over import hand_over
+from horolog.broker.handlers import Input
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.recalls import applied_recalls

@@ -21,9 +21,9 @@ from horolog.broker.consume.pulls import Pulls
 from horolog.broker.consume.queue_times import earliest_store_time, read_message, search_offset
 from horolog.broker.consume.receives import Receives
 from horolog.broker.consume.waiting import Waiting
-from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now, Reply
 from horolog.broker.groups import Groups
+from horolog.broker.handlers import LATER, WAIT, Handler, Input
 from horolog.broker.late_messages import LateMessages
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from horolog.broker.deciding import Handler
+from horolog.broker.handlers import Handler
 from horolog.broker.recall.bulk_recalls import has_tag
 from horolog.broker.shard import Shard
 from horolog.delay.pending import ListingPlace, Page, PageLoad

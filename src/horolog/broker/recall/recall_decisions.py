@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from horolog.broker.applied import Settled
-from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now
+from horolog.broker.handlers import LATER, WAIT, Handler, Input
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.bulk_moves import check_move
 from horolog.broker.recall.bulk_recalls import BulkRecalls

@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from horolog.broker.applied import Applied, Settled
-from horolog.broker.deciding import Handler, Input
 from horolog.broker.effects import Effects, Now
+from horolog.broker.handlers import Handler, Input
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.recall.recalls import find_copies
 from horolog.broker.schedule import rows

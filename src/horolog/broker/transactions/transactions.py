@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from horolog.broker.deciding import LATER, WAIT, Handler, Input
 from horolog.broker.effects import Effects, Now, Reply
+from horolog.broker.handlers import LATER, WAIT, Handler, Input
 from horolog.broker.life.space import DiskPressure
 from horolog.broker.shard import Shard
 from horolog.broker.topic_changes import TopicChanges
