@@ -14,7 +14,7 @@ from tests.unit.test_remoting_messages import bodies, pulling
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
-from horolog.server.remoting.moved import MovedOffsets
+from horolog.server.remoting.unseen_resets import UnseenResets
 
 RESET = {"topic": "orders", "group": "g", "timestamp": 0, "isForce": True}
 COMMITS = 4 + 1  # with a subscription; and with what is consumed
@@ -108,7 +108,7 @@ def test_who_commits_from_elsewhere_decides_after_a_reset(door: RemotingDoor) ->
 
 
 def test_of_too_many_resets_the_first_are_forgotten() -> None:
-    moved = MovedOffsets(2)
+    moved = UnseenResets(2)
     moved.record("g", "t", {0: 5, 1: 6})
     moved.record("g", "t", {0: 7})
     moved.record("h", "t", {2: 8})

@@ -12,5 +12,6 @@ assignments, locks          which client consumes which queue
 routes, kv, kv_table        requests to the name server
 access                      which client may send which request
 administration              requests of admin tools: `topics`, `groups`, `members`, `presence`,
-`subscriptions`, `figures`, `settings`, `queries`, `resets`, `moved`, `pulled`
+`subscriptions`, `figures`, `settings`, `queries`, `resets`, `unseen_resets`,
+`pulled`
 """

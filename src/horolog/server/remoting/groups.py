@@ -105,7 +105,7 @@ class GroupCodes:
             if error.code is not ErrorCode.GROUP_NOT_FOUND:
                 raise
         self._node.pulled.forget(name)
-        self._node.moved.forget(name)
+        self._node.unseen_resets.forget(name)
         return DONE
 
     # --- progress ---------------------------------------------------------------------------------

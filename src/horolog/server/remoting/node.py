@@ -19,11 +19,11 @@ from horolog.server.loop import Engine
 from horolog.server.message_id import MessageIds
 from horolog.server.remoting.asked import AskedSubscriptions
 from horolog.server.remoting.kv_table import KvTable
-from horolog.server.remoting.moved import MovedOffsets
 from horolog.server.remoting.pulled import PulledOffsets
 from horolog.server.remoting.registry import Registry
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.returning import ReturningConsumers
+from horolog.server.remoting.unseen_resets import UnseenResets
 
 TEMPLATE_TOPIC = "TBW102"  # clients ask for its route if a topic is unknown, and use that
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients that trace send to it, whether it exists or not
@@ -63,7 +63,7 @@ class Node:
     returning: ReturningConsumers = field(default_factory=ReturningConsumers)
     locks: QueueLocks = field(default_factory=QueueLocks)
     pulled: PulledOffsets = field(default_factory=PulledOffsets)
-    moved: MovedOffsets = field(default_factory=MovedOffsets)
+    unseen_resets: UnseenResets = field(default_factory=UnseenResets)
     _ids: MessageIds = field(default_factory=MessageIds)
     _kv: KvTable | None = None
 

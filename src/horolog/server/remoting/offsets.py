@@ -85,11 +85,11 @@ class OffsetCodes:
         node = self._node
         if not node.registry.has(request.link):
             node.returning.add(request.link, group)
-        if node.moved.has(group, topic, queue_id):
+        if node.unseen_resets.has(group, topic, queue_id):
             if node.registry.has_pulling(group, request.link):
                 request.answer(Answer(remark=f"group {group!r} was reset: its next pull tells"))
                 return
-            node.moved.take(group, topic, queue_id)  # the commit replaces the reset
+            node.unseen_resets.take(group, topic, queue_id)  # the commit replaces the reset
         command = CommitOffsets(group, topic, {queue_id: offset})
         self._node.engine.ask(command, partial(self._on_committed, request))
 

@@ -47,7 +47,7 @@ class PullCodes:
         self._node = node
         self._is_stopping = False
         self._waiting: UnderWay[Pull] = UnderWay(node.engine)
-        node.moved.on_reset = self._answer_waiting
+        node.unseen_resets.on_reset = self._answer_waiting
 
     def handlers(self) -> dict[Code, Handler]:
         """Map each request code to its handler."""
@@ -101,9 +101,9 @@ class PullCodes:
 
     def _must_learn(self, request: Request, group: str, topic: str, queue_id: int) -> bool:
         """Return whether a pull consumer must still learn that its group was reset in the queue."""
-        return self._node.moved.has(group, topic, queue_id) and self._node.registry.has_pulling(
-            group, request.link
-        )
+        return self._node.unseen_resets.has(
+            group, topic, queue_id
+        ) and self._node.registry.has_pulling(group, request.link)
 
     def _answer_waiting(self, group: str, topic: str) -> None:
         """Answer the waiting pulls of a group that was reset in a topic."""
@@ -180,7 +180,7 @@ class PullCodes:
         if isinstance(result, Pulled):
             place = command.group, command.topic, command.queue_id
             if self._must_learn(request, *place):
-                moved = self._node.moved.take(*place)
+                moved = self._node.unseen_resets.take(*place)
                 if moved is not None and moved != command.first:
                     self._answer(request, _moved_to(result, moved))
                     return

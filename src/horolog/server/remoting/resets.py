@@ -25,7 +25,7 @@ async def notify_reset(
     """Notify all members of a group, some in each turn; the stored offsets have changed already."""
     node.pulled.forget(group, topic)
     if node.registry.has_pulling(group):
-        node.moved.record(group, topic, offsets)
+        node.unseen_resets.record(group, topic, offsets)
     fields = {"topic": topic, "group": group, "timestamp": str(at_ms), "isForce": "true"}
     bodies = {
         True: group_bodies.offsets_for_cpp(topic, node.broker_name, offsets),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from horolog.limits import RESET_QUEUES_MAX
 
 
-class MovedOffsets:
+class UnseenResets:
     """Offsets to go on at, by group, topic and queue; the oldest are dropped if too many."""
 
     def __init__(self, maximum: int = RESET_QUEUES_MAX) -> None:
@@ -33,7 +33,7 @@ class MovedOffsets:
         return (group, topic, queue_id) in self._next
 
     def take(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Take the offset at which a consumer is told to go on now; None if there was no reset."""
+        """Take the offset at which a consumer must go on now; None if there was no reset."""
         return self._next.pop((group, topic, queue_id), None)
 
     def forget(self, group: str) -> None:
