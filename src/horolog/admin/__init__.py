@@ -5,6 +5,7 @@ endpoints, openapi         how a route is declared; the OpenAPI description made
 documents                  route of that description
 requests, bodies           reading of requests; `request_shapes`: models of their JSON bodies
 shapes, message_shapes,
+dead_letter_shapes,
 adoption_shapes, page_shapes   types of results; `views` makes them
 answers, status            success and error shape; `outgoing` bounds the memory of unread answers
 access, hosts              access control: by identity, and by Host and Origin

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.answers import answer, engine_of
+from horolog.admin.dead_letter_shapes import Letter, LetterCount, LetterCounts, Letters, Redriven
 from horolog.admin.endpoints import endpoint, flag_parameter, integer_parameter, text_parameter
-from horolog.admin.message_shapes import Letter, LetterCount, LetterCounts, Letters, Redriven
 from horolog.admin.request_shapes import RedriveBody
 from horolog.admin.requests import query, query_flag, query_int, read_body
 from horolog.admin.status import error_body
