@@ -27,6 +27,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import SegmentReader, SegmentWriter, Write
 from horolog.protocol.commands import Command
 from horolog.protocol.tier_commands import LookElsewhere
+from horolog.protocol.topic_commands import CreateTopic
 from horolog.protocol.transaction_commands import CheckDue
 from horolog.storage.api import Storage
 from horolog.testing.sim_watch import HandOverWatch
@@ -43,6 +44,11 @@ class Answer:
     result: Any = None
     done: bool = False
     notes: dict[str, Any] = field(default_factory=dict)
+
+    def is_about(self, topic: str) -> bool:
+        """Return whether the command makes a topic, or names it."""
+        made = self.command.name if isinstance(self.command, CreateTopic) else ""
+        return topic in (made, getattr(self.command, "topic", ""))
 
 
 class SimBroker:

@@ -72,9 +72,7 @@ class Perishables(Actor):
 
     def owns(self, answer: Answer) -> bool:
         """Return whether an answer is to a command of this client."""
-        command = answer.command
-        name = command.name if isinstance(command, CreateTopic) else ""
-        return TOPIC in (name, getattr(command, "topic", ""))
+        return answer.is_about(TOPIC)
 
     def noted(self, answer: Answer) -> None:
         """Note an answer that has been released."""

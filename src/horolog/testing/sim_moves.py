@@ -91,9 +91,7 @@ class Movers(Actor):
 
     def owns(self, answer: Answer) -> bool:
         """Return whether an answer is to a command of this client."""
-        command = answer.command
-        name = command.name if isinstance(command, CreateTopic) else ""
-        return TOPIC in (name, getattr(command, "topic", ""))
+        return answer.is_about(TOPIC)
 
     def noted(self, answer: Answer, latest_ms: int) -> None:
         """Note an answer that has been released; `latest_ms`: the latest time of the clock."""
