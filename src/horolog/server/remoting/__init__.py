@@ -1,6 +1,7 @@
 """The doors of RocketMQ 4.x clients: name server and broker, over the remoting protocol.
 
 front, link, request        the handler of each code; one connection; one request
+own_requests                requests of the broker to a client
 family, node                protocol of a family of handlers; state that families share
 produce, transactions       sends, recalls, half messages
 pull, pop, offsets          messages by offset and by lease; committed offsets

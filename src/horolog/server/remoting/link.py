@@ -23,26 +23,23 @@ from horolog.limits import (
 from horolog.protocol.remoting.codes import SEND_CODES, Status, status_of
 from horolog.protocol.remoting.frame import (
     OTHER,
-    VERSION,
-    Flag,
     Frame,
     FrameFault,
     LongFields,
     Serializer,
 )
-from horolog.protocol.remoting.frame_writer import encode, encode_answer
+from horolog.protocol.remoting.frame_writer import encode_answer
 from horolog.protocol.remoting.request import Answer
 from horolog.protocol.remoting.send_reader import Alike, SendReader
 from horolog.protocol.remoting.shapes import Shapes
 from horolog.server.link import Link, Links
+from horolog.server.remoting.own_requests import OwnRequests
 from horolog.server.remoting.request import Request
 
 _log = logging.getLogger("horolog.remoting")
 _HEADER_BYTES = 512  # about what a header takes while its request is under way
 
 Piece = bytes | memoryview
-_OPAQUE_MAX = 0x7FFF_FFFF
-_OURS = "OTHER"  # clients need not know the broker's own language
 _TOO_SLOW = Answer(
     Status.SYSTEM_BUSY, remark="connection: too many answers are not taken yet; read them first"
 )
@@ -96,8 +93,7 @@ class RemotingLink(Link):
         self._is_broken = False  # the peer has broken the protocol
         self._is_lost = False
         self._is_stopping = False
-        self._opaque = 0
-        self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self._own = OwnRequests()
         self.shapes = Shapes()
         self._serializer = Serializer.JSON
         self.parked = 0
@@ -136,7 +132,7 @@ class RemotingLink(Link):
                 sends.append(frame)
                 continue
             if frame.is_answer:
-                self._take_answer(frame)
+                self._own.take_answer(frame)
                 continue
             self._open += 1
             self._open_bytes += size_of(frame)
@@ -259,7 +255,7 @@ class RemotingLink(Link):
         """Send a one-way request to the client; return False if it does not read its connection."""
         if not self.is_reading:
             return False
-        self._queue_output(self._request(code, fields, body, Flag.ONE_WAY))
+        self._queue_output(self._own.encode(code, fields, body, self._serializer, one_way=True))
         self.schedule_flush()
         return True
 
@@ -270,34 +266,13 @@ class RemotingLink(Link):
 
         It raises ConnectionError if the client leaves, or does not read its connection.
         """
-        answer: asyncio.Future[Frame] = self._door.loop.create_future()
         if not self.is_reading:
+            answer: asyncio.Future[Frame] = self._door.loop.create_future()
             answer.set_exception(ConnectionError("the client has gone, or reads nothing"))
             return answer
-        self._queue_output(self._request(code, fields, body, Flag(0)))
-        self._asked[self._opaque] = answer
-        timer = self._door.loop.call_later(timeout_s, self._give_up, self._opaque)
-        answer.add_done_callback(lambda _: timer.cancel())
+        self._queue_output(self._own.encode(code, fields, body, self._serializer))
         self.schedule_flush()
-        return answer
-
-    def _request(self, code: int, fields: Mapping[str, str], body: bytes, flag: Flag) -> bytes:
-        self._opaque = self._opaque % _OPAQUE_MAX + 1
-        return encode(
-            Frame(
-                code, self._opaque, flag, dict(fields), body, "", _OURS, VERSION, self._serializer
-            )
-        )
-
-    def _give_up(self, opaque: int) -> None:
-        answer = self._asked.pop(opaque, None)
-        if answer is not None and not answer.done():
-            answer.set_exception(TimeoutError("the client has not answered"))
-
-    def _take_answer(self, frame: Frame) -> None:
-        answer = self._asked.pop(frame.opaque, None)
-        if answer is not None and not answer.done():
-            answer.set_result(frame)
+        return self._own.wait(self._door.loop, timeout_s)
 
     # --- transport --------------------------------------------------------------------------------
 
@@ -329,11 +304,7 @@ class RemotingLink(Link):
         if self.share is not None:
             self.share.polls -= self.parked
             self._report_under_way()
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(ConnectionError("the client has gone"))
-                answer.exception()  # marked as retrieved, in case no task awaits it
-        self._asked.clear()
+        self._own.end()
         self._service.connection_ended(self)
 
     def check_timeouts(self, now_ms: int, quiet_ms: int, unanswered_ms: int) -> None:
