@@ -9,9 +9,11 @@ import pytest
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.support.sent import send
+from tests.unit.test_admin_resets import ask
 from tests.unit.test_remoting_messages import bodies, pulling
 
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
+from horolog.protocol.remoting import object_keys
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.server.remoting.unseen_resets import UnseenResets
@@ -105,6 +107,47 @@ def test_who_commits_from_elsewhere_decides_after_a_reset(door: RemotingDoor) ->
         assert commit(other, 2).remark == ""
         assert committed(door) == 2
         assert client.call(Code.PULL_MESSAGE, pulling(queueOffset=2)).code == Status.SUCCESS
+
+
+@pytest.mark.parametrize("how", ["topic", "group", "topic over HTTP", "group over HTTP"])
+def test_a_reset_does_not_outlive_its_topic_or_group(door: RemotingDoor, how: str) -> None:
+    """A consumer of the new topic was sent past messages that the group has never had."""
+    latest = RESET | {"timestamp": -1}
+    with door.client() as client:
+        join(client, "CONSUME_ACTIVELY")
+        client.done(Code.PULL_MESSAGE, pulling(queueOffset=0))
+        client.done(Code.INVOKE_BROKER_TO_RESET_OFFSET, latest)
+    with door.client() as client:
+        match how:
+            case "topic":
+                client.done(Code.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+            case "group":
+                deleted = {"groupName": "g", "cleanOffset": True}
+                client.done(Code.DELETE_SUBSCRIPTIONGROUP, deleted)
+            case _:
+                path = "topics/orders" if how.startswith("topic") else "groups/g?force=true"
+                assert ask(door, "DELETE", f"/v1/{path}")[0] == 200
+        if how.startswith("topic"):
+            door.create("orders", queues=1)
+            send(door, "orders", b"four", b"five", b"six")
+        join(client, "CONSUME_ACTIVELY")
+        found = client.call(Code.PULL_MESSAGE, pulling(queueOffset=0))
+        assert (found.code, len(bodies(found))) == (Status.SUCCESS, 3)
+
+
+@pytest.mark.parametrize("over", ["remoting", "HTTP"])
+def test_what_was_pulled_of_a_deleted_topic_is_not_in_flight(door: RemotingDoor, over: str) -> None:
+    with door.client() as client:
+        client.done(Code.PULL_MESSAGE, pulling(queueOffset=0))
+        if over == "HTTP":
+            assert ask(door, "DELETE", "/v1/topics/orders")[0] == 200
+        else:
+            client.done(Code.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+        door.create("orders", queues=1)
+        send(door, "orders", b"four", b"five", b"six")
+        door.submit(CommitOffsets("g", "orders", {0: 1}))
+        found = object_keys.read(client.done(Code.GET_BROKER_CONSUME_STATS).body)
+        assert (found["totalDiff"], found["totalInflightDiff"]) == (2, 0)
 
 
 def test_of_too_many_resets_the_first_are_forgotten() -> None:

@@ -63,6 +63,9 @@ class Front:
     async def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Nobody."""
 
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Nobody."""
+
     def member_count(self, group: str) -> int:
         """Nobody."""
         return 0

@@ -259,6 +259,8 @@ async def delete_group(request: Request) -> Response:
             field="force",
         )
     await engine.submit(DeleteGroup(group))
+    for door in doors_of(request):
+        door.forget(group=group)
     return answer({"deleted": group})
 
 

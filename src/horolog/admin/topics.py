@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from horolog.access import rules
 from horolog.admin.answers import admit_known_caller, answer, engine_of, may, require
+from horolog.admin.clients import doors_of
 from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
 from horolog.admin.request_shapes import ChangeTopicBody, TopicBody
 from horolog.admin.requests import given_as, query, query_int, query_word, read_body
@@ -174,6 +175,8 @@ async def delete_topic(request: Request) -> Response:
                 raise
         done = await recall_many(engine, RecallMany(name, 0, TIME_MAX_MS))
         recalled += done.cancelled
+    for door in doors_of(request):
+        door.forget(topic=name)
     return answer({"deleted": name, "recalled": recalled})
 
 

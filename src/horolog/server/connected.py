@@ -67,6 +67,10 @@ class KnowsClients(Protocol):
         """Tell the clients of a group that keep offsets themselves to go on at these, by queue."""
         ...
 
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Drop what was noted of the consumers of a deleted group, or of a deleted topic."""
+        ...
+
 
 class Neighbour(Protocol):
     """Another door, whose clients admin tools can see at this door."""

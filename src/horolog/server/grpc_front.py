@@ -187,6 +187,9 @@ class GrpcFront:
     async def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Do nothing: 5.x clients take what the broker gives them, and keep no offsets."""
 
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Do nothing: nothing is noted of offsets of 5.x clients."""
+
     @property
     def paths(self) -> set[bytes]:
         """Paths of the calls that the door answers."""

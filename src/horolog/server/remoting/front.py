@@ -129,8 +129,7 @@ class RemotingFront:
             for code, handle in handlers.items():
                 self._handlers[code] = handle
         self._host, self._namesrv_port, self._broker_port = host, namesrv_port, broker_port
-        self._broker_socket = broker_socket
-        self._vip_port = vip_port
+        self._broker_socket, self._vip_port = broker_socket, vip_port
         self._certificate = certificate
         self._intake = intake or Intake()
         self._idle_ms = idle_ms
@@ -239,6 +238,10 @@ class RemotingFront:
     async def notify_reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Tell the members of a group to go on at these offsets, by queue."""
         await notify_reset(self.node, group, topic, offsets)
+
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Drop what was noted of the consumers of a deleted group, or of a deleted topic."""
+        self.node.forget(group=group, topic=topic)
 
     # --- calls from links -------------------------------------------------------------------------
 

@@ -104,8 +104,7 @@ class GroupCodes:
         except HorologError as error:
             if error.code is not ErrorCode.GROUP_NOT_FOUND:
                 raise
-        self._node.pulled.forget(name)
-        self._node.unseen_resets.forget(name)
+        self._node.forget(group=name)
         return DONE
 
     # --- progress ---------------------------------------------------------------------------------

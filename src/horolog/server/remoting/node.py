@@ -104,6 +104,11 @@ class Node:
             if error.code is not ErrorCode.TOPIC_EXISTS:
                 raise
 
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Drop what was noted of the consumers of a deleted group, or of a deleted topic."""
+        self.pulled.forget(group, topic)
+        self.unseen_resets.forget(group, topic)
+
     def store_host_for(self, request: Request) -> bytes:
         """Return the store host as the asking client knows it: tools compare it with routes."""
         if self.advertised:

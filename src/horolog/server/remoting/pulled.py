@@ -26,8 +26,7 @@ class PulledOffsets:
         """Return the offset that the group pulls next; 0 if it has not pulled since the start."""
         return self._next.get((group, topic, queue_id), 0)
 
-    def forget(self, group: str, topic: str = "") -> None:
-        """Drop the offsets of a group that was reset in a topic, or deleted."""
-        names = (group, topic) if topic else (group,)
-        for place in [place for place in self._next if place[: len(names)] == names]:
+    def forget(self, group: str = "", topic: str = "") -> None:
+        """Drop the offsets of a deleted group or topic, or of a group that was reset in a topic."""
+        for place in [at for at in self._next if group in ("", at[0]) and topic in ("", at[1])]:
             del self._next[place]

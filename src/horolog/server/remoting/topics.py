@@ -97,6 +97,7 @@ class TopicCodes:
         except HorologError as error:
             if error.code is not ErrorCode.TOPIC_NOT_FOUND:
                 raise
+        self._node.forget(topic=name)
         return DONE
 
     async def delete_route(self, request: Request) -> Answer:

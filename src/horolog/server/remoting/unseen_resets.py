@@ -36,9 +36,9 @@ class UnseenResets:
         """Take the offset at which a consumer must go on now; None if there was no reset."""
         return self._next.pop((group, topic, queue_id), None)
 
-    def forget(self, group: str) -> None:
-        """Drop the resets of a deleted group."""
-        for place in [place for place in self._next if place[0] == group]:
+    def forget(self, group: str = "", topic: str = "") -> None:
+        """Drop the resets of a deleted group, or in a deleted topic."""
+        for place in [at for at in self._next if group in ("", at[0]) and topic in ("", at[1])]:
             del self._next[place]
 
 
