@@ -273,6 +273,25 @@ def test_what_all_groups_are_after_is_summed(tmp_path: Path) -> None:
         assert orderly["consumeStatsList"] == []
 
 
+@pytest.mark.parametrize(
+    "code", [Code.GET_BROKER_CONSUME_STATS, Code.GET_CONSUME_STATS, Code.GET_ALL_CONSUMER_OFFSET]
+)
+def test_a_topic_that_is_deleted_meanwhile_fails_no_question_about_all(
+    tmp_path: Path, code: Code
+) -> None:
+    topics = [f"t{number:02}" for number in range(40)]
+    with remoting_door(tmp_path) as door, door.client() as client, door.client() as tool:
+        for topic in topics:
+            door.create(topic, queues=1)
+            door.submit(CommitOffsets("workers", topic, {0: 0}))
+        asked = client.ask(code, {"consumerGroup": "workers"})
+        for topic in reversed(topics[1:]):
+            tool.done(Code.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        answer = client.answer(asked)
+        assert (answer.code, answer.remark) == (Status.SUCCESS, "")
+        assert b"t00" in answer.body
+
+
 def test_time_spans_say_how_old_the_next_message_is(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         with_progress(door)

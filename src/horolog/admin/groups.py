@@ -39,7 +39,7 @@ from horolog.protocol.queue_commands import (
 from horolog.protocol.rocketmq.names import check_group, check_topic, is_system_group
 from horolog.server.connected import ConnectedClient, kind_of
 from horolog.server.listing import lags as lags_of
-from horolog.server.listing import stored_ms
+from horolog.server.listing import stored_ms, unless_deleted
 from horolog.server.resets import End, QueueOffset, plan_reset, reset
 from horolog.server.running import RunningEngine
 from horolog.units import counted, parse_time_ms
@@ -144,7 +144,7 @@ async def show_group(request: Request) -> Response:
 
 
 async def _topic_view(engine: RunningEngine, lag: Lag, members: int) -> GroupTopic:
-    oldest_ms = await _oldest_ms(engine, lag) if lag.waiting else 0
+    oldest_ms = await unless_deleted(_oldest_ms(engine, lag), 0) if lag.waiting else 0
     return {
         "topic": lag.topic,
         "waiting": lag.waiting,
@@ -157,14 +157,9 @@ async def _topic_view(engine: RunningEngine, lag: Lag, members: int) -> GroupTop
 
 async def _oldest_ms(engine: RunningEngine, lag: Lag) -> int:
     """Return when the oldest message not consumed became visible; 0: none is readable."""
-    try:
-        queues: list[GroupQueueView] = await engine.submit(DescribeGroup(lag.group, lag.topic))
-        places = [(q.queue_id, q.ack_floor) for q in queues if q.ack_floor < q.max_offset]
-        times = await stored_ms(engine, lag.topic, places)
-    except HorologError as error:
-        if error.code not in (ErrorCode.TOPIC_NOT_FOUND, ErrorCode.GROUP_NOT_FOUND):
-            raise
-        return 0  # the topic or group has just been deleted
+    queues: list[GroupQueueView] = await engine.submit(DescribeGroup(lag.group, lag.topic))
+    places = [(q.queue_id, q.ack_floor) for q in queues if q.ack_floor < q.max_offset]
+    times = await stored_ms(engine, lag.topic, places)
     return min((time_ms for time_ms in times if time_ms), default=0)
 
 

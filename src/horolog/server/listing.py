@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from typing import TypeVar
 
 from horolog.errors import ErrorCode, HorologError
@@ -68,6 +68,16 @@ async def lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list[
         assert some, "a turn counts one at least"
         found += some
     return found
+
+
+async def unless_deleted(asked: Awaitable[_T], otherwise: _T) -> _T:
+    """Return the answer about a listed group or topic; `otherwise` if it was deleted meanwhile."""
+    try:
+        return await asked
+    except HorologError as error:
+        if error.code not in (ErrorCode.TOPIC_NOT_FOUND, ErrorCode.GROUP_NOT_FOUND):
+            raise
+        return otherwise
 
 
 async def stored_ms(

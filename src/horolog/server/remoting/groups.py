@@ -20,7 +20,7 @@ from horolog.protocol.remoting.group_bodies import QueueProgress
 from horolog.protocol.remoting.request import DONE, Answer, content, entries, flag, integer, text
 from horolog.protocol.remoting.topic_bodies import encode, queue_key, topic_list
 from horolog.protocol.rocketmq.names import check_group, check_topic
-from horolog.server.listing import groups, known_group, stored_ms
+from horolog.server.listing import groups, known_group, stored_ms, unless_deleted
 from horolog.server.rates import Rates
 from horolog.server.remoting.assignments import modes_of, settings_of, with_modes
 from horolog.server.remoting.family import Handler
@@ -120,7 +120,7 @@ class GroupCodes:
         queues = [
             queue
             for topic in named or group.topics
-            for queue in await self._progress(group.name, topic)
+            for queue in await unless_deleted(self._progress(group.name, topic), [])
         ]
         rate = sum(
             self._rates.gets(topic, group.name).minute.a_second for topic in named or group.topics
@@ -137,7 +137,7 @@ class GroupCodes:
                 continue
             tables = []
             for topic in group.topics:
-                queues = await self._progress(group.name, topic)
+                queues = await unless_deleted(self._progress(group.name, topic), [])
                 lag += sum(queue.max_offset - queue.committed for queue in queues)
                 in_flight += sum(queue.pulled - queue.committed for queue in queues)
                 rate = self._rates.gets(topic, group.name).minute.a_second
@@ -220,7 +220,8 @@ class GroupCodes:
         table: dict[str, dict[str, int]] = {}
         async for group in groups(self._engine):
             for topic in group.topics:
-                found: dict[int, int] = await self._engine.submit(GetOffsets(group.name, topic))
+                asked = self._engine.submit(GetOffsets(group.name, topic))
+                found: dict[int, int] = await unless_deleted(asked, {})
                 table[f"{topic}@{group.name}"] = {str(queue): at for queue, at in found.items()}
         return Answer(body=orjson.dumps({"offsetTable": table}))
 
