@@ -79,6 +79,7 @@ CASES = {
         late("0.25", True, "horolog_log_sync_seconds_bucket"),
         late("0.25", False, "horolog_log_sync_seconds_bucket"),
     ),
+    "HorologLogStuck": one("horolog_log_under_way_seconds", "20+60x60", "0.2x60"),
     "HorologDiskFull": one("horolog_disk_full", "1x60", "0x60"),
     "HorologDiskFillsUp": Case(
         {of("horolog_disk_headroom_bytes"): "40-0.2x60", of("horolog_disk_size_bytes"): "100x60"},

@@ -113,6 +113,23 @@ def test_a_segment_is_allocated_whole_where_nobody_needs_what_is_left(
     run(story)
 
 
+def test_a_write_under_way_has_an_age() -> None:
+    """Of a disk that hangs, nothing else tells: its sync is measured when it ends."""
+
+    async def story() -> None:
+        log = Log("sync")
+        assert log.group.under_way_s == 0
+        log.group.gather([Write(0, b"first")], 5)
+        writing = asyncio.create_task(log.write())
+        await asyncio.sleep(0)
+        assert log.group.is_busy
+        assert 0 < log.group.under_way_s < log.group.under_way_s
+        await writing
+        assert log.group.under_way_s == 0
+
+    run(story)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_p2_a_write_over_two_segments_syncs_both(seed: int) -> None:
     async def story() -> None:

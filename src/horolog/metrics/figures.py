@@ -204,6 +204,7 @@ class Figures:
             "write_s": log.write_s.copy(),
             "sync_s": log.sync_s.copy(),
             "log_written": log.written,
+            "log_under_way_s": log.under_way_s,
             "clock_steps": (meters.steps[0], meters.steps[1]),
             "clock_stepped_ms": (meters.stepped_ms[0], meters.stepped_ms[1]),
             "checkpoints": checkpointing.made,

@@ -93,6 +93,7 @@ class Present:
     write_s: Histogram
     sync_s: Histogram
     log_written: int
+    log_under_way_s: float
     clock_steps: tuple[int, int]
     clock_stepped_ms: tuple[int, int]
     checkpoints: int

@@ -117,6 +117,8 @@ LOOP = (
         "Time of one write of the log."),
     Metric("log_sync_seconds", _H, (), histogram(lambda p: p.sync_s),
         "Time of one sync of the log."),
+    Metric("log_under_way_seconds", _G, (), one(lambda p: p.log_under_way_s),
+        "How long the write of the log that is under way has taken, with its sync; 0: none is."),
     Metric("log_written_bytes_total", _C, (), one(lambda p: p.log_written),
         "Bytes appended to the log."),
     Metric("clock_seconds", _G, (), one(lambda p: p.wall_ms / 1_000),

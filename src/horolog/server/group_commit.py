@@ -49,6 +49,7 @@ class GroupCommit:
         self._gathered_bytes = 0
         self._gathered_end = end
         self._synced_ms = 0  # monotonic, of the newest sync
+        self._began_s = 0.0  # of the write under way
         self._next_segment_ms = 0  # monotonic, before which no further segment is prepared
         # Runs while written bytes are not synced (`flush = interval`).
         self._timer: asyncio.TimerHandle | None = None
@@ -76,6 +77,11 @@ class GroupCommit:
         return not self.is_busy and not self._gathered and self.commit == self._gathered_end
 
     @property
+    def under_way_s(self) -> float:
+        """How long the write under way has taken, its sync included; 0 if there is none."""
+        return perf_counter() - self._began_s if self.is_busy else 0.0
+
+    @property
     def is_full(self) -> bool:
         """Whether the disk lags so far that turns must wait until a write ends."""
         return self._gathered_bytes > UNSYNCED_BYTES_MAX
@@ -100,6 +106,7 @@ class GroupCommit:
         self.written += self._gathered_bytes
         self._gathered_bytes = 0
         self.is_busy = True
+        self._began_s = perf_counter()
         sync = self._flush == "sync" or self._sync_is_due()
         if sync:
             self._end_interval()
