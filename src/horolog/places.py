@@ -42,8 +42,11 @@ def local_place(place: str | os.PathLike[str], what: str) -> str:
 
 
 def is_irregular(path: Path) -> bool:
-    """Return whether a path exists and is no regular file: a pipe, say, may never end."""
-    return path.exists() and not path.is_file()
+    """Return whether a path exists and is no regular file: a pipe, say, may never end.
+
+    A path in a directory that may not be searched counts as missing: reading it gives the reason.
+    """
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _refused(what: str, text: str, why: str) -> HorologError:

@@ -90,6 +90,9 @@ def test_a_message_from_send_to_ack(run: Run) -> None:
     assert due[:19] in by_second
     window = ("--from", due, "--to", "9999-01-01T00:00Z")
     assert listed[0]["message_id"] in said(run("pending", "--list", *window))
+    for command in (["pending", "--list"], ["message", "search", "--topic", "reminders"]):
+        assert run(*command).stderr == ""
+    assert "the list ends at its limit, 1: " in run("pending", "--list", "--limit", "1").stderr
     nothing = run("receive", "reminders", "--group", "me", "--ack")
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert "nothing to receive" in nothing.stderr

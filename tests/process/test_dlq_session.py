@@ -11,6 +11,7 @@ import pytest
 from scenario_grpc import GrpcSide
 
 from horolog.admin.client import path_of
+from horolog.cli import dlq, main
 from horolog.testing.broker import BrokerProcess, installed_command
 
 pytestmark = pytest.mark.process
@@ -45,6 +46,22 @@ def die(broker: BrokerProcess, topic: str, *bodies: str) -> list[str]:
 def words(ended: subprocess.CompletedProcess[str]) -> list[list[str]]:
     assert ended.returncode == 0, ended.stderr
     return [line.split() for line in ended.stdout.splitlines()]
+
+
+def test_a_list_of_more_than_a_page(
+    horolog_broker: BrokerProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A thousand is the most that one request returns, and was the most that could be listed."""
+    ids = die(horolog_broker, "orders", *"abcdefgh")
+    monkeypatch.setattr(dlq, "ADMIN_LIST_MAX", 3)
+    for limit, shown in ((7, ids[:7]), (9, ids)):
+        arguments = ["dlq", "list", "billing", "--limit", str(limit), "--json"]
+        assert main.run([*arguments, "--admin", horolog_broker.admin_url]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert [each["message_id"] for each in listed["messages"]] == shown
+        assert (listed["waiting"], listed["next"] is None) == (8, limit == 9)
 
 
 def test_a_session(run: Run, horolog_broker: BrokerProcess) -> None:

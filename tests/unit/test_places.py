@@ -16,7 +16,7 @@ from horolog.pipeline.log_source import LogSource
 from horolog.pipeline.offload import abort_open, offload
 from horolog.pipeline.pending_source import PendingSource
 from horolog.pipeline.rebuild import rebuild
-from horolog.places import local_place
+from horolog.places import is_irregular, local_place
 from horolog.spark.bulk_load import bulk_load
 from horolog.spark.delta_append import DeltaAppend
 from horolog.spark.reading_options import due_options, topic_options
@@ -157,3 +157,11 @@ def test_a_bucket_is_no_directory_of_a_broker_or_a_backup(
     assert output.startswith(f"horolog: {flag}: 's3a:/bucket/lake' ")
     assert "s3a: is not supported; it must be a plain path" in output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_cannot_be_looked_up_is_not_irregular(tmp_path: Path) -> None:
+    """A directory that could not be searched ended a reload before the access file was read."""
+    long = tmp_path / ("x" * 300)  # refused by the kernel, also for root
+    assert not is_irregular(long)
+    assert is_irregular(tmp_path)
+    assert not is_irregular(tmp_path / "missing")

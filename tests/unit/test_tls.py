@@ -280,11 +280,18 @@ def test_a_certificate_that_is_not_valid_now_is_reported(tmp_path, caplog) -> No
 def test_files_that_cannot_be_used_name_the_flag(tmp_path) -> None:
     certificate, key, _ = files(tmp_path, "a.test")
     _, other, _ = files(tmp_path, "b.test")
-    for wrong in ((tmp_path / "none", key), (certificate, other), (key, key)):
+    for wrong, why in {
+        (tmp_path / "none", key): "No such file or directory",
+        (certificate, other): "the key belongs to another certificate",
+        (key, key): f"there is no CERTIFICATE (PEM) in {key}",
+        (certificate, None): f"there is no PRIVATE KEY (PEM) in {certificate}",
+        (tmp_path, None): "Is a directory",
+    }.items():
         with pytest.raises(HorologError) as caught:
             Certificate(*wrong, "127.0.0.1")
         assert caught.value.code is ErrorCode.CONFIG
         assert caught.value.field == "--tls-cert"
+        assert caught.value.message.endswith(f"cannot be used: {why}")
     with pytest.raises(HorologError) as caught:
         Certificate(None, key, "127.0.0.1")
     assert caught.value.field == "--tls-key"

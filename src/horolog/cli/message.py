@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
-from horolog.cli.output import print_fields, print_json, print_table, printable
+from horolog.cli.output import print_cut, print_fields, print_json, print_table, printable
 
 app = typer.Typer(
     help="Find and list messages, and show the history of one.",
@@ -191,11 +191,11 @@ def search(
     rows: list[dict[str, Any]] = []
     client = connect(admin)
     with typed_as(_FLAGS):
-        while len(rows) < limit:
+        while True:
             wanted = {**fields, "limit": min(limit - len(rows), _PAGE)}
             page = client.get("/v1/messages/search", wanted)
             rows += page["messages"]
-            if page["next"] is None:
+            if page["next"] is None or len(rows) >= limit:
                 break
             fields["after"] = page["next"]
     if as_json:
@@ -217,6 +217,8 @@ def search(
             for row in rows
         ],
     )
+    if page["next"] is not None:
+        print_cut(len(rows), "--limit lists more")
 
 
 register(app, "find", find)

@@ -38,6 +38,11 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         typer.echo(line(row))
 
 
+def print_cut(shown: int, do: str) -> None:
+    """Say, on stderr, that a list ends at its limit, and what to do about it."""
+    typer.echo(f"the list ends at its limit, {shown:,}: {do}", err=True)
+
+
 def print_stored(stored: Mapping[str, Any]) -> None:
     """Print what a send or a reschedule has stored: id, due time, place if visible, and handle."""
     scheduled = stored["queue_offset"] < 0

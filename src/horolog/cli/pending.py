@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from horolog.cli.options import ADMIN_DEFAULT, Admin, AsJson, connect, typed_as
-from horolog.cli.output import print_json, print_table
+from horolog.cli.output import print_cut, print_json, print_table
 from horolog.errors import refused
 
+_LISTED = 100  # messages of a list, by default
 _FLAGS = {
     "by": "--by",
     "hour": "--hour",
@@ -100,3 +101,6 @@ def _list(admin: str, parameters: dict[str, object], *, as_json: bool) -> None:
             for row in result["messages"]
         ],
     )
+    shown = len(result["messages"])
+    if shown == (parameters["limit"] or _LISTED):
+        print_cut(shown, "`horolog message search --state pending --limit N` lists any number")

@@ -30,6 +30,7 @@ from horolog.admin.app import make_app
 from horolog.admin.server import AdminServer
 from horolog.config import Settings
 from horolog.errors import HorologError
+from horolog.places import is_irregular
 from horolog.protocol.commands import BrokerView, DescribeBroker
 from horolog.server.memory import collect_less, give_back_large_blocks
 from horolog.server.parts import Door, Parts, Reloaded
@@ -104,7 +105,9 @@ def _check_before_making(settings: Settings) -> None:
     """Raise CONFIG for ports or a certificate that are no good, unless a directory is there."""
     if not os.path.exists(settings.data_dir / "meta"):
         check_ports(settings)
-        Certificate(settings.tls_cert, settings.tls_key, settings.host)
+        files = [path for path in (settings.tls_cert, settings.tls_key) if path is not None]
+        if not any(map(is_irregular, files)):  # a pipe can be read only once
+            Certificate(settings.tls_cert, settings.tls_key, settings.host)
 
 
 def _allow_many_files() -> None:

@@ -173,13 +173,25 @@ class Certificate:
         try:
             context.load_cert_chain(certificate, key, lambda: _no_pass_phrase(certificate, key))
         except (OSError, ssl.SSLError) as error:
-            raise _unusable(certificate, key, error.strerror or str(error)) from error
+            raise _unusable(certificate, key, _reason(certificate, key, error)) from error
         return context
 
 
 def _no_pass_phrase(certificate: Path, key: Path | None) -> str:
     """Refuse a key with a pass phrase: OpenSSL would ask on the terminal, and block the broker."""
     raise _unusable(certificate, key, "the key has a pass phrase; write it without one")
+
+
+def _reason(certificate: Path, key: Path | None, error: OSError) -> str:
+    """Return why OpenSSL refuses the files; its own `[SSL] PEM lib` names neither file nor fault."""
+    if isinstance(error, ssl.SSLError):
+        if error.reason == "KEY_VALUES_MISMATCH":
+            return "the key belongs to another certificate"
+        for path, what in ((certificate, b"CERTIFICATE"), (key or certificate, b"PRIVATE KEY")):
+            with suppress(OSError):
+                if not is_irregular(path) and what + b"-----" not in path.read_bytes():
+                    return f"there is no {what.decode()} (PEM) in {path}"
+    return error.strerror or str(error)
 
 
 def _unusable(certificate: Path, key: Path | None, why: str) -> HorologError:
