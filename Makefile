@@ -39,7 +39,7 @@ test:  ## lint, types and the quick tests
 test-slow: .venv/ready .venv-client/ready java  ## the slow rings, as far as CI affords
 	$(PYTEST) -m "slow and not full and not clients and not page" -v --durations=0
 
-test-clients: .venv/ready clients  ## the official clients of Java, Node.js, Go and C++
+test-clients: .venv/ready .venv-client/ready clients  ## the official clients of Java, Node.js, Go and C++
 	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile -m "clients and not full" --durations=20 tests/clients
 
 test-page: .venv/ready page-tools $(RUNTIME)/ready  ## the page in a real browser, the metrics in a real Prometheus, the packages

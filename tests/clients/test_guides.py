@@ -1,4 +1,4 @@
-"""The programs of the guides to clients are run, as they are printed but for the broker's address."""
+"""The programs of the README and of the guides to clients are run, as they are printed but for the broker's address."""
 
 from __future__ import annotations
 
@@ -79,8 +79,12 @@ def test_go(orders: BrokerProcess, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("page", "environment"),
-    [(GRPC, ROOT / ".venv-client"), (REMOTING, BUILD / "cpp")],
-    ids=["grpc", "remoting"],
+    [
+        (GRPC, ROOT / ".venv-client"),
+        (REMOTING, BUILD / "cpp"),
+        (ROOT / "README.md", BUILD / "cpp"),
+    ],
+    ids=["grpc", "remoting", "readme"],
 )
 def test_python(page: Path, environment: Path, orders: BrokerProcess, tmp_path: Path) -> None:
     script = tmp_path / "first.py"
