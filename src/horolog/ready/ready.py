@@ -322,6 +322,7 @@ class Ready:
         self.groups.check_invariants()
         pairs = {(group, topic) for group in self._topics_of for topic in self.topics_of(group)}
         assert pairs == self.progress.keys(), "topics of a group that are not those of its progress"
+        assert self.dropped.keys() <= self.progress.keys(), "dropped of a group without progress"
         for (group, topic), queues in self.progress.items():
             assert group in self.groups.names, f"progress of group {group}, which does not exist"
             ends = self._ends.get((group, topic))
