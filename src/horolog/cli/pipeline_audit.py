@@ -235,6 +235,7 @@ def _audit_json(result: AuditResult, place: Path | None) -> dict[str, object]:
         "faults": result.faults,
         "counts": result.counts,
         "damaged": result.damaged,
+        "files": [file._asdict() for file in result.files],
         "overdue": result.overdue,
         "forgotten": result.forgotten,
         "log_start": result.log_start,

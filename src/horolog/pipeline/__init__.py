@@ -1,7 +1,7 @@
 """Jobs over whole logs and lakes, on Spark.  Needs the extra `spark`.
 
 audit                       compare schedules with hand-overs: `audit_tables`, `audit_faults`,
-                            `audit_report`
+                            `audit_report`; damaged files: `file_damage`
 forecast                    count pending messages by due time: `forecast_report`
 rebuild                     rebuild a data directory from its log: `rebuild_tasks`,
                             `rebuild_controls`, `rebuild_halves`, `rebuild_names`,

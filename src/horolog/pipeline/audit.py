@@ -37,7 +37,8 @@ from horolog.pipeline.audit_tables import (
     lateness_table,
     totals_table,
 )
-from horolog.pipeline.data_files import FIELD, LogPlan, must_see, plan_log, plan_text
+from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log, plan_text
+from horolog.pipeline.file_damage import DamagedFile, damaged_files
 from horolog.pipeline.log_screen import ScreenSource, suspects
 from horolog.pipeline.log_totals import TotalsSource
 from horolog.pipeline.pending_source import PENDING_SCHEMA, PendingSource
@@ -71,6 +72,7 @@ class AuditResult:
     findings: Any  # the first FINDINGS_KEPT
     counts: dict[str, int] = field(default_factory=dict)  # fault → findings
     damaged: list[tuple[int, int]] = field(default_factory=list)  # log positions
+    files: list[DamagedFile] = field(default_factory=list)  # of pending messages
     forgotten: int = 0  # hand-overs and recalls whose schedule is no longer in the log
     overdue: int = 0
     records: int = 0
@@ -78,8 +80,8 @@ class AuditResult:
 
     @property
     def faults(self) -> int:
-        """Number of findings that are faults, and of damaged stretches of the log."""
-        return sum(self.counts.values()) + len(self.damaged)
+        """Number of findings that are faults, of damaged stretches of the log, and of files."""
+        return sum(self.counts.values()) + len(self.damaged) + len(self.files)
 
     def total(self, name: str, topic: str = "") -> int:
         """Return the sum of a column of `totals`, for one topic or for all."""
@@ -169,6 +171,7 @@ class _Audit:
             findings=self._named(sums),
             counts={fault: counts[fault] for fault in FAULTS if counts.get(fault)},
             damaged=damaged,
+            files=damaged_files(files_of(self._plan.root), self._plan.log_id, self._plan.forgotten),
             forgotten=sum(row["n"] for row in sums.rows_of_metric("forgotten") if row["a"] < 0),
             overdue=overdue,
             records=sum(row["a"] for row in sums.rows_of_metric("frames")),
@@ -243,10 +246,14 @@ class _Audit:
         return {row["fault"]: row["count"] for row in grouped}
 
     def _pending(self) -> DataFrame:
-        """Return the messages that wait in files; none without a checkpoint: a start rebuilds them."""
+        """Return the messages that wait in files; none without a checkpoint: a start rebuilds them.
+
+        What is in a damaged file is in none, and the file is a finding itself.
+        """
         if self._plan.checkpoint < 0:
             return self._spark.createDataFrame([], PENDING_SCHEMA)
-        return self._spark.read.format("horolog_pending").option("path", self._plan.root).load()
+        reader = self._spark.read.format("horolog_pending").option("failOnDataLoss", "false")
+        return reader.option("path", self._plan.root).load()
 
     def _named(self, sums: Sums) -> Any:
         """Return the first findings, with the names of their topics."""

@@ -32,6 +32,7 @@ NO_HAND_OVERS = "no hand-overs"
 NOTHING = f'<p class="note">{NO_HAND_OVERS}</p>'
 _BARS = 120
 _ROWS = 200
+_FILES = 5  # named in the notes
 
 
 def sentence(result: AuditResult) -> str:
@@ -45,6 +46,8 @@ def sentence(result: AuditResult) -> str:
             len(result.damaged), "damaged stretch of the log", "damaged stretches of the log"
         )
         parts.append(stretches)
+    if result.files:
+        parts.append(counted(len(result.files), "damaged file"))
     return f"{counted(result.faults, 'fault')}: {', '.join(parts)}."
 
 
@@ -88,6 +91,10 @@ def notes(result: AuditResult) -> list[str]:
             " schedule no longer in the log"
             f" (it begins at log position {report.number(result.log_start)})"
         )
+    found += [
+        f"{file.path}: {file.why}; by the checkpoint {counted(file.waiting, 'message')} wait in it"
+        for file in result.files[:_FILES]
+    ]
     return found
 
 
@@ -146,7 +153,7 @@ def audit_page(result: AuditResult) -> str:
 def _findings(result: AuditResult) -> str:
     if not result.faults and not result.overdue:
         return ""
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
             NAMES.get(row["fault"], row["fault"]),
             row["topic"],
@@ -159,7 +166,13 @@ def _findings(result: AuditResult) -> str:
         for row in result.findings.to_pylist()[:_ROWS]
     ]
     head = ("what", "topic", "message id", "due (UTC)", "late", "origin", "log position")
-    damaged = [("damaged", "", "", "", "", first, stop) for first, stop in result.damaged[:_ROWS]]
+    damaged: list[tuple[object, ...]] = [
+        ("damaged", "", "", "", "", first, stop) for first, stop in result.damaged[:_ROWS]
+    ]
+    damaged += [
+        (f"damaged: {file.path}: {file.why}", "", "", "", "", "", "")
+        for file in result.files[:_ROWS]
+    ]
     note = f"The first {_ROWS}; all of them stand in findings.parquet."
     return report.section("Findings", report.table(head, [*damaged, *rows]), note=note)
 

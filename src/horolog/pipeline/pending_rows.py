@@ -6,16 +6,18 @@ Records after the checkpoint are in the log, and are added by the caller (`forec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, ENTRY_BYTES, INDEX_NAME
+from horolog.delay.entry import ENTRY, ENTRY_BYTES, INDEX_NAME, is_readable
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.names import state_file
 from horolog.delay.far.run_state import RunState, decode_run_state
+from horolog.delay.run.format import run_path
 from horolog.delay.state import EntryState, decode_state, state_name
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.log.checkpoint import Checkpoint
@@ -23,7 +25,9 @@ from horolog.pipeline.adopted_files import rows_of_run
 from horolog.pipeline.data_files import DataFiles
 from horolog.storage.api import read_file
 from horolog.storage.meta import SHARD
+from horolog.units import counted
 
+_log = logging.getLogger("horolog.spark")
 CHUNK_ROWS = 65_536
 PART_ROWS = 1_000_000
 
@@ -36,6 +40,17 @@ class PendingPart(NamedTuple):
     first: int
     stop: int
 
+    @property
+    def path(self) -> str:
+        """The file or directory."""
+        match self.kind:
+            case "hour":
+                return f"{SHARD}/hours/{self.row['hour']:010d}"
+            case "buffer":
+                return f"{SHARD}/runs/{buffer_name(self.row['number'])}"
+            case _:
+                return run_path(f"{SHARD}/runs", self.row["name"])
+
 
 class Pending(NamedTuple):
     """Some rows of a file: their entries, true origins and states."""
@@ -44,6 +59,12 @@ class Pending(NamedTuple):
     origin: npt.NDArray[np.int64]
     origin_row: npt.NDArray[np.int64]
     state: npt.NDArray[np.uint8]  # EntryState
+
+    def chosen(self, mask: npt.NDArray[np.bool_]) -> Pending:
+        """Return some of the rows."""
+        return Pending(
+            self.entries[mask], self.origin[mask], self.origin_row[mask], self.state[mask]
+        )
 
 
 def pending_parts(checkpoint: Checkpoint | None) -> list[PendingPart]:
@@ -72,25 +93,44 @@ def _cut(kind: str, row: dict[str, Any], count: int) -> list[PendingPart]:
     ]
 
 
-def read_pending(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
-    """Yield the rows of a part; FileNotFoundError if a newer checkpoint has replaced the file."""
-    match part.kind:
-        case "hour":
-            yield from _hour(files, part)
-        case "buffer":
-            yield from _buffer(files, part)
-        case _:
-            yield from _run(files, part)
+def read_pending(files: DataFiles, part: PendingPart, *, lossy: bool = False) -> Iterator[Pending]:
+    """Yield the rows of a part.
+
+    lossy  log what cannot be read and leave it out, instead of raising
+    Errors: DAMAGED names the file; FileNotFoundError if it is missing, also because a newer
+    checkpoint has replaced it.
+    """
+    read = {"hour": _hour, "buffer": _buffer}.get(part.kind, _run)
+    try:
+        for rows in read(files, part):
+            good = is_readable(rows.entries)
+            if not good.all():
+                what = f"{counted(int((~good).sum()), 'row')} of its index cannot be read"
+                if not lossy:
+                    raise damaged(part.path, what)
+                _log.warning("%s: %s, and left out", part.path, what)
+                rows = rows.chosen(good)
+            yield rows
+    except FileNotFoundError as error:
+        missing = f"{part.path}: is not there, and the newest checkpoint names it"
+        if not lossy:
+            raise FileNotFoundError(f"{missing}; `horolog verify` tells more") from error
+        _log.warning("%s; its messages are left out", missing)
+    except HorologError as error:
+        if not lossy or error.code is not ErrorCode.DAMAGED:
+            raise
+        _log.warning("%s; its messages are left out", error.message)
 
 
-def _index(files: DataFiles, directory: str, part: PendingPart) -> Iterator[npt.NDArray[Any]]:
-    file = files.open(f"{directory}/{INDEX_NAME}")
+def _index(files: DataFiles, part: PendingPart) -> Iterator[npt.NDArray[Any]]:
+    name = f"{part.path}/{INDEX_NAME}"
+    file = files.open(name)
     try:
         for first in range(part.first, part.stop, CHUNK_ROWS):
             stop = min(part.stop, first + CHUNK_ROWS)
             raw = file.read(first * ENTRY_BYTES, (stop - first) * ENTRY_BYTES)
             if len(raw) != (stop - first) * ENTRY_BYTES:
-                raise damaged(f"{directory}/{INDEX_NAME}", "is shorter than its checkpoint says")
+                raise damaged(name, "is shorter than its checkpoint says")
             yield np.frombuffer(raw, ENTRY)
     finally:
         file.close()
@@ -102,13 +142,12 @@ def _plain(entries: npt.NDArray[Any], state: npt.NDArray[np.uint8]) -> Pending:
 
 
 def _hour(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
-    directory = f"{SHARD}/hours/{part.row['hour']:010d}"
-    name = f"{directory}/{state_name(part.row['version'])}"
+    name = f"{part.path}/{state_name(part.row['version'])}"
     state = decode_state(read_file(files, name))
     if state is None or state.count != part.row["count"]:
         raise damaged(name, "is not intact")
     at = part.first
-    for entries in _index(files, directory, part):
+    for entries in _index(files, part):
         yield _plain(
             entries, state.states[at : at + len(entries)] & np.uint8(EntryState.SETTLED_BITS)
         )
@@ -116,12 +155,11 @@ def _hour(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
 
 
 def _buffer(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
-    directory = f"{SHARD}/runs/{buffer_name(part.row['number'])}"
     states = np.zeros(part.row["count"], np.uint8)
     rows, settled = part.row["settled"]
     states[np.array(rows, np.int64)] = np.array(settled, np.uint8)
     at = part.first
-    for entries in _index(files, directory, part):
+    for entries in _index(files, part):
         yield _plain(entries, states[at : at + len(entries)] & np.uint8(EntryState.SETTLED_BITS))
         at += len(entries)
 
@@ -130,12 +168,9 @@ def _run(files: DataFiles, part: PendingPart) -> Iterator[Pending]:
     row = part.row
     every = rows_of_run(str(files.root), row["name"])
     if len(every) < row["rows"]:
-        path = f"{SHARD}/runs/{row['name']}.run"
-        if not files.exists(path):
-            raise FileNotFoundError(
-                f"{path}: is not there, and the newest checkpoint names it; `horolog verify` tells more"
-            )
-        raise damaged(path, "cannot be read as a run")
+        if not files.exists(part.path):
+            raise FileNotFoundError(part.path)
+        raise damaged(part.path, "cannot be read as a run")
     state = RunState(row["rows"], {}, {})
     if row["version"]:
         name = f"{SHARD}/runs/{state_file(row['name'], row['version'])}"

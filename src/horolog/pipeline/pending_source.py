@@ -2,12 +2,13 @@
 
 Spark finds it through the package `pyspark_horolog_pending`.
 
-========  ====  ==================================================================================
-option    type  meaning
-========  ====  ==================================================================================
-path      text  data directory, a copy of one, or a backup
-from, to  time  ISO 8601 or epoch ms: only rows whose due time lies in [from, to)
-========  ====  ==================================================================================
+==============  ====  ==============================================================================
+option          type  meaning
+==============  ====  ==============================================================================
+path            text  data directory, a copy of one, or a backup
+from, to        time  ISO 8601 or epoch ms: only rows whose due time lies in [from, to)
+failOnDataLoss  flag  false: leave out files and rows that cannot be read; by default the read fails
+==============  ====  ==============================================================================
 
 A row is a message, as stated by the files of the newest checkpoint; `state` is a name of
 `delay.state.EntryState` such as `WAITING` or `QUARANTINED`.
@@ -46,9 +47,11 @@ from horolog.pipeline.log_source import LogPart, Window, parts_of, plan_at, read
 from horolog.pipeline.log_table import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.pending_rows import PendingPart, pending_parts, read_pending
 from horolog.spark.message_columns import arrow_schema, check_projection
+from horolog.spark.reading_options import Given
 from horolog.storage.meta import SHARD
 
-_OPTIONS = ("path", "from", "to")
+_LOAD_OPTIONS = ("path", "from", "to")
+_OPTIONS = (*_LOAD_OPTIONS, "failOnDataLoss")
 PENDING_SCHEMA = StructType(
     [
         StructField("origin", LongType()),
@@ -90,12 +93,19 @@ class PendingReader(DataSourceReader):
     """Reader of the messages in the files of the newest checkpoint."""
 
     def __init__(
-        self, root: str, parts: list[PendingPart], schema: StructType, window: Window
+        self,
+        root: str,
+        parts: list[PendingPart],
+        schema: StructType,
+        window: Window,
+        *,
+        lossy: bool,
     ) -> None:
         self._root = root
         self._parts = parts
         self._schema = schema
         self._window = window
+        self._lossy = lossy
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return stretches of files; at least one partition."""
@@ -106,7 +116,7 @@ class PendingReader(DataSourceReader):
         if not isinstance(partition, FilePart):
             return
         schema = arrow_schema(self._schema)
-        for rows in read_pending(files_of(self._root), partition.part):
+        for rows in read_pending(files_of(self._root), partition.part, lossy=self._lossy):
             due = rows.entries["due_ms"]
             mask = np.ones(len(due), np.bool_)
             if self._window.from_ms is not None:
@@ -151,7 +161,8 @@ class PendingSource(DataSource):
                 "a broker takes one within ten seconds",
                 field="path",
             )
-        return PendingReader(plan.root, pending_parts(checkpoint), schema, window)
+        lossy = not Given(self.options, _OPTIONS).flag("failOnDataLoss", True)
+        return PendingReader(plan.root, pending_parts(checkpoint), schema, window, lossy=lossy)
 
 
 class LoadReader(DataSourceReader):
@@ -248,7 +259,7 @@ class LoadSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Build a reader of the newest checkpoint, and of the log as it is now."""
-        window = window_of(self.options, _OPTIONS)
+        window = window_of(self.options, _LOAD_OPTIONS)
         plan = with_adopted(plan_at(self.options))
         checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)
         lake = lake_rows(plan, checkpoint)
