@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import struct
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
 from adopted_story import begin, commit, make_adopted, make_offloaded
@@ -22,6 +24,7 @@ from audited import (
 
 from horolog.broker.life.opening import ShardMeta
 from horolog.broker.life.salvage import salvage, survey
+from horolog.delay.entry import ENTRY
 from horolog.delay.far.names import state_file
 from horolog.delay.far.run_state import RunState, decode_run_state
 from horolog.errors import ErrorCode, HorologError
@@ -287,13 +290,27 @@ def test_adopted_runs_are_kept_and_their_state_is_rebuilt(spark, adopted, tmp_pa
     for file in path.glob("shard-00/checkpoint/*"):
         file.unlink()  # nothing but the log and the adopted files is needed
     result = rebuild(spark, path, new)
-    assert result.adopted == 3
+    assert (result.adopted, result.rotten) == (3, 0)
     assert _adopted_runs(new) == _adopted_runs(adopted)
     states = [state for _, state in _adopted_runs(new).values() if state is not None]
     assert len(states) == 2
     old = _serves_the_same(_copied(adopted, tmp_path / "broker"), new, 40 * DAY_MS)
     assert result.pending == old["now", "counts"].pending
     assert old["adoptions"] == {"load": 2, "other": 7}
+
+
+def test_pending_messages_of_adopted_files_that_do_not_verify_are_counted(spark, adopted, tmp_path):
+    """Of the last rows, which wait: one in the index, one in its record; of the first, handed over, one."""
+    path = _copied(adopted, tmp_path / "old")
+    file = max(path.glob("shard-00/runs/adopted.*.run"), key=lambda file: file.stat().st_size)
+    content = bytearray(file.read_bytes())
+    (rows,) = struct.unpack_from("<Q", content, 24)
+    for row in (0, rows - 1):
+        content[64 + 64 * row + 30] ^= 1
+    entries = np.frombuffer(content, ENTRY, rows, 64)
+    content[int(entries[rows - 2]["position"]) + 60] ^= 1
+    file.write_bytes(content)
+    assert rebuild(spark, path, tmp_path / "new").rotten == 2
 
 
 def test_an_adopted_file_that_is_gone_with_messages_that_wait_is_refused(spark, adopted, tmp_path):

@@ -9,7 +9,8 @@ code  name          meaning
 3     not found     no such topic, group, message or file
 4     refused       the broker or the data directory refused: a limit, a type, already delivered
 5     unreachable   no broker answers at --admin
-6     faults        `pipeline audit`, `backup`, `restore` or `salvage` finished, and found faults or damage
+6     faults        `pipeline audit` or `rebuild`, `backup`, `restore` or `salvage` finished, and found
+                    faults or damage
 ====  ============  ==========================================================================
 """
 

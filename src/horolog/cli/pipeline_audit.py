@@ -155,7 +155,8 @@ def rebuild(
     """Rebuild a data directory from a commit log: queues, hours and runs, in parallel.
 
     The log must begin at 0 and be whole. DATA_DIR is not changed; NEWDIR holds a copy of its log and of its
-    adopted runs, and a broker serves from it at once.
+    adopted runs, and a broker serves from it at once. Exit code 6: pending messages of adopted runs
+    cannot be read, and were copied as they are.
 
     Examples:
       horolog pipeline rebuild /broken/horolog --out /var/lib/horolog
@@ -178,7 +179,13 @@ def rebuild(
             f" {counted(result.adopted, 'adopted run')},"
             f" {counted(result.in_lake, 'message')} in the lake"
         )
-    return Exit.OK
+        if result.rotten:
+            typer.echo(
+                f"{counted(result.rotten, 'pending message')} of adopted runs cannot be read: the"
+                " files were copied as they are, and a broker keeps such messages back"
+                f" (`horolog verify {result.out}` names them)"
+            )
+    return Exit.FAULTS if result.rotten else Exit.OK
 
 
 def _checked(data_dir: str, out: str = "") -> tuple[Path, Path | None]:

@@ -85,6 +85,7 @@ class Rebuilt:
     adopted: int  # adopted runs that are kept
     pending: int
     in_lake: int  # pending messages that are in the lake
+    rotten: int  # pending messages of adopted runs that do not verify; copied as they are
 
 
 def rebuild(spark: SparkSession, data_dir: Path, out: Path, *, report: Stages = quiet) -> Rebuilt:
@@ -200,7 +201,7 @@ class _Rebuild:
         self._report("writing hours and runs")
         hours = self._hours(waiting.where(f"due_ms < {(near + 1) * HOUR_MS}"))
         runs = self._runs(waiting.where(f"due_ms >= {(near + 1) * HOUR_MS}"))
-        adopted, lake = self._adopted(every)
+        adopted, lake, rotten = self._adopted(every)
         self._report("adding up acknowledgements")
         controls = spark.read.format("horolog_log_controls").option("plan", plan_text(plan)).load()
         sums = self._sums
@@ -219,6 +220,7 @@ class _Rebuild:
             len(adopted),
             sum(row["waiting"] for row in [*hours, *runs, *adopted]) + lake.waiting,
             lake.waiting,
+            rotten,
         )
 
     def _waiting(self, every: DataFrame) -> DataFrame:
@@ -232,14 +234,14 @@ class _Rebuild:
         cuts = cuts_of(self._steps)
         return waiting.mapInArrow(keep_untaken(cuts), waiting.schema) if cuts else waiting
 
-    def _adopted(self, every: DataFrame) -> tuple[list[dict[str, Any]], Lake]:
-        """Write the adopted runs; return their registry rows, and the state of the lake."""
+    def _adopted(self, every: DataFrame) -> tuple[list[dict[str, Any]], Lake, int]:
+        """Write the adopted runs; return their registry rows, the state of the lake, the rotten."""
         if self._adoptions or self._steps:
             self._report("keeping adopted runs")
         cuts, others = cuts_of(self._steps), recall_positions(self._steps)
-        rows = write_adopted(self._spark, every, self._files, self._target, cuts, others)
+        rows, rotten = write_adopted(self._spark, every, self._files, self._target, cuts, others)
         gone = recalled_frozen(every, cuts, others) if cuts else np.empty(0, LAKE_ROW)
-        return rows, lake_of(self._steps, self._adoptions, gone)
+        return rows, lake_of(self._steps, self._adoptions, gone), rotten
 
     def _queues(self, every: DataFrame) -> dict[tuple[int, int], int]:
         """Write the consume queues; return (topic, queue) → length.

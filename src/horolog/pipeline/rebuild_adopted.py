@@ -1,7 +1,8 @@
 """Adopted runs in a rebuild: files that are copied, and states rebuilt from the log.
 
 A task copies a file and lets the broker's own `AdoptedRun` settle its rows as the log says: first
-recalled and moved rows, then, for each offload, the cut, then handed-over rows.  A file that does
+recalled and moved rows, then, for each offload, the cut, then handed-over rows.  Waiting messages
+that do not verify are copied as they are, and counted: the broker keeps them back.  A file that does
 not exist or cannot be opened is passed over if the log settles each of its rows: it was removed
 when it was finished.
 """
@@ -16,9 +17,10 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
+from horolog.delay.entry import is_readable, record_crcs
 from horolog.delay.far.adopted import AdoptedRun, Adoption, Provenance
 from horolog.delay.far.names import registry_row, state_file
-from horolog.delay.far.run_state import encode_run_state
+from horolog.delay.far.run_state import RunState, encode_run_state
 from horolog.delay.run.format import run_path
 from horolog.delay.run.reader import Run, RunInfo
 from horolog.delay.state import EntryState
@@ -26,6 +28,7 @@ from horolog.errors import HorologError
 from horolog.lake.core.steps import rows_of
 from horolog.lake.jobs.rebuild import Cut
 from horolog.pipeline.data_files import LogPlan, files_of, plan_of
+from horolog.pipeline.pending_rows import run_states
 from horolog.pipeline.rebuild_tasks import (
     RESULT,
     Batches,
@@ -152,20 +155,23 @@ def write_adopted(
     target: Target,
     cuts: Sequence[Cut],
     others: Sequence[int],
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], int]:
     """Copy the files and write their states.
 
-    Return rows of a checkpoint's registry, in the order of the files.
+    Return rows of a checkpoint's registry, in the order of the files, and how many waiting messages
+    do not verify.
     """
     if not files:
-        return []
+        return [], 0
     each = spark.createDataFrame([(number, -1, 0, 0) for number in range(len(files))], _SETTLED)
     rows = each.union(settled_rows(every, files, others)).repartition("file")
     made = rows.sortWithinPartitions("file", "row").mapInArrow(_writer(files, target, cuts), RESULT)
     written = sorted(
         (orjson.loads(row["result"]) for row in made.collect()), key=lambda row: row["file"]
     )
-    return [{name: row[name] for name in row if name != "file"} for row in written]
+    rotten = sum(row["rotten"] for row in written)
+    names = ("file", "rotten")
+    return [{name: row[name] for name in row if name not in names} for row in written], rotten
 
 
 def _writer(files: Sequence[File], target: Target, cuts: Sequence[Cut]) -> Task:
@@ -216,8 +222,22 @@ def rebuild_run_state(
     if run.changed:
         content = encode_run_state(run.capture())
         write_file(target.storage, f"{_RUNS}/{state_file(info.name, run.version)}", content)
+    rotten = _count_rotten(opened, run)
     opened.close()
-    return registry_row(run)
+    return {**registry_row(run), "rotten": rotten}
+
+
+def _count_rotten(file: Run, run: AdoptedRun) -> int:
+    """Count the waiting messages whose index row or record does not verify."""
+    states, rotten = RunState(run.info.rows, {}, run.states.capture()), 0
+    for first in range(0, run.states.limit, _SETTLE_ROWS):
+        stop = min(run.states.limit, first + _SETTLE_ROWS)
+        entries = file.slice(first, stop)
+        entries = entries[run_states(states, run.states.cursor, first, stop) == EntryState.WAITING]
+        good = entries[is_readable(entries)]
+        crcs = record_crcs(file.records(good), good["origin"], good["row"])
+        rotten += len(entries) - int((crcs == good["crc"]).sum())
+    return rotten
 
 
 def _settle_recalled(run: AdoptedRun, row: npt.NDArray[np.int64], state: npt.NDArray[Any]) -> None:
