@@ -11,6 +11,7 @@ from lake_world import now_ms, receive_all, total
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 from horolog.pipeline.audit import audit
+from horolog.pipeline.audit_report import balance
 from horolog.pipeline.offload import offload
 from horolog.pipeline.promote import promote_due
 from horolog.protocol.commands import MessageType
@@ -90,9 +91,11 @@ def test_a_message_in_the_lake_is_rescheduled(broker, spark, sent, tmp_path) -> 
     proof = audit(spark, broker.data_dir)
     assert proof.counts == {}
     assert proof.overdue == 0
+    # b5 and b6 came in once more; b7 was moved to a consumer at once
+    assert [n for _, n in balance(proof)] == [len(sent) + 2, 0, 2 - len(sent), -1, -3, 0, 0]
 
 
-def test_a_bulk_loaded_message_in_the_lake_is_rescheduled(broker, tmp_path) -> None:
+def test_a_bulk_loaded_message_in_the_lake_is_rescheduled(broker, spark, tmp_path) -> None:
     """Its record is in no log."""
     broker.create_topic("alpha")
     due = now_ms(broker) + 3 * DAY_MS
@@ -120,6 +123,10 @@ def test_a_bulk_loaded_message_in_the_lake_is_rescheduled(broker, tmp_path) -> N
     (first,) = broker.admin.post("/v1/receive", asked)["messages"]
     assert (first["message_id"], len(first["body"])) == ("m1", 3_000_000)
     assert total(broker) == 2
+    assert [n for _, n in balance(audit(spark, broker.data_dir))] == [1, 3, -1, 0, -1, 0, 2]
+    broker.advance(4 * DAY_MS)
+    assert total(broker) == 0
+    assert [n for _, n in balance(audit(spark, broker.data_dir))] == [1, 3, -3, 0, -1, 0, 0]
 
 
 def test_a_window_is_recalled_wherever_it_is(broker, spark, sent, tmp_path) -> None:

@@ -112,6 +112,7 @@ def test_a_view_is_inserted_into(spark, broker) -> None:
         (["'b' as body", "1L as deliver_at"], {"jobId": "ä" * 101}, "option 'jobId': is longer than 200 bytes"),
         (["'b' as body", "1L as deliver_at"], {"topik": "t"}, "option 'topik': there is no such"),
         (["'b' as body", "1L as deliver_at"], {"topic": ""}, "option 'topic': is required"),
+        (["'b' as body", "1L as deliver_at"], {"topic": "a b"}, "option 'topic': topic 'a b' has characters other"),
         (["'b' as body", "1L as deliver_at"], {"topic": "none"}, "topic 'none' does not exist"),
         (["'b' as body", "1L as deliver_at"], {"broker": "x"}, "option 'broker': 'x' is not a URL"),
     ],

@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ADOPTION_APP_MAX, DAY_MS
-from horolog.protocol.rocketmq.names import check_topic
 from horolog.spark.reading_options import READING_OPTIONS, Given, refused
 from horolog.spark.sink_columns import REQUIRED, SINK_TYPES, Unit
 from horolog.units import parse_unsigned
@@ -85,7 +84,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise refused("deliverAtUnit", f"{unit!r} is none of {', '.join(Unit)}")
     return SinkOptions(
         broker,
-        check_topic(given.text("topic")),
+        given.topic(),
         Staging(staging),
         given.text("jobId"),
         given.text("txnAppId"),
