@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from admin_proxy import AdminProxy
 from pyspark.errors import PySparkException
 from received import bodies, received
 
@@ -147,6 +148,27 @@ def test_a_load_that_is_repeated_is_there_once(spark, broker) -> None:
     assert stage(Task(left, sink_options(given), 0, 0), pa.table(rows).to_batches()).files
     assert broker.pending("t") == 0
     loaded_once(spark, broker, now)
+
+
+@pytest.mark.parametrize(("job_id", "rows"), [("", 50), ("march", 0)])
+def test_a_load_whose_answer_was_lost_counts_its_rows(spark, broker, job_id, rows) -> None:
+    """Under a name, another driver may have committed the same rows meanwhile."""
+    broker.create_topic("t")
+    lost = []
+
+    def hook(path, forward):
+        answer = forward()
+        if path.endswith("/commit") and not lost:
+            lost.append(path)
+            return None
+        return answer
+
+    due = f"{broker.now_ms()} + 1000 + id as deliver_at"
+    df = spark.range(50).selectExpr("concat('m', id) as body", due)
+    with AdminProxy(broker.admin_url, hook) as proxy:
+        done = bulk_load(df, broker=proxy.url, topic="t", deliver_at_unit="ms", job_id=job_id)
+    assert (len(lost), done.already, done.rows) == (1, not rows, rows)
+    assert broker.pending("t") == 50
 
 
 @pytest.mark.slow

@@ -154,9 +154,11 @@ def _committed(
 
     fingerprint = loaded.sum.fingerprint(options.topic) if options.job_id else ""
     done = commit(transaction, options.topic, loaded.files, fingerprint)
+    # A load without a name is nobody else's: the answer was lost, and the commit was sent again.
+    already = done.already and bool(options.job_id)
     return BulkLoadResult(
-        done.already,
-        0 if done.already else sum(file.rows for file in loaded.files),
+        already,
+        0 if already else sum(file.rows for file in loaded.files),
         loaded.rejected.num_rows,
         len(loaded.files),
         sum(file.bytes for file in loaded.files),
