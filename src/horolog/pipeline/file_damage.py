@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
@@ -62,8 +63,8 @@ def _damaged_of(files: DataFiles, checkpoint: Checkpoint, log_id: int) -> list[D
     def check(path: str, waiting: int, look: Callable[[], str]) -> None:
         try:
             why = look()
-        except FileNotFoundError:
-            why = "is missing"
+        except FileNotFoundError as error:
+            why = f"{Path(error.filename or path).name} is missing"
         except HorologError as error:
             why = error.message
         if why:
