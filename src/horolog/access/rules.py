@@ -62,7 +62,9 @@ class Need(NamedTuple):
     rights: int
 
 
-ADMIN = (Need(Kind.CLUSTER, "cluster", Right.DENY),)
+Needs = tuple[Need, ...]
+
+ADMIN: Needs = (Need(Kind.CLUSTER, "cluster", Right.DENY),)
 """The needs of an action that only administrators may do."""
 
 

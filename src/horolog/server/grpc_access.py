@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from horolog.access.guard import Guard
-from horolog.access.rules import ADMIN, Need, Right, need_of_group, need_of_topic
+from horolog.access.rules import ADMIN, EITHER, Needs, Right, need_of_group, need_of_topic
 from horolog.errors import HorologError
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.quick_acks import QuickAck
@@ -19,8 +19,6 @@ from horolog.protocol.grpc.translate import name_of
 from horolog.server.call import Call
 
 _PUB, _SUB = int(Right.PUB), int(Right.SUB)
-_EITHER = _PUB | _SUB
-Needs = tuple[Need, ...]
 
 
 def _send(request: QuickSend | pb.SendMessageRequest) -> Needs:
@@ -36,7 +34,7 @@ def _publish(request: Any) -> Needs:
 
 
 def _route(request: pb.QueryRouteRequest) -> Needs:
-    return (need_of_topic(name_of(request.topic), _EITHER),)
+    return (need_of_topic(name_of(request.topic), EITHER),)
 
 
 def _consume(request: Any) -> Needs:

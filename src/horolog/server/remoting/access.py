@@ -15,8 +15,10 @@ import orjson
 from horolog.access.guard import ACCESS_KEY, ADDED_LATER, Guard
 from horolog.access.rules import (
     ADMIN,
+    EITHER,
     Identity,
     Need,
+    Needs,
     Patterns,
     Right,
     need_of_group,
@@ -30,8 +32,6 @@ from horolog.protocol.rocketmq.layout import topic_and_properties
 from horolog.server.remoting.link import RemotingLink
 
 _PUB, _SUB = int(Right.PUB), int(Right.SUB)
-_EITHER = _PUB | _SUB
-Needs = tuple[Need, ...]
 NO_NEEDS: Needs = ()  # any client with a key may ask
 
 
@@ -61,7 +61,7 @@ def _look(frame: Frame) -> Needs:
 
 
 def _either(frame: Frame) -> Needs:
-    return (need_of_topic(frame.fields.get("topic", ""), _EITHER),)
+    return (need_of_topic(frame.fields.get("topic", ""), EITHER),)
 
 
 def _member(frame: Frame) -> Needs:
