@@ -10,7 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from horolog.clock import SimulatedClock
-from horolog.limits import DEDUP_MS, HOUR_MS
+from horolog.limits import DAY_MS, DEDUP_MS, HOUR_MS
 from horolog.protocol.commands import (
     Ack,
     Acked,
@@ -34,7 +34,6 @@ from horolog.testing.sim_levels import Levels, leveled
 
 START_MS = 1_700_000_000_000
 TOPICS = ("orders", "gifts")
-DAY_MS = 24 * HOUR_MS
 FAR_MS = (25 * HOUR_MS, 26 * HOUR_MS, 3 * DAY_MS, 40 * DAY_MS, 400 * DAY_MS)
 
 

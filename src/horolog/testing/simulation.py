@@ -7,7 +7,7 @@ from random import Random
 
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import HOUR_MS
+from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import Adopt
 from horolog.protocol.commands import (
     CountPending,
@@ -24,7 +24,7 @@ from horolog.testing.sim_adoptions import Loads
 from horolog.testing.sim_backoff import BackOffs
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History
-from horolog.testing.sim_clients import DAY_MS, START_MS, TOPICS, Clients
+from horolog.testing.sim_clients import START_MS, TOPICS, Clients
 from horolog.testing.sim_dead_letters import GivingUp
 from horolog.testing.sim_lake import LakeJobs
 from horolog.testing.sim_late import Perishables
