@@ -13,21 +13,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, kinds_of
+from horolog.log.record import HEAD_BYTES, IS_VISIBLE, KIND_AT, TOPIC_AT, kinds_of
 from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout
 
-VISIBLE_KINDS = np.zeros(256, np.bool_)
-VISIBLE_KINDS[[int(Kind.MESSAGE), int(Kind.HANDED)]] = True
 _FEW = 8  # up to so many records are read one by one: columns cost more
-_QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
+QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
 _OFFSET_AT = HEAD_BYTES + layout.QUEUE_OFFSET_AT
 # The fields that name a message's topic, queue and queue offset.
 _WHOSE = np.dtype(
     {
         "names": ["topic", "queue", "offset"],
         "formats": ["<u4", ">u4", ">i8"],
-        "offsets": [0, _QUEUE_AT - TOPIC_AT, _OFFSET_AT - TOPIC_AT],
+        "offsets": [0, QUEUE_AT - TOPIC_AT, _OFFSET_AT - TOPIC_AT],
         "itemsize": _OFFSET_AT + 8 - TOPIC_AT,
     }
 )
@@ -132,9 +130,9 @@ def _places(
     """
     found: dict[_Key, tuple[int, list[int], int]] = {}
     for at in ends:
-        if VISIBLE_KINDS[body[at + KIND_AT]]:
+        if IS_VISIBLE[body[at + KIND_AT]]:
             topic = int.from_bytes(body[at + TOPIC_AT : at + TOPIC_AT + 4], "little")
-            queue = int.from_bytes(body[at + _QUEUE_AT : at + _QUEUE_AT + 4], "big")
+            queue = int.from_bytes(body[at + QUEUE_AT : at + QUEUE_AT + 4], "big")
             offset = int.from_bytes(body[at + _OFFSET_AT : at + _OFFSET_AT + 8], "big")
             first, starts, last = found.get((topic, queue), (offset, [], offset - 1))
             starts.append(at)
@@ -147,7 +145,7 @@ def _places_in_columns(
 ) -> dict[_Key, tuple[int, list[int], int]]:
     raw = np.frombuffer(body, np.uint8)
     every = np.fromiter(ends, np.int64, len(ends))
-    every = every[VISIBLE_KINDS[kinds_of(body, every)]]
+    every = every[IS_VISIBLE[kinds_of(body, every)]]
     if not len(every):
         return {}
     rows = get(raw, every + TOPIC_AT, _WHOSE)

@@ -91,6 +91,10 @@ class Kind(IntEnum):
 MESSAGE_KINDS = frozenset({Kind.MESSAGE, Kind.SCHEDULED, Kind.HANDED})
 IS_MESSAGE = np.zeros(256, np.bool_)  # MESSAGE_KINDS as a mask, for columns: IS_MESSAGE[kinds]
 IS_MESSAGE[list(MESSAGE_KINDS)] = True
+# Kinds of messages that consumers can take, as plain ints, which every read compares.
+VISIBLE_KINDS = frozenset({int(Kind.MESSAGE), int(Kind.HANDED)})
+IS_VISIBLE = np.zeros(256, np.bool_)
+IS_VISIBLE[list(VISIBLE_KINDS)] = True
 
 
 def offsets_of(body: bytes | bytearray | memoryview, count: int) -> npt.NDArray[np.int64]:

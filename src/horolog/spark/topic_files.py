@@ -25,11 +25,11 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import Checkpoint, newest_checkpoint
 from horolog.log.controls import read_control
 from horolog.log.frame import FrameHeader
-from horolog.log.record import Kind, heads_of, kinds_of, offsets_of
+from horolog.log.record import IS_VISIBLE, Kind, heads_of, kinds_of, offsets_of
 from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
 from horolog.log.segment import SegmentReader, bases_on_disk
 from horolog.spark.topic_answers import Bounds
-from horolog.spark.topic_parts import VISIBLE, FilePart, lost, read_meta, read_part
+from horolog.spark.topic_parts import FilePart, lost, read_meta, read_part
 from horolog.storage.disk import Disk
 from horolog.storage.meta import SHARD
 
@@ -161,7 +161,7 @@ class TopicFiles:
         for place in np.flatnonzero(kinds == Kind.TOPIC).tolist():
             start = int(offsets[place])
             self._take_topic(read_control(body, start, at + start).content)
-        rows = offsets[np.isin(kinds, VISIBLE)]
+        rows = offsets[IS_VISIBLE[kinds]]
         if not len(rows):
             return
         heads = heads_of(body, rows)

@@ -20,7 +20,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.limits import MIB, QUEUE_FILE_UNITS
 from horolog.log.queue_names import queue_dir_name, queue_file_name
 from horolog.log.queue_unit import UNIT, UNIT_BYTES
-from horolog.log.record import KIND_AT, Kind
+from horolog.log.record import IS_VISIBLE, KIND_AT
 from horolog.log.record_check import SegmentRecords
 from horolog.log.segment import segment_name
 from horolog.spark.message_decode import Records
@@ -29,7 +29,6 @@ from horolog.storage.meta import FORMAT, SHARD, Meta, parse_meta
 _log = logging.getLogger("horolog.spark")
 _CHUNK_ROWS = 16_384
 _CHUNK_BYTES = 16 * MIB
-VISIBLE = (Kind.MESSAGE, Kind.HANDED)
 
 
 def read_meta(path: str) -> Meta:
@@ -178,7 +177,7 @@ def _checked(
     """Return the messages that verify and were found at their own place; None if there are none."""
     at = positions - base
     good = SegmentRecords(raw, base, part.log_id).intact(at, lengths)
-    good[good] = np.isin(raw[at[good] + KIND_AT], VISIBLE)
+    good[good] = IS_VISIBLE[raw[at[good] + KIND_AT]]
     found = Records(raw, at[good], lengths[good])
     same = (found.queue_offsets == numbers[good]) & (found.positions == positions[good])
     same &= found.queue_ids == part.queue

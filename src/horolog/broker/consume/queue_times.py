@@ -14,8 +14,7 @@ from horolog.broker.topics import Topic, queue_of
 from horolog.errors import ErrorCode, refused
 from horolog.limits import HOLES_READ_MAX
 from horolog.log.frame_reader import Hole
-from horolog.log.queue_runs import VISIBLE_KINDS
-from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT
+from horolog.log.record import HEAD_BYTES, IS_VISIBLE, KIND_AT, TOPIC_AT
 from horolog.protocol.queue_commands import EarliestStoreTime, ReadMessage, SearchOffset
 from horolog.protocol.rocketmq import layout
 
@@ -87,7 +86,7 @@ def read_visible(shard: Shard, position: int) -> bytes:
     Clients name the position.  Raise NOT_FOUND if no visible message begins there.
     """
     found = shard.log.record(position) if position >= 0 else Hole(position, "")
-    if not isinstance(found, Hole) and VISIBLE_KINDS[found[KIND_AT]]:
+    if not isinstance(found, Hole) and IS_VISIBLE[found[KIND_AT]]:
         topic = int.from_bytes(found[TOPIC_AT : TOPIC_AT + 4], "little")
         if topic in shard.topics.by_id:
             return found[HEAD_BYTES:]

@@ -25,17 +25,20 @@ from horolog.limits import HOLES_REPORTED_MAX, QUEUE_SEARCH_BYTES, QUEUE_SEARCH_
 from horolog.log.commit_log import CommitLog
 from horolog.log.frame import HEADER_BYTES
 from horolog.log.frame_reader import Hole
-from horolog.log.queue_runs import QueueRun
+from horolog.log.queue_runs import QUEUE_AT, QueueRun
 from horolog.log.queue_unit import ROTTEN_CODE, units_of
-from horolog.log.record import HEAD_BYTES, KIND_AT, TOPIC_AT, Kind, heads_of, kinds_of, offsets_of
-from horolog.protocol.rocketmq import layout
+from horolog.log.record import (
+    IS_VISIBLE,
+    KIND_AT,
+    TOPIC_AT,
+    VISIBLE_KINDS,
+    heads_of,
+    kinds_of,
+    offsets_of,
+)
 
-_QUEUE_AT = HEAD_BYTES + layout.QUEUE_ID_AT
 _FRAMES_REMEMBERED = 4_096  # one for each queue
 _REPAIRED_MAX = 64  # units at a time: the next reader repairs the others
-_VISIBLE = frozenset({int(Kind.MESSAGE), int(Kind.HANDED)})
-_VISIBLE_KINDS = np.zeros(256, np.bool_)
-_VISIBLE_KINDS[list(_VISIBLE)] = True
 _SIZE = struct.Struct("<I")
 _QUEUE_AND_OFFSET = struct.Struct(">i4xq")
 _Place: TypeAlias = tuple[int, int, int]  # topic id, queue id, queue offset
@@ -157,7 +160,7 @@ class QueuedMessages:
         found = self._log.record(position, size)
         if isinstance(found, Hole):
             return found
-        is_message = found[KIND_AT] in _VISIBLE
+        is_message = found[KIND_AT] in VISIBLE_KINDS
         if is_message and _place_of(found, 0) == (topic.id, queue, offset):
             return found
         return Hole(position, f"log position {position} holds another message")
@@ -203,7 +206,7 @@ class QueuedMessages:
         rebuilt = 0
         for header, body in self._log.frames_around(start, end):
             offsets = offsets_of(body, header.count)
-            for at in offsets[_VISIBLE_KINDS[kinds_of(body, offsets)]].tolist():
+            for at in offsets[IS_VISIBLE[kinds_of(body, offsets)]].tolist():
                 of_topic, of_queue, of_offset = _place_of(body, at)
                 if of_topic == topic.id and of_queue == queue and first <= of_offset < stop:
                     position = header.base + HEADER_BYTES + at
@@ -292,7 +295,7 @@ class QueuedMessages:
 def _place_of(body: bytes, at: int) -> _Place:
     """Return (topic id, queue id, queue offset) of the message record at `at`."""
     (topic,) = _SIZE.unpack_from(body, at + TOPIC_AT)
-    queue, offset = _QUEUE_AND_OFFSET.unpack_from(body, at + _QUEUE_AT)
+    queue, offset = _QUEUE_AND_OFFSET.unpack_from(body, at + QUEUE_AT)
     return topic, queue, offset
 
 

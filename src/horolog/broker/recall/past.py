@@ -17,11 +17,17 @@ from horolog.delay.tier import Promotion
 from horolog.log.control_records import IS_MOVED
 from horolog.log.controls import read_control
 from horolog.log.frame_reader import Hole, OpenFrame
-from horolog.log.record import ENVELOPE, HEAD_BYTES, KIND_AT, MESSAGE_KINDS, TOPIC_AT, Kind
+from horolog.log.record import (
+    ENVELOPE,
+    HEAD_BYTES,
+    KIND_AT,
+    MESSAGE_KINDS,
+    TOPIC_AT,
+    VISIBLE_KINDS,
+    Kind,
+)
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import key_hash, user_key_hash
-
-VISIBLE = frozenset({Kind.MESSAGE, Kind.HANDED})
 
 
 class Copy(NamedTuple):
@@ -79,7 +85,7 @@ def copies_at(shard: Shard, topic: Topic, positions: Iterable[int]) -> Iterator[
 
 def was_delivered(found: Iterable[Copy], due_ms: int) -> bool:
     """Return whether a copy with that due time became visible."""
-    return any(copy.kind in VISIBLE and copy.due_ms == due_ms for copy in found)
+    return any(copy.kind in VISIBLE_KINDS and copy.due_ms == due_ms for copy in found)
 
 
 def moved_to(shard: Shard, found: Iterable[Copy], due_ms: int) -> int | None:
