@@ -22,9 +22,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from horolog.admin.answers import JSON
 from horolog.errors import ErrorCode
 
-JSON = "application/json"
 Handler = Callable[[Request], Awaitable[Response]]
 _DECLARED = "_horolog_endpoint"
 

@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from horolog import __version__
-from horolog.admin.endpoints import JSON, Access, Endpoint
+from horolog.admin.answers import JSON
+from horolog.admin.endpoints import Access, Endpoint
 from horolog.admin.status import http_status
 from horolog.errors import ErrorCode, HorologError
 
