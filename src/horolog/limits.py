@@ -20,6 +20,11 @@ MESSAGE_GROUP_MAX = 63  # bytes; RocketMQ requires fewer than 64
 MESSAGE_ID_MAX = 255  # bytes; ours: official ids have 34 characters
 MESSAGES_PER_SEND_MAX = 16_384  # ours: bounds the work of one request to some 60 ms
 REQUEST_BYTES_MAX = 130 * MIB  # a batch of 32 full bodies and their properties
+SEND_FIELDS_MAX = 262_144  # ours: of the messages of a 5.x send; reading as many takes some 80 ms
+SEND_PROPERTIES_BYTES = 8 * MIB  # ours: of a 5.x send besides bodies: 512 bytes a message
+CALL_BYTES_MAX = MIB  # ours: of a request of a 5.x client without messages: some 20 ms
+TELEMETRY_BYTES_MAX = 4 * MIB  # ours: of what a 5.x client sends on its stream: thread stacks
+UNPACKED_BYTES_MAX = 16 * MIB  # ours: of compressed requests of a connection that came together
 
 # --- time -------------------------------------------------------------------------------------
 MAX_DELAY_MS = 3_653 * DAY_MS  # ten years; a setting can lower it
@@ -213,6 +218,7 @@ SHAPE_TEXT_MAX = 4 * KIB  # bytes of a text that is read by a shape; longer ones
 REMARK_MAX = 4 * KIB  # characters of the failure text in a response to a 4.x client
 ACKS_PER_REQUEST_MAX = 4_096  # messages in one acknowledgement of a pop consumer: about 10 ms
 ACK_BITS_BYTES_MAX = KIB  # of the bit set of such an acknowledgement: twice its messages
+REMOTING_CONTENT_MAX = MIB  # ours: of a body as JSON of a 4.x client, but a heartbeat: about 20 ms
 HEARTBEAT_NAME_MAX = 1_024  # ours: characters of a 4.x client's id, group or topic, which are kept
 PULL_BYTES_MAX = 512 * KIB  # of messages in a response to a 4.x pull; more only with one message
 HEARTBEAT_BYTES_MAX = 4 * MIB  # ours: of a 4.x client: tens of thousands of subscriptions, 70 ms

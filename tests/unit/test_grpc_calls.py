@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horolog.limits import REQUEST_BYTES_MAX
+from horolog.limits import UNPACKED_BYTES_MAX
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.calls import Calls, Dropped, Message, MessagesEnded, Opened, UnaryCall
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, PREFACE, Type, frame
@@ -124,11 +124,23 @@ def test_gzip_is_unpacked_and_nothing_else() -> None:
     assert calls.receive(request(content, encoding), 0)[0].message == b"much " * 1_000
     assert calls.receive(request(content, stream=3), 0) == []
     assert dict(answers(calls)[-1])[b"grpc-status"] == b"12"
-    bomb = gzip.compress(bytes(REQUEST_BYTES_MAX + 1), 9)
+    bomb = gzip.compress(bytes(UNPACKED_BYTES_MAX + 1), 9)
     assert calls.receive(request(b"\1" + framed(bomb)[1:], encoding, stream=5, pieces=20), 0) == []
     assert dict(answers(calls)[-1])[b"grpc-status"] == b"8"
     assert calls.receive(request(b"\1" + framed(b"junk")[1:], encoding, stream=7), 0) == []
     assert dict(answers(calls)[-1])[b"grpc-status"] == b"13"
+
+
+def test_what_is_unpacked_in_one_turn_is_bounded() -> None:
+    """Each packed request of 130 KB could take a third of a second, and came in one read."""
+    calls = greeted()
+    packed = gzip.compress(bytes(UNPACKED_BYTES_MAX * 2 // 3), 9)
+    content, encoding = b"\1" + framed(packed)[1:], (b"grpc-encoding", b"gzip")
+    both = request(content, encoding) + request(content, encoding, stream=3)
+    found = calls.receive(both, 0)
+    assert [event.stream for event in found] == [1]
+    assert dict(answers(calls)[-1])[b"grpc-status"] == b"8"
+    assert len(calls.receive(request(content, encoding, stream=5), 0)) == 1
 
 
 @pytest.mark.parametrize(

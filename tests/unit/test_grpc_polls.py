@@ -166,7 +166,7 @@ def test_without_room_for_a_lease_a_receive_says_too_many_requests(tmp_path) -> 
 
 def test_a_poll_that_waits_keeps_nothing_of_a_large_request(tmp_path) -> None:
     """The bytes of one would count as under way for 20 s, and beyond 64 MiB of them nothing is read from anybody."""
-    unknown = b"\x9a\x06" + b"\x80\x80\x40"  # field 99, 1 MiB of bytes
+    unknown = b"\x9a\x06" + b"\x80\x80\x20"  # field 99, 512 KiB of bytes
     intake = Intake()
 
     async def story(door: Door) -> None:
@@ -180,7 +180,7 @@ def test_a_poll_that_waits_keeps_nothing_of_a_large_request(tmp_path) -> None:
             f"/{SERVICE}/ReceiveMessage",
             response_deserializer=pb.ReceiveMessageResponse.FromString,
         )
-        raw = polling.SerializeToString() + unknown + bytes(MIB)
+        raw = polling.SerializeToString() + unknown + bytes(MIB // 2)
         waiting: Any = method(raw, metadata=HEADERS, timeout=30)
         await parked(door, 1)
         assert intake.under_way == 0

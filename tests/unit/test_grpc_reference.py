@@ -42,7 +42,14 @@ def test_every_call_is_on_the_page() -> None:
 
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     found = dict(rows("Limits"))
-    assert found["request"] == f"{limits.REQUEST_BYTES_MAX >> 20} MiB"
+    assert found["request"] == (
+        f"{limits.REQUEST_BYTES_MAX >> 20} MiB; {limits.CALL_BYTES_MAX >> 20} MiB without messages, "
+        f"{limits.TELEMETRY_BYTES_MAX >> 20} MiB on a Telemetry stream, "
+        f"{limits.UNPACKED_BYTES_MAX >> 20} MiB unpacked from gzip"
+    )
+    assert found["fields of one `SendMessage`"] == (
+        f"{limits.SEND_FIELDS_MAX}, and {limits.SEND_PROPERTIES_BYTES >> 20} MiB besides bodies"
+    )
     assert found["messages of one `SendMessage`"].startswith(f"1 to {limits.MESSAGES_PER_SEND_MAX}")
     assert str(limits.BODY_MAX) in found["body"]
     assert found["user properties"] == str(limits.USER_PROPERTIES_MAX)

@@ -24,8 +24,6 @@ from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.frame_reader import Reader
 from horolog.protocol.remoting.frame_writer import encode
 from horolog.protocol.rocketmq.delays import without
-from horolog.server.remoting.front import RemotingFront
-from horolog.server.remoting.kv_table import FILE
 from horolog.server.remoting.link import size_of
 from horolog.server.remoting.node import Node
 
@@ -139,15 +137,6 @@ def test_no_message_is_anywhere_else(tmp_path: Path, offset: int) -> None:
         view = client.call(Code.VIEW_MESSAGE_BY_ID, {"offset": offset})
         assert back.code and view.code
         assert "unexpected" not in back.remark + view.remark
-
-
-def test_a_damaged_table_of_values_is_reported_at_the_start(tmp_path: Path) -> None:
-    with remoting_door(tmp_path) as door:
-        (tmp_path / "data" / FILE).write_bytes(b"{")
-        another = RemotingFront(Node(door.engine))
-        with pytest.raises(HorologError, match=FILE) as refused:
-            door.run(another.start())
-    assert refused.value.code is ErrorCode.DAMAGED
 
 
 @pytest.mark.parametrize("host", ["a b", "host:10911", "http://host", "[::1]", "a,b", "host/"])

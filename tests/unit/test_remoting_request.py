@@ -5,6 +5,7 @@ import re
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import REMOTING_CONTENT_MAX
 from horolog.protocol.remoting.codes import Status, status_of
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.request import content, flag, integer, text
@@ -33,6 +34,10 @@ def test_fields_are_read_as_what_they_are():
         (lambda: flag(ASKED, "d"), "d: 'x' is neither true nor false"),
         (lambda: content(Frame(34, body=b"[]")), "body: no JSON object"),
         (lambda: content(Frame(34)), "body: no JSON object"),
+        (
+            lambda: content(Frame(34, body=b"{".ljust(REMOTING_CONTENT_MAX + 1))),
+            "body: 1048577 bytes; at most 1048576 are allowed",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(read, expected):

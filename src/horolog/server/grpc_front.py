@@ -18,7 +18,12 @@ from google.protobuf.message import DecodeError
 
 from horolog.access.guard import Guard
 from horolog.errors import HorologError
-from horolog.limits import CLIENT_SWEEP_MS, STREAMS_MAX, TELEMETRY_STREAMS_MAX
+from horolog.limits import (
+    CLIENT_SWEEP_MS,
+    STREAMS_MAX,
+    TELEMETRY_BYTES_MAX,
+    TELEMETRY_STREAMS_MAX,
+)
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2.events import Limits
 from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
@@ -235,6 +240,10 @@ class GrpcFront:
         self._refuse_stream(call)
         stream = self._streams.get(call)
         if stream is None:
+            return
+        if (size := len(message)) > TELEMETRY_BYTES_MAX:
+            why = f"{size} bytes; at most {TELEMETRY_BYTES_MAX} are allowed"
+            self._end_stream(call, RESOURCE_EXHAUSTED, why)
             return
         try:
             stream.take_command(pb.TelemetryCommand.FromString(message))

@@ -13,11 +13,17 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import CALL_BYTES_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.quick_acks import QuickAck, read_ack
 from horolog.protocol.grpc.quick_sends import QuickSend, read_send
 from horolog.protocol.grpc.status import status_of
-from horolog.protocol.http2.grpc_wire import INVALID_ARGUMENT, UNIMPLEMENTED, framed
+from horolog.protocol.http2.grpc_wire import (
+    INVALID_ARGUMENT,
+    RESOURCE_EXHAUSTED,
+    UNIMPLEMENTED,
+    framed,
+)
 from horolog.protocol.http2.request_head import RequestHead
 from horolog.server.batching import batches
 from horolog.server.call import Call, CallLink, as_horolog_error
@@ -121,10 +127,17 @@ class UnaryCalls:
                 path = call.head.path.decode("latin-1")[:200]
                 call.fail(UNIMPLEMENTED, f"{path}: no such method")
                 continue
+            if method is not self._send and len(message) > CALL_BYTES_MAX:
+                why = f"{method.name}: {len(message)} bytes; at most {CALL_BYTES_MAX} are allowed"
+                call.fail(RESOURCE_EXHAUSTED, why)
+                continue
             try:
                 request = method.read(message)
             except DecodeError as error:
                 call.fail(INVALID_ARGUMENT, f"malformed request: {error}")
+                continue
+            except HorologError as error:
+                call.answer(_refusal(method, error))
                 continue
             if call.head is not named or self._access is not None:
                 if not self._is_allowed(method, request, call):

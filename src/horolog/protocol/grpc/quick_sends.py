@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from horolog.errors import HorologError
 from horolog.limits import MESSAGE_ID_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.large_sends import check_large_send
 from horolog.protocol.grpc.sent_meanings import (
     REMEMBERED_MAX,
     SECONDS_BYTES,
@@ -89,7 +90,8 @@ class QuickSend(NamedTuple):
 
 
 def read_send(raw: bytes) -> QuickSend | pb.SendMessageRequest:
-    """Read a SendMessage request; DecodeError if the bytes are none."""
+    """Read a SendMessage request; DecodeError if the bytes are none, BAD_REQUEST if too large."""
+    check_large_send(raw)
     try:
         return _read(raw)
     except (LeaveToProtobuf, IndexError, struct.error, DecodeError, HorologError):

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from horolog.limits import REQUEST_BYTES_MAX
+from horolog.limits import REQUEST_BYTES_MAX, UNPACKED_BYTES_MAX
 from horolog.protocol.http2 import hpack
 from horolog.protocol.http2.connection import Connection
 from horolog.protocol.http2.events import (
@@ -120,12 +120,14 @@ class Calls:
         self._unfinished = 0  # bytes of messages in `_requests`
         self._head_bytes = 0  # bytes of header fields in `_requests`
         self._now_ms = 1
+        self._unpacked = 0  # bytes of compressed requests in this chunk, unpacked
         self._broken: set[int] = set()  # refused during this `receive`: they need no `Dropped`
 
     def receive(self, chunk: bytes, now_ms: int) -> list[CallEvent]:
         """Take bytes of the peer and return the call events in them.  `now_ms` is monotonic."""
         found: list[CallEvent] = []
         self._now_ms = max(1, now_ms)
+        self._unpacked = 0
         for event in self.http.receive(chunk, now_ms):
             if type(event) is WholeRequest:
                 self._take_whole(event, found)
@@ -206,7 +208,7 @@ class Calls:
             raise BrokenRequest(INTERNAL, "the request is not exactly one whole message")
         message = content[PREFIX_BYTES:]
         if content[0]:
-            message = uncompressed(request.head, message)
+            message = self._uncompressed(request.head, message)
         found.append(UnaryCall(stream, request.head, message))
 
     def _take_streamed(
@@ -221,7 +223,9 @@ class Calls:
             del held[: PREFIX_BYTES + size]
             self._unfinished -= PREFIX_BYTES + size
             found.append(
-                Message(stream, uncompressed(request.head, message) if compressed else message)
+                Message(
+                    stream, self._uncompressed(request.head, message) if compressed else message
+                )
             )
             request.since_ms = self._now_ms
         if not held:
@@ -231,6 +235,11 @@ class Calls:
                 raise BrokenRequest(INTERNAL, "the request ends within a message")
             self._forget(stream)
             found.append(MessagesEnded(stream))
+
+    def _uncompressed(self, head: RequestHead, message: bytes) -> bytes:
+        found = uncompressed(head, message, UNPACKED_BYTES_MAX - self._unpacked)
+        self._unpacked += len(found)
+        return found
 
     def _gather(self, request: _Request, content: bytes) -> None:
         request.content += content

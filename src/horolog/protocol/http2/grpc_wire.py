@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from urllib.parse import quote
 
-from horolog.limits import REQUEST_BYTES_MAX
+from horolog.limits import UNPACKED_BYTES_MAX
 from horolog.protocol.http2 import hpack
 from horolog.protocol.http2.request_head import RequestHead
 
@@ -58,8 +58,8 @@ def size_of(content: bytes | bytearray) -> int:
     return int.from_bytes(content[1:PREFIX_BYTES], "big")
 
 
-def uncompressed(head: RequestHead, message: bytes) -> bytes:
-    """Decompress a message that is marked as compressed, to at most `REQUEST_BYTES_MAX` bytes.
+def uncompressed(head: RequestHead, message: bytes, bytes_max: int) -> bytes:
+    """Decompress a message that is marked as compressed, to at most `bytes_max` bytes.
 
     BrokenRequest: UNIMPLEMENTED unless `head` names gzip, INTERNAL if the message is not gzip,
     RESOURCE_EXHAUSTED if it is too long or truncated.
@@ -72,12 +72,14 @@ def uncompressed(head: RequestHead, message: bytes) -> bytes:
         )
     inflate = zlib.decompressobj(wbits=31)
     try:
-        found = inflate.decompress(message, REQUEST_BYTES_MAX)
+        found = inflate.decompress(message, max(1, bytes_max))
     except zlib.error as error:
         raise BrokenRequest(INTERNAL, f"the message is no gzip: {error}") from None
     if inflate.unconsumed_tail or not inflate.eof:
         raise BrokenRequest(
-            RESOURCE_EXHAUSTED, f"unpacked, the message is cut or above {REQUEST_BYTES_MAX} bytes"
+            RESOURCE_EXHAUSTED,
+            f"unpacked, the message is cut, or requests that came together are above "
+            f"{UNPACKED_BYTES_MAX} bytes",
         )
     return found
 

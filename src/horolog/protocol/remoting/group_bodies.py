@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import orjson
+
 from horolog.errors import refused
 from horolog.protocol.queue_commands import GroupSettings, GroupView
 from horolog.protocol.remoting import object_keys
@@ -67,11 +69,19 @@ def group_config(group: GroupView) -> dict[str, Any]:
     return found | {key: getattr(settings, name) for key, name in _NUMBERS.items()}
 
 
-def group_configs(groups: Iterable[GroupView]) -> bytes:
-    """Encode a SubscriptionGroupWrapper."""
-    table = {group.name: group_config(group) for group in groups}
+def config_entry(group: GroupView) -> bytes:
+    """Encode an entry of a table of SubscriptionGroupConfigs: one by one, as of topics."""
+    return orjson.dumps(group.name) + b":" + encode(group_config(group))
+
+
+def group_configs(entries: Iterable[bytes]) -> bytes:
+    """Encode a SubscriptionGroupWrapper of `config_entry`s."""
     return encode(
-        {"dataVersion": DATA_VERSION, "forbiddenTable": {}, "subscriptionGroupTable": table}
+        {
+            "dataVersion": DATA_VERSION,
+            "forbiddenTable": {},
+            "subscriptionGroupTable": object_keys.table_of(entries),
+        }
     )
 
 
@@ -125,21 +135,22 @@ def with_attributes_of(before: GroupSettings, settings: GroupSettings) -> GroupS
     return replace(settings, attributes=others)
 
 
-def consume_stats(broker: str, queues: Iterable[QueueProgress], rate: float) -> dict[str, Any]:
-    """Build a ConsumeStats; `rate` is in messages a second."""
-    rows = (
-        (
-            queue_key(queue.topic, broker, queue.queue_id),
-            {
-                "brokerOffset": queue.max_offset,
-                "consumerOffset": queue.committed,
-                "lastTimestamp": queue.consumed_ms,
-                "pullOffset": queue.pulled,
-            },
-        )
-        for queue in queues
+def progress_entry(broker: str, queue: QueueProgress) -> bytes:
+    """Encode an entry of a ConsumeStats."""
+    return object_keys.entry(
+        queue_key(queue.topic, broker, queue.queue_id),
+        {
+            "brokerOffset": queue.max_offset,
+            "consumerOffset": queue.committed,
+            "lastTimestamp": queue.consumed_ms,
+            "pullOffset": queue.pulled,
+        },
     )
-    return {"consumeTps": rate, "offsetTable": object_keys.table(rows)}
+
+
+def consume_stats(entries: Iterable[bytes], rate: float) -> dict[str, Any]:
+    """Build a ConsumeStats of `progress_entry`s; `rate` is in messages a second."""
+    return {"consumeTps": rate, "offsetTable": object_keys.table_of(entries)}
 
 
 def offsets(topic: str, broker: str, found: Mapping[int, int]) -> bytes:

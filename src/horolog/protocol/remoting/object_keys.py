@@ -25,7 +25,16 @@ _OPENING = {b"}": b"{", b"]": b"["}
 
 def table(rows: Iterable[tuple[Mapping[str, object], object]]) -> orjson.Fragment:
     """Return an object with these keys and values as a fragment, for encoding with orjson."""
-    entries = [orjson.dumps(key) + b":" + orjson.dumps(value) for key, value in rows]
+    return table_of(entry(key, value) for key, value in rows)
+
+
+def entry(key: Mapping[str, object], value: object) -> bytes:
+    """Encode an entry of a table: one by one, where there may be thousands."""
+    return orjson.dumps(key) + b":" + orjson.dumps(value)
+
+
+def table_of(entries: Iterable[bytes]) -> orjson.Fragment:
+    """Return an object with these entries as a fragment, for encoding with orjson."""
     return orjson.Fragment(b"{" + b",".join(entries) + b"}")
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from horolog.errors import refused
+from horolog.limits import REMOTING_CONTENT_MAX
 from horolog.protocol.remoting.codes import Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.units import parse_signed
@@ -69,8 +70,12 @@ def flag(frame: Frame, name: str, *, default: bool = False) -> bool:
     return value.lower() in ("true", "1")
 
 
-def content(frame: Frame) -> dict[str, Any]:
-    """Return the JSON object in the body; BAD_REQUEST if the body is none."""
+def content(frame: Frame, bytes_max: int = REMOTING_CONTENT_MAX) -> dict[str, Any]:
+    """Return the JSON object in the body; BAD_REQUEST if the body is none, or too long."""
+    if (size := len(frame.body)) > bytes_max:
+        raise refused(
+            "body", f"{size} bytes; at most {bytes_max} are allowed", f"{bytes_max} bytes"
+        )
     try:
         found = orjson.loads(frame.body)
     except orjson.JSONDecodeError:

@@ -25,6 +25,7 @@ from horolog.access.rules import (
     need_of_topic,
 )
 from horolog.errors import HorologError
+from horolog.limits import HEARTBEAT_BYTES_MAX
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.remoting.send_reader import Alike
@@ -108,6 +109,8 @@ def _batch_ack(frame: Frame) -> Needs:
 
 def _body(frame: Frame) -> dict[str, Any]:
     """Return the body as a JSON object; empty if it is none, which the handler refuses."""
+    if len(frame.body) > HEARTBEAT_BYTES_MAX:
+        return {}
     try:
         found = orjson.loads(frame.body)
     except orjson.JSONDecodeError:

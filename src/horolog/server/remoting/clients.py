@@ -51,13 +51,7 @@ class ClientCodes:
 
         The client is registered at once: it may unregister or disconnect while groups are made.
         """
-        if (size := len(request.frame.body)) > HEARTBEAT_BYTES_MAX:
-            raise refused(
-                "body",
-                f"a heartbeat of {size} bytes; at most {HEARTBEAT_BYTES_MAX} are allowed",
-                f"{HEARTBEAT_BYTES_MAX} bytes",
-            )
-        heartbeat = read_heartbeat(content(request.frame))
+        heartbeat = read_heartbeat(content(request.frame, HEARTBEAT_BYTES_MAX))
         now_ms = time.monotonic_ns() // 1_000_000
         changed = self._node.registry.take_heartbeat(request.link, heartbeat, now_ms)
         self._notify(changed | self._forget(request.link))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import orjson
 
-from horolog.errors import ErrorCode, HorologError
-from horolog.limits import GROUPS_MAX
+from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import GROUPS_MAX, UNREAD_BYTES_MAX
 from horolog.protocol.commands import DescribeGroup, DescribeTopic, GroupQueueView
 from horolog.protocol.queue_commands import (
     CommitOffsets,
@@ -26,6 +28,22 @@ from horolog.server.remoting.assignments import modes_of, settings_of, with_mode
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
+
+
+class _Progress(NamedTuple):
+    """Progress of a group in a topic.
+
+    rows       encoded, one for each queue
+    lag        messages that are not consumed
+    in_flight  messages that are pulled, and not consumed
+    """
+
+    rows: list[bytes]
+    lag: int
+    in_flight: int
+
+
+_NONE = _Progress([], 0, 0)  # of a topic that was deleted meanwhile
 
 
 class GroupCodes:
@@ -80,9 +98,13 @@ class GroupCodes:
         """Return the settings of all consumer groups, or of `maxGroupNum` from `groupSeq` on."""
         first = integer(request.frame, "groupSeq", 0, low=0)
         limit = integer(request.frame, "maxGroupNum", GROUPS_MAX, low=0)
-        found = [group async for group in groups(self._engine)]
-        fields = {"totalGroupNum": str(len(found))}
-        return Answer(fields=fields, body=bodies.group_configs(found[first : first + limit]))
+        count, found = 0, []
+        async for group in groups(self._engine):
+            if first <= count < first + limit:
+                found.append(bodies.config_entry(group))
+            count += 1
+        fields = {"totalGroupNum": str(count)}
+        return Answer(fields=fields, body=bodies.group_configs(found))
 
     async def config(self, request: Request) -> Answer:
         """Return the settings of a consumer group."""
@@ -110,38 +132,43 @@ class GroupCodes:
     # --- progress ---------------------------------------------------------------------------------
 
     async def stats(self, request: Request) -> Answer:
-        """Return a group's progress in every queue of a topic, or of all topics it consumes."""
+        """Return a group's progress in every queue of a topic, or of all topics it consumes.
+
+        Refuse if the answer would be larger than clients read.
+        """
         frame = request.frame
         group = await known_group(self._engine, text(frame, "consumerGroup"))
-        named = [name for name in text(frame, "topicList", "").split(";") if name]
-        named = named or [name for name in [text(frame, "topic", "")] if name]
+        named = {name: None for name in text(frame, "topicList", "").split(";") if name}
+        named = named or {name: None for name in [text(frame, "topic", "")] if name}
         for name in named:
             await self._engine.submit(DescribeTopic(check_topic(name), with_pending=False))
-        queues = [
-            queue
-            for topic in named or group.topics
-            for queue in await unless_deleted(self._progress(group.name, topic), [])
-        ]
-        rate = sum(
-            self._rates.gets(topic, group.name).minute.a_second for topic in named or group.topics
-        )
-        return Answer(body=encode(bodies.consume_stats(self._node.broker_name, queues, rate)))
+        rows: list[bytes] = []
+        size, rate = 0, 0.0
+        for topic in named or group.topics:
+            found = await unless_deleted(self._progress(group.name, topic), _NONE)
+            rows += found.rows
+            size += sum(map(len, found.rows))
+            _check_answer("topicList", size, "name fewer topics")
+            rate += self._rates.gets(topic, group.name).minute.a_second
+        return Answer(body=encode(bodies.consume_stats(rows, rate)))
 
     async def all_stats(self, request: Request) -> Answer:
-        """Return the lag of every group, with a table for each of its topics."""
+        """Return the lag of every group, with a table for each of its topics; refuse as `stats`."""
         only_orderly = flag(request.frame, "isOrder")
         listed = []
-        lag = in_flight = 0
+        lag = in_flight = size = 0
         async for group in groups(self._engine):
             if only_orderly and not group.settings.orderly:
                 continue
             tables = []
             for topic in group.topics:
-                queues = await unless_deleted(self._progress(group.name, topic), [])
-                lag += sum(queue.max_offset - queue.committed for queue in queues)
-                in_flight += sum(queue.pulled - queue.committed for queue in queues)
+                progress = await unless_deleted(self._progress(group.name, topic), _NONE)
+                lag += progress.lag
+                in_flight += progress.in_flight
+                size += sum(map(len, progress.rows))
+                _check_answer("isOrder", size, "ask for one group at a time")
                 rate = self._rates.gets(topic, group.name).minute.a_second
-                tables.append(bodies.consume_stats(self._node.broker_name, queues, rate))
+                tables.append(bodies.consume_stats(progress.rows, rate))
             listed.append({group.name: tables})
         found = {
             "brokerAddr": self._node.address(request),
@@ -151,11 +178,11 @@ class GroupCodes:
         }
         return Answer(body=encode(found))
 
-    async def _progress(self, group: str, topic: str) -> list[QueueProgress]:
+    async def _progress(self, group: str, topic: str) -> _Progress:
         queues: list[GroupQueueView] = await self._engine.submit(DescribeGroup(group, topic))
         last = [(queue.queue_id, queue.ack_floor - 1) for queue in queues]
         times = await stored_ms(self._engine, topic, last)
-        return [
+        found = [
             QueueProgress(
                 topic,
                 queue.queue_id,
@@ -167,6 +194,11 @@ class GroupCodes:
             for queue, time_ms in zip(queues, times, strict=True)
             for pulled in [self._node.pulled.of(group, topic, queue.queue_id)]
         ]
+        return _Progress(
+            [bodies.progress_entry(self._node.broker_name, queue) for queue in found],
+            sum(queue.max_offset - queue.committed for queue in found),
+            sum(queue.pulled - queue.committed for queue in found),
+        )
 
     async def time_span(self, request: Request) -> Answer:
         """Return when the oldest, newest and last consumed message of each queue were stored."""
@@ -235,3 +267,12 @@ class GroupCodes:
             found: dict[int, int] = await self._engine.submit(GetOffsets(source.name, name))
             await self._engine.submit(CommitOffsets(target, name, found, afresh=True))
         return DONE
+
+
+def _check_answer(field: str, size: int, instead: str) -> None:
+    if size > UNREAD_BYTES_MAX:
+        raise refused(
+            field,
+            f"the answer would have more than {UNREAD_BYTES_MAX} bytes; {instead}",
+            f"{UNREAD_BYTES_MAX} bytes",
+        )

@@ -1,0 +1,119 @@
+"""Bounds of large gRPC requests, which are checked before an object is made of each field (P11)."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from google.protobuf.message import DecodeError
+from grpc_door import HEADERS, Door, message, sending, with_door
+
+from horolog.errors import ErrorCode, HorologError
+from horolog.limits import (
+    BODY_MAX,
+    CALL_BYTES_MAX,
+    MIB,
+    SEND_FIELDS_MAX,
+    SEND_PROPERTIES_BYTES,
+    TELEMETRY_BYTES_MAX,
+)
+from horolog.protocol.grpc import messaging_pb2 as pb
+from horolog.protocol.grpc.large_sends import check_large_send
+from horolog.server.grpc_front import SERVICE
+
+UNKNOWN = b"\x9a\x06"  # a field 99, of bytes
+
+
+def unknown(size: int) -> bytes:
+    """A field that no request has."""
+    return pb.Message(body=bytes(size)).SerializeToString().replace(b"\x22", UNKNOWN, 1)
+
+
+def refusal(raw: bytes) -> HorologError:
+    with pytest.raises(HorologError) as caught:
+        check_large_send(raw)
+    assert (caught.value.code, caught.value.field) == (ErrorCode.BAD_REQUEST, "messages")
+    return caught.value
+
+
+def test_what_clients_send_is_let_through() -> None:
+    full = pb.SendMessageRequest(
+        messages=[
+            pb.Message(
+                topic=pb.Resource(name="t"),
+                user_properties={f"key{n}": "v" * 100 for n in range(100)},
+                body=bytes(BODY_MAX),
+            )
+            for _ in range(32)
+        ]
+    )
+    check_large_send(full.SerializeToString())
+    check_large_send(b"\xff" * 100)  # protobuf refuses it
+
+
+def test_too_many_fields_are_refused_unread() -> None:
+    """A message without a field has two bytes, and protobuf makes more than 80 of it."""
+    empty = pb.SendMessageRequest(messages=[pb.Message()]).SerializeToString()
+    assert len(empty) == 2
+    assert (
+        "more than 262144 fields in one request" in refusal(empty * (SEND_FIELDS_MAX + 1)).message
+    )
+    inside = b"\x0a\0" * (SEND_FIELDS_MAX + 1)  # topics of one message
+    large = pb.Message(body=bytes(SEND_PROPERTIES_BYTES)).SerializeToString() + inside
+    assert "fields" in refusal(in_request(large)).message
+
+
+def in_request(one: bytes) -> bytes:
+    """A request of a message that is encoded already."""
+    wrapped = pb.SendMessageRequest(messages=[pb.Message(body=one)]).SerializeToString()
+    inner = pb.Message(body=one).SerializeToString()
+    head = len(inner) - len(one)
+    return b"\x0a" + _varint(len(one)) + wrapped[len(wrapped) - len(inner) + head :]
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        unknown(SEND_PROPERTIES_BYTES),
+        b"\x08\x01" * (SEND_PROPERTIES_BYTES // 2 + 1),  # numbers
+    ],
+    ids=["bytes", "numbers"],
+)
+def test_what_is_no_body_is_bounded(more: bytes) -> None:
+    said = refusal(in_request(pb.Message(body=bytes(MIB)).SerializeToString() + more)).message
+    assert f"at most {SEND_PROPERTIES_BYTES} bytes besides bodies are allowed" in said
+    assert "besides bodies" in refusal(more).message
+
+
+@pytest.mark.parametrize("end", [b"\x0a", b"\x0a\xff", b"\x0a\xff\xff\xff\xff\xff\xff"])
+def test_what_is_cut_is_no_request(end: bytes) -> None:
+    body = pb.Message(body=bytes(SEND_PROPERTIES_BYTES)).SerializeToString()
+    with pytest.raises(DecodeError):
+        check_large_send(in_request(body) + end)
+
+
+def test_calls_without_messages_are_smaller(tmp_path) -> None:
+    async def story(door: Door) -> None:
+        acks = pb.AckMessageRequest().SerializeToString() + unknown(CALL_BYTES_MAX)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await door.call("AckMessage", acks)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert f"at most {CALL_BYTES_MAX} are allowed" in (caught.value.details() or "")
+        large = sending(message(body=bytes(2 * CALL_BYTES_MAX)))
+        assert (await door.call("SendMessage", large)).status.code == pb.OK
+        many = b"\x0a\0" * (SEND_FIELDS_MAX + 1)
+        assert (await door.call("SendMessage", many)).status.code == pb.BAD_REQUEST
+        stream = door.channel.stream_stream(f"/{SERVICE}/Telemetry")(metadata=HEADERS)
+        await stream.write(unknown(TELEMETRY_BYTES_MAX))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    with_door(tmp_path, story)
