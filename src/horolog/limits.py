@@ -218,6 +218,7 @@ SHAPE_TEXT_MAX = 4 * KIB  # bytes of a text that is read by a shape; longer ones
 REMARK_MAX = 4 * KIB  # characters of the failure text in a response to a 4.x client
 ACKS_PER_REQUEST_MAX = 4_096  # messages in one acknowledgement of a pop consumer: about 10 ms
 ACK_BITS_BYTES_MAX = KIB  # of the bit set of such an acknowledgement: twice its messages
+REMOTING_FIELDS_MAX = 32_768  # ours: of the header of a 4.x request: up to 30 ms; clients send 20
 REMOTING_CONTENT_MAX = MIB  # ours: of a body as JSON of a 4.x client, but a heartbeat: about 20 ms
 HEARTBEAT_NAME_MAX = 1_024  # ours: characters of a 4.x client's id, group or topic, which are kept
 PULL_BYTES_MAX = 512 * KIB  # of messages in a response to a 4.x pull; more only with one message

@@ -31,5 +31,5 @@ def test_the_file_and_the_names_of_new_directories_are_synced(
         assert pq.read_table(path).equals(table)
         assert (path, path.stat().st_size) in synced, "all of it, not what was written by then"
         assert synced[-1][0] == directory
-        made = [tmp_path, tmp_path / "a"] if token == "1a" else []
-        assert [place for place, _ in synced] == [*made, path, directory]
+        above = [tmp_path.parent, tmp_path, tmp_path / "a"] if token == "1a" else [tmp_path / "a"]
+        assert [place for place, _ in synced] == [*above, path, directory]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from horolog.limits import REMOTING_FIELDS_MAX
 from horolog.protocol.remoting.frame import (
     FRAME_BYTES_MAX,
     LANGUAGES,
@@ -96,6 +97,18 @@ def test_json_is_compact_and_its_values_are_text() -> None:
     )
 
 
+def binary_of(fields: bytes) -> bytes:
+    """A header of the ROCKETMQ form with these fields."""
+    return struct.pack(">hBhiiII", 1, 0, 0, 0, 0, 0, len(fields)) + fields
+
+
+def test_a_header_may_have_many_fields() -> None:
+    few = b"\0\1a\0\0\0\0" * (REMOTING_FIELDS_MAX - 1) + b"\0\1b\0\0\0\1c"
+    assert Reader().receive(raw(binary_of(few), serializer=1))[0].fields == {"a": "", "b": "c"}
+    fields = {str(number): "" for number in range(REMOTING_FIELDS_MAX)}
+    assert Reader().receive(raw({"code": 1, "extFields": fields}))[0].fields == fields
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -116,6 +129,8 @@ def test_json_is_compact_and_its_values_are_text() -> None:
         (raw(b"short", serializer=1), "cut short"),
         (raw(struct.pack(">hBhiiI", 1, 0, 0, 0, 0, 99), serializer=1), "cut short"),
         (raw(struct.pack(">hBhiiI", 1, 0, 0, 0, 0, 0) + b"\0\0\0\x05", serializer=1), "do not end"),
+        (raw(b'{"code":1,"x":[' + b"1," * 40_000 + b"1]}"), "a header of too many fields"),
+        (raw(binary_of(b"\0\1a\0\0\0\0" * 40_000), serializer=1), "a header of too many fields"),
         (raw(b'{"code":1,"extFields":{"a":' + b"[" * 200_000 + b'"\xff'), "no JSON"),
         (raw(b'{"code":1,"extFields":{"a":"' + b"x" * 300_000 + b'\xff"}}'), "no JSON"),
     ],

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from horolog.limits import REMOTING_FIELDS_MAX
 from horolog.protocol.remoting.frame import (
     BINARY,
     FRAME_BYTES_MAX,
@@ -113,13 +114,16 @@ class Reader:
 
 def read_frame(serializer: int, header: bytes, body: bytes) -> Frame:
     """Build a frame from its header and body.  FrameFault if the header is not valid."""
+    is_long = len(header) > _LONG_HEADER
     if serializer == Serializer.JSON:
+        if is_long and header.count(b",") > REMOTING_FIELDS_MAX:  # between two fields there is one
+            raise _too_many_fields()
         frame = _read_json(header, body)
     elif serializer == Serializer.ROCKETMQ:
         frame = _read_binary(header, body)
     else:
         raise FrameFault(f"unknown serializer {serializer}; there are 0 (JSON) and 1 (ROCKETMQ)")
-    if len(header) > _LONG_HEADER:
+    if is_long:
         fields = LongFields(frame.fields)
         fields.header_bytes = len(header)
         frame = frame._replace(fields=fields)
@@ -217,6 +221,10 @@ def _text(name: str, value: object) -> str:
     raise FrameFault(f"extFields: {name[:40]!r} is neither text nor number")
 
 
+def _too_many_fields() -> FrameFault:
+    return FrameFault(f"a header of too many fields; at most {REMOTING_FIELDS_MAX} are allowed")
+
+
 def _language(value: object) -> str:
     if isinstance(value, str):
         return value if value in LANGUAGES else OTHER
@@ -237,10 +245,14 @@ def _read_binary(header: bytes, body: bytes) -> Frame:
             raise FrameFault("the fields of a binary header do not end with it")
         fields = {}
         at += 4
-        while at < len(header):
+        for _ in range(REMOTING_FIELDS_MAX):
+            if at == len(header):
+                break
             name, at = _piece(header, at + 2, *NAME.unpack_from(header, at))
             value, at = _piece(header, at + 4, *LENGTH.unpack_from(header, at))
             fields[name] = value
+        if at != len(header):
+            raise _too_many_fields()
     except struct.error:
         raise FrameFault("a binary header is cut short") from None
     return Frame(
