@@ -18,14 +18,13 @@ from horolog.limits import (
 )
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.large_sends import check_large_send
+from horolog.protocol.grpc.ready import encode_field
 from horolog.server.grpc_front import SERVICE
-
-UNKNOWN = b"\x9a\x06"  # a field 99, of bytes
 
 
 def unknown(size: int) -> bytes:
     """A field that no request has."""
-    return pb.Message(body=bytes(size)).SerializeToString().replace(b"\x22", UNKNOWN, 1)
+    return encode_field(99, bytes(size))
 
 
 def refusal(raw: bytes) -> HorologError:
@@ -64,18 +63,7 @@ def test_too_many_fields_are_refused_unread() -> None:
 
 def in_request(one: bytes) -> bytes:
     """A request of a message that is encoded already."""
-    wrapped = pb.SendMessageRequest(messages=[pb.Message(body=one)]).SerializeToString()
-    inner = pb.Message(body=one).SerializeToString()
-    head = len(inner) - len(one)
-    return b"\x0a" + _varint(len(one)) + wrapped[len(wrapped) - len(inner) + head :]
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
+    return encode_field(1, one)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from horolog.errors import ErrorCode, HorologError
@@ -68,6 +68,18 @@ async def lags(engine: RunningEngine, pairs: Sequence[tuple[str, str]]) -> list[
         assert some, "a turn counts one at least"
         found += some
     return found
+
+
+async def some_of(
+    listed: AsyncIterable[_T], first: int, limit: int, encode: Callable[[_T], bytes]
+) -> tuple[int, list[bytes]]:
+    """Return how many are listed, and those from number `first` on, at most `limit`, encoded."""
+    count, found = 0, []
+    async for each in listed:
+        if first <= count < first + limit:
+            found.append(encode(each))
+        count += 1
+    return count, found
 
 
 async def unless_deleted(asked: Awaitable[_T], otherwise: _T) -> _T:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from horolog.errors import refused
+from horolog.errors import HorologError, refused
 from horolog.limits import REMOTING_CONTENT_MAX
 from horolog.protocol.remoting.codes import Status
 from horolog.protocol.remoting.frame import Frame
@@ -68,6 +68,11 @@ def flag(frame: Frame, name: str, *, default: bool = False) -> bool:
     if value.lower() not in ("true", "false", "1", "0"):
         raise refused(name, f"{value[:40]!r} is neither true nor false")
     return value.lower() in ("true", "1")
+
+
+def too_large(field: str, what: str, bytes_max: int, instead: str) -> HorologError:
+    """Return the refusal of a request whose answer would be too large; `what` ends in its verb."""
+    return refused(field, f"{what} more than {bytes_max} bytes; {instead}", f"{bytes_max} bytes")
 
 
 def content(frame: Frame, bytes_max: int = REMOTING_CONTENT_MAX) -> dict[str, Any]:

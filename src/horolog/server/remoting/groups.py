@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import orjson
 
-from horolog.errors import ErrorCode, HorologError, refused
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import GROUPS_MAX, UNREAD_BYTES_MAX
 from horolog.protocol.commands import DescribeGroup, DescribeTopic, GroupQueueView
 from horolog.protocol.queue_commands import (
@@ -19,10 +19,19 @@ from horolog.protocol.queue_commands import (
 from horolog.protocol.remoting import group_bodies as bodies
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.group_bodies import QueueProgress
-from horolog.protocol.remoting.request import DONE, Answer, content, entries, flag, integer, text
+from horolog.protocol.remoting.request import (
+    DONE,
+    Answer,
+    content,
+    entries,
+    flag,
+    integer,
+    text,
+    too_large,
+)
 from horolog.protocol.remoting.topic_bodies import encode, queue_key, topic_list
 from horolog.protocol.rocketmq.names import check_group, check_topic
-from horolog.server.listing import groups, known_group, stored_ms, unless_deleted
+from horolog.server.listing import groups, known_group, some_of, stored_ms, unless_deleted
 from horolog.server.rates import Rates
 from horolog.server.remoting.assignments import modes_of, settings_of, with_modes
 from horolog.server.remoting.family import Handler
@@ -98,11 +107,7 @@ class GroupCodes:
         """Return the settings of all consumer groups, or of `maxGroupNum` from `groupSeq` on."""
         first = integer(request.frame, "groupSeq", 0, low=0)
         limit = integer(request.frame, "maxGroupNum", GROUPS_MAX, low=0)
-        count, found = 0, []
-        async for group in groups(self._engine):
-            if first <= count < first + limit:
-                found.append(bodies.config_entry(group))
-            count += 1
+        count, found = await some_of(groups(self._engine), first, limit, bodies.config_entry)
         fields = {"totalGroupNum": str(count)}
         return Answer(fields=fields, body=bodies.group_configs(found))
 
@@ -138,8 +143,10 @@ class GroupCodes:
         """
         frame = request.frame
         group = await known_group(self._engine, text(frame, "consumerGroup"))
-        named = {name: None for name in text(frame, "topicList", "").split(";") if name}
-        named = named or {name: None for name in [text(frame, "topic", "")] if name}
+        names = text(frame, "topicList", "").split(";")
+        if not any(names):
+            names = [text(frame, "topic", "")]
+        named = dict.fromkeys(filter(None, names))
         for name in named:
             await self._engine.submit(DescribeTopic(check_topic(name), with_pending=False))
         rows: list[bytes] = []
@@ -271,8 +278,4 @@ class GroupCodes:
 
 def _check_answer(field: str, size: int, instead: str) -> None:
     if size > UNREAD_BYTES_MAX:
-        raise refused(
-            field,
-            f"the answer would have more than {UNREAD_BYTES_MAX} bytes; {instead}",
-            f"{UNREAD_BYTES_MAX} bytes",
-        )
+        raise too_large(field, "the answer would have", UNREAD_BYTES_MAX, instead)

@@ -21,7 +21,7 @@ from horolog.protocol.remoting import client_bodies as bodies
 from horolog.protocol.remoting import group_bodies, object_keys
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame, FrameFault
-from horolog.protocol.remoting.request import Answer, flag, integer, text
+from horolog.protocol.remoting.request import Answer, flag, integer, text, too_large
 from horolog.protocol.remoting.topic_bodies import encode
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.listing import known_group, paced
@@ -95,7 +95,12 @@ class MemberCodes:
             found.setdefault(group, []).append(shown := bodies.producer_info(client))
             size += len(shown)
             if size > ANSWER_BYTES_MAX:
-                raise _too_large("producerGroup", "clients", "ask for the clients of one group")
+                raise too_large(
+                    "producerGroup",
+                    "clients take",
+                    ANSWER_BYTES_MAX,
+                    "ask for the clients of one group",
+                )
         return Answer(body=bodies.producer_table(dict(sorted(found.items()))))
 
     def subscription(self, request: Request) -> Answer:
@@ -205,16 +210,8 @@ async def _connections(field: str, clients: Iterable[bodies.Connected]) -> list[
         found.append(shown := bodies.connection(client))
         size += len(shown)
         if size > ANSWER_BYTES_MAX:
-            raise _too_large(field, "its clients", "list them over HTTP")
+            raise too_large(field, "its clients take", ANSWER_BYTES_MAX, "list them over HTTP")
     return found
-
-
-def _too_large(field: str, what: str, instead: str) -> HorologError:
-    return refused(
-        field,
-        f"{what} take more than {ANSWER_BYTES_MAX} bytes; {instead}",
-        f"{ANSWER_BYTES_MAX} bytes",
-    )
 
 
 def _names_offset(frame: Frame) -> bool:
@@ -263,11 +260,9 @@ async def _offsets_reported(
 
     await asyncio.gather(*(ask_next() for _ in range(min(_ASKED_AT_ONCE, len(members)))))
     if size > ANSWER_BYTES_MAX:
-        raise refused(
-            "clientAddr",
-            f"the offsets of {counted(len(members), 'client')} take more than {ANSWER_BYTES_MAX} bytes; "
-            "name one client",
-            f"{ANSWER_BYTES_MAX} bytes",
+        whose = counted(len(members), "client")
+        raise too_large(
+            "clientAddr", f"the offsets of {whose} take", ANSWER_BYTES_MAX, "name one client"
         )
     return found
 

@@ -28,5 +28,10 @@ class PulledOffsets:
 
     def forget(self, group: str = "", topic: str = "") -> None:
         """Drop the offsets of a deleted group or topic, or of a group that was reset in a topic."""
-        for place in [at for at in self._next if group in ("", at[0]) and topic in ("", at[1])]:
-            del self._next[place]
+        forget_places(self._next, group, topic)
+
+
+def forget_places(offsets: dict[tuple[str, str, int], int], group: str, topic: str) -> None:
+    """Drop the places (group, topic, queue) of a group, of a topic, or of a group in a topic."""
+    for place in [at for at in offsets if group in ("", at[0]) and topic in ("", at[1])]:
+        del offsets[place]

@@ -28,7 +28,7 @@ from horolog.protocol.rocketmq.late_policy import Late, parse_policy
 from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
 from horolog.protocol.rocketmq.retry import retry_topic
 from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, PERM_WRITE, TopicSettings
-from horolog.server.listing import groups, stored_ms, topics
+from horolog.server.listing import groups, some_of, stored_ms, topics
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import LANES_TOPIC, Node
@@ -143,11 +143,7 @@ class TopicCodes:
         """Return the settings of all topics, or of `maxTopicNum` from `topicSeq` on."""
         first = integer(request.frame, "topicSeq", 0, low=0)
         limit = integer(request.frame, "maxTopicNum", TOPICS_MAX, low=0)
-        count, found = 0, []
-        async for topic in topics(self._engine):
-            if first <= count < first + limit:
-                found.append(bodies.config_entry(topic))
-            count += 1
+        count, found = await some_of(topics(self._engine), first, limit, bodies.config_entry)
         fields = {"totalTopicNum": str(count)}
         return Answer(fields=fields, body=bodies.topic_configs(found))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from horolog.limits import RESET_QUEUES_MAX
+from horolog.server.remoting.pulled import forget_places
 
 
 class UnseenResets:
@@ -38,8 +39,7 @@ class UnseenResets:
 
     def forget(self, group: str = "", topic: str = "") -> None:
         """Drop the resets of a deleted group, or in a deleted topic."""
-        for place in [at for at in self._next if group in ("", at[0]) and topic in ("", at[1])]:
-            del self._next[place]
+        forget_places(self._next, group, topic)
 
 
 def _ignore_reset(_group: str, _topic: str) -> None:
