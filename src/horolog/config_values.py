@@ -52,7 +52,7 @@ def _check_data_dir(path: Path) -> Path:
 def _check_host(host: str) -> str:
     if not host.strip():
         raise ValueError("an address such as 127.0.0.1 or 0.0.0.0 is needed")
-    return host
+    return _check_advertised(host)
 
 
 def _check_host_names(text: str) -> str:

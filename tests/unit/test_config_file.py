@@ -87,10 +87,21 @@ def test_check_shows_settings_other_than_the_default(
     assert "can be used; 3 settings other than the default" in capsys.readouterr().out
 
 
+def test_check_warns_of_an_address_that_a_start_here_would_refuse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file may be meant for another machine."""
+    file = tmp_path / "horolog.toml"
+    file.write_text('host = "192.0.2.1"\n')
+    assert run(["config", "check", str(file)]) == Exit.OK
+    assert "warning: host: '192.0.2.1' is no address of this machine" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ('retention = "soon"', "retention in "),
+        ('host = "a b"', "host in "),
         ("colour = 1", "no setting 'colour'"),
         ('tls_cert = "/nowhere.pem"', "--tls-cert: /nowhere.pem"),
         ('tls_key = "/nowhere.pem"', "--tls-key: needs --tls-cert as well"),

@@ -54,6 +54,8 @@ def check(
     from horolog.access.file import read_access
     from horolog.cli.exposure import exposures
     from horolog.config_sources import load
+    from horolog.errors import HorologError
+    from horolog.server.ports import bind
     from horolog.server.tls import Certificate
 
     settings = load({}, config_file=file, environment={})
@@ -64,6 +66,10 @@ def check(
     warnings = exposures(settings.host, guarded=settings.access is not None, flush=settings.flush)
     if why := certificate.invalidity(time.time()):
         warnings.append(why)
+    try:
+        bind(settings.host, 0, "host").close()
+    except HorologError as error:  # the file may be meant for another machine
+        warnings.append(error.message.removeprefix("--"))
     if as_json:
         print_json({"file": str(file), "settings": changed, "warnings": warnings})
         return
