@@ -95,6 +95,28 @@ def test_the_topics_of_all_producers_are_bounded(monkeypatch: pytest.MonkeyPatch
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("limit", "skipped"), [("PRODUCER_TOPICS_MAX", "one"), ("PRODUCERS_TOPICS_MAX", "two")]
+)
+def test_a_producer_that_is_not_asked_is_named_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, limit: str, skipped: str
+) -> None:
+    monkeypatch.setattr(grpc_transactions, limit, 3)
+    producers = GrpcProducers()
+    for stream, topics in ((Stream("one"), ["a", "b", "c"]), (Stream("two"), ["a"])):
+        producers.add(stream, topics)
+        producers.add(stream, topics)
+        if stream.client_id == skipped:
+            producers.add(stream, ["d"])
+    said = f"producer {skipped!r} is not asked about transactions of topic "
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{said}{'d' if skipped == 'one' else 'a'}: {limit} is reached"
+    ]
+    monkeypatch.setattr(grpc_transactions, "_WARNING_S", 0.0)
+    producers.record_sender(skipped, "d")
+    assert len(caplog.records) == 2
+
+
 def test_the_topics_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_clients, "CLIENT_TOPICS_MAX", 3)
     streams = Streams()

@@ -9,7 +9,9 @@ client is asked, not even one that publishes to a topic with the group's name.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from horolog.errors import ErrorCode, HorologError, refused
@@ -33,6 +35,8 @@ from horolog.server.call import Call
 from horolog.server.grpc_clients import Stream
 from horolog.server.running import GrpcEngine
 
+_log = logging.getLogger("horolog")
+_WARNING_S = 60.0  # between two warnings that a limit is reached
 _REMOVED_AT_ONCE = 2_048  # topics of producers that have gone: 1 to 3 ms
 _RESOLUTIONS = {
     pb.COMMIT: Resolution.COMMIT,
@@ -54,19 +58,34 @@ class GrpcProducers:
         self._streams: dict[str, Stream] = {}  # by client id
         self._gone: list[tuple[Stream, set[str]]] = []  # with topics that are not removed yet
         self._count = 0  # of all topics of all streams
+        self._warned_s: dict[str, float] = {}  # by limit: when its last warning was logged
 
     def add(self, stream: Stream, topics: Iterable[str]) -> None:
         """Add the topics that a producer publishes to; topics added before stay."""
         known = self._topics.setdefault(stream, set())
         self._streams[stream.client_id] = stream
         for topic in map(sys.intern, topics):  # many producers have the same topics
-            if len(known) >= PRODUCER_TOPICS_MAX or self._count >= PRODUCERS_TOPICS_MAX:
+            if topic in known:
+                continue
+            is_full = len(known) >= PRODUCER_TOPICS_MAX
+            if is_full or self._count >= PRODUCERS_TOPICS_MAX:
+                self._warn(stream, topic, f"PRODUCER{'' if is_full else 'S'}_TOPICS_MAX")
                 break
-            if topic not in known:
-                known.add(topic)
-                self._count += 1
-                self._of_topic.setdefault(topic, {})[stream] = None
-                self.on_producer_connected(topic)
+            known.add(topic)
+            self._count += 1
+            self._of_topic.setdefault(topic, {})[stream] = None
+            self.on_producer_connected(topic)
+
+    def _warn(self, stream: Stream, topic: str, limit: str) -> None:
+        now_s = time.monotonic()
+        if now_s - self._warned_s.get(limit, -_WARNING_S) >= _WARNING_S:
+            self._warned_s[limit] = now_s
+            _log.warning(
+                "producer %r is not asked about transactions of topic %s: %s is reached",
+                stream.client_id,
+                topic,
+                limit,
+            )
 
     def record_sender(self, client_id: str, topic: str) -> None:
         """Add the topic of a half message to its sender; settings may not name the topic yet."""
