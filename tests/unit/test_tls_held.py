@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from horolog.limits import (
     MIB,
     TLS_HANDSHAKE_BYTES,
     TLS_HANDSHAKE_MAX,
+    TLS_RECORD_BYTES,
     UNFINISHED_FRAME_MS,
 )
 from horolog.protocol.http2.events import Limits
@@ -196,5 +198,64 @@ def test_a_handshake_that_trickles_ends_in_time(known: int) -> None:
         door._check_links()
         door._timer.cancel()
         assert (aborted.ended, stays.ended) == ("aborted", "")
+
+    asyncio.run(story())
+
+
+def connect_client(door: Door) -> tuple[Link, Transport, Client]:
+    """A connection whose handshake is done."""
+    link, transport = connect(door)
+    client = Client()
+    link.data_received(client.hello)
+    link.data_received(client.answer(transport.written.pop()))
+    return link, transport, client
+
+
+@pytest.mark.parametrize("pieces", [1, 4, 5, 6, 1_000, RECORD])
+def test_a_part_of_a_record_counts_as_unfinished_until_it_is_complete(pieces: int) -> None:
+    door = make_door()
+    link, transport, client = connect_client(door)
+    heard: list[bytes] = []
+    link.receive = lambda data, _: heard.append(data)  # type: ignore[method-assign]
+    plain = [bytes(size) for size in (16_384, 1, 10, 16_384)]
+    encrypted = list(map(client.encrypt, plain))
+    ends = set(accumulate(map(len, encrypted)))
+    records = b"".join(encrypted)
+    for start in range(0, len(records), pieces):
+        link.data_received(records[start : start + pieces])
+        is_whole = min(start + pieces, len(records)) in ends
+        assert door.intake._unfinished == (0 if is_whole else TLS_RECORD_BYTES)
+    assert b"".join(heard) == b"".join(plain)
+    assert not transport.ended
+    link.data_received(client.encrypt(b"a")[:-1])
+    link.connection_lost(None)
+    assert door.intake._unfinished == 0
+    door.intake.check_invariants()
+
+
+def test_parts_of_records_are_bounded() -> None:
+    door = make_door(TLS_HANDSHAKE_BYTES)
+    links = [connect_client(door) for _ in range(TLS_HANDSHAKE_BYTES // TLS_RECORD_BYTES + 1)]
+    for link, _, client in links:
+        link.data_received(client.encrypt(bytes(100))[:50])
+    assert [transport.ended for _, transport, _ in links] == ["", "", "", "closed"]
+
+
+def test_a_record_that_trickles_ends_in_time() -> None:
+    async def story() -> None:
+        door = make_door()
+        door.loop = asyncio.get_running_loop()
+        slow, stays, new = (connect_client(door) for _ in range(3))
+        for link, _, _ in (slow, stays, new):
+            link.receive = lambda data, _: None  # type: ignore[method-assign]
+        record = slow[2].encrypt(bytes(100))
+        slow[0].data_received(record[:50])
+        for link, _, _ in (slow, stays, new):
+            link._begun_ms -= UNFINISHED_FRAME_MS
+        slow[0].data_received(record[50:60])
+        new[0].data_received(new[2].encrypt(bytes(100))[:50])
+        door._check_links()
+        door._timer.cancel()
+        assert [each[1].ended for each in (slow, stays, new)] == ["aborted", "", ""]
 
     asyncio.run(story())

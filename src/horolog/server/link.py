@@ -49,7 +49,7 @@ class Link(asyncio.Protocol):
     def __init__(self, door: Links) -> None:
         self._door = door
         self._tls: Tls | None = None
-        self._begun_ms = 0  # when the first bytes came
+        self._begun_ms = 0  # when the first bytes came, or those of an unfinished TLS record
         self._awaits_flush = False
         self._stopped = Stopped(0)
         self.peer = Peer()
@@ -57,7 +57,8 @@ class Link(asyncio.Protocol):
         self._port = 0
         self._connected_ms = 0
         self.share: Share | None = None
-        self._unfinished = 0  # bytes of unfinished requests, as the door counts them
+        self._held = 0  # bytes of unfinished requests
+        self._unfinished = 0  # these and what TLS holds, as the door counts them
         self.under_way = self.requests = 0
         self.is_full = False
         self.last_received_ms = time.monotonic_ns() // 1_000_000
@@ -89,9 +90,9 @@ class Link(asyncio.Protocol):
         raise NotImplementedError
 
     def is_late(self, now_ms: int) -> bool:
-        """Return whether the handshake of TLS has not come to its end in time."""
-        shakes_hands = self._tls is not None and not self._tls.established and not self._stopped
-        return shakes_hands and now_ms - self._begun_ms >= UNFINISHED_FRAME_MS
+        """Return whether the handshake or a record of TLS has not come to its end in time."""
+        is_amid = self._tls is not None and self._tls.held > 0 and not self._stopped
+        return is_amid and now_ms - self._begun_ms >= UNFINISHED_FRAME_MS
 
     @property
     def is_idle(self) -> bool:
@@ -149,6 +150,9 @@ class Link(asyncio.Protocol):
 
         A few bytes (up to `UNFINISHED_SMALL`) always have room, and do not count.
         """
+        self._held = held
+        if self._tls is not None:
+            held += self._tls.held
         held = held if held > UNFINISHED_SMALL else 0
         change, self._unfinished = held - self._unfinished, held
         return self._door.count_unfinished(self, change) if change else ""
@@ -189,10 +193,12 @@ class Link(asyncio.Protocol):
                     return
         ended = False
         if self._tls is not None:
-            counts = not self._tls.established
+            held = self._tls.held
             data = self._tls.decrypt(data)
             ended = self._tls.ended
-            if counts and (why := self.count_unfinished(self._tls.held)):
+            if data or not held:
+                self._begun_ms = now_ms
+            if (held or self._tls.held) and (why := self.count_unfinished(self._held)):
                 self._door.fault(self, ConnectionError(why))
                 ended = True
         if data:

@@ -17,12 +17,13 @@ from pathlib import Path
 
 from horolog.access.exposed import warn_if_exposed
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import TLS_HANDSHAKE_BYTES, TLS_HANDSHAKE_MAX
+from horolog.limits import TLS_HANDSHAKE_BYTES, TLS_HANDSHAKE_MAX, TLS_RECORD_BYTES
 from horolog.places import is_irregular
 
 _log = logging.getLogger("horolog.doors")
 HANDSHAKE = 0x16  # first byte of a TLS connection
 _SIGNED_DAYS = 3_650
+_HEAD_BYTES = 5  # of a record
 _PIECE = 16_384  # bytes converted at once, a full record: OpenSSL's memory files never shrink
 
 
@@ -31,7 +32,7 @@ class Tls:
 
     established  the handshake is done
     ended        the peer has broken or ended the connection: nothing more comes from it
-    held         bytes of memory that the handshake counts for; 0, once it is done
+    held         bytes of memory that the handshake, or part of a record, counts for; else 0
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -40,6 +41,8 @@ class Tls:
         self.established = self.ended = False
         self.held = TLS_HANDSHAKE_BYTES
         self._received = 0  # bytes of the handshake
+        self._head = bytearray()  # of a record, as long as it is not complete
+        self._missing = 0  # bytes of a record, after its head
         self._records: list[bytes] = []  # to be written
         self._early: list[bytes] = []  # plain bytes written before the handshake was done
 
@@ -47,6 +50,7 @@ class Tls:
         """Return the plain bytes of records, the last ones if `ended`; call `to_write` next."""
         found: list[bytes] = []
         view = memoryview(records)
+        self._follow(view)
         for start in range(0, len(view), _PIECE):
             try:
                 self._decrypt(view[start : start + _PIECE], found)
@@ -55,7 +59,25 @@ class Tls:
             except ssl.SSLError:
                 self.ended = True
             break
+        if self.established:
+            self.held = TLS_RECORD_BYTES if self._head or self._missing else 0
         return b"".join(found)
+
+    def _follow(self, records: memoryview) -> None:
+        """Follow records, which are {type u8, version u16, size u16} and `size` bytes, to the end.
+
+        OpenSSL does not tell that it holds a part of a record.
+        """
+        at = min(self._missing, len(records))
+        self._missing -= at
+        while at < len(records):
+            part = records[at : at + _HEAD_BYTES - len(self._head)]
+            self._head += part
+            at += len(part)
+            if len(self._head) == _HEAD_BYTES:
+                at += int.from_bytes(self._head[3:], "big")
+                self._head.clear()
+                self._missing = max(0, at - len(records))
 
     def _decrypt(self, records: memoryview, found: list[bytes]) -> None:
         self._incoming.write(records)
@@ -73,7 +95,7 @@ class Tls:
             if self._received > TLS_HANDSHAKE_MAX:
                 raise ssl.SSLError("the handshake is too long") from None
             raise
-        self.established, self.held = True, 0
+        self.established = True
         early = b"".join(self._early)
         self._early.clear()
         self.encrypt(early)
