@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import numpy as np
 import pytest
 from admin_api import answering, exchange, serve
 
+from horolog.admin import topics
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ADMIN_READ_MAX, SCAN_MAX, TURN_READ_BYTES, TURN_READ_MAX
 from horolog.log.queue_unit import UNIT
@@ -18,7 +22,7 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
-from horolog.protocol.queue_read import decode_read
+from horolog.protocol.queue_read import decode_read, encode_read
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.engine import LAYOUT
@@ -101,6 +105,25 @@ def test_over_http_a_turn_s_worth_at_a_time() -> None:
     (found,) = seen
     assert (found.next_offset, found.min_offset, found.max_offset) == (7, 2, 7)
     assert bytes(found.records) == record * 2
+
+
+def test_an_answer_is_built_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have 16 MiB."""
+    threads: list[threading.Thread] = []
+
+    def encode_there(*given: Any, **more: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return encode_read(*given, **more)
+
+    monkeypatch.setattr(topics, "encode_read", encode_there)
+
+    async def use(client, engine) -> None:
+        engine.answers[ReadQueue] = QueueRead([], 0, 0, 900)
+        await client.get(PATH)
+        assert threads
+        assert threading.current_thread() not in threads
+
+    serve(use)
 
 
 @pytest.mark.parametrize(

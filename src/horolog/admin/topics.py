@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import orjson
@@ -49,6 +50,7 @@ from horolog.protocol.rocketmq.late_policy import policy_of
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.messages import recall_many
 from horolog.server.running import RunningEngine
+from horolog.server.threads import in_pool
 from horolog.units import TIME_MAX_MS, parse_unsigned
 
 _NO_TOPIC = (ErrorCode.TOPIC_NOT_FOUND,)
@@ -239,11 +241,14 @@ async def read_queue(request: Request) -> Response:
     )
     async with request.app.state.reads:
         found = await _read(engine_of(request), wanted)
-        content = encode_read(
-            found.records,
-            next_offset=found.next_offset,
-            min_offset=found.min_offset,
-            max_offset=found.max_offset,
+        content = await in_pool(  # 20 ms for many small messages
+            partial(
+                encode_read,
+                found.records,
+                next_offset=found.next_offset,
+                min_offset=found.min_offset,
+                max_offset=found.max_offset,
+            )
         )
     return Response(content, media_type="application/octet-stream")
 
