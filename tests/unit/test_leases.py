@@ -179,3 +179,21 @@ def test_a_handle_outlives_the_record_of_its_grant(world) -> None:
     assert world.broker.ask(Ack("g", "t", handles[1:])).refused == [None, None]
     world.clock.advance(1_000)
     assert take_all(world) == ["m0"]
+
+
+def test_retention_passes_over_queues_that_a_group_has_consumed_so_far() -> None:
+    """Of 30 000 queues with progress, nearly all: to update their deadlines took 40 ms."""
+    watched: list[tuple[int, int, int]] = []
+
+    class Watching(Ready):
+        def watch(self, group: int, topic: int, queue: int) -> None:
+            watched.append((group, topic, queue))
+            super().watch(group, topic, queue)
+
+    ready = Watching()
+    for group, floor in enumerate((9, 10, 11)):
+        ready.progress_of(group, 2, 0).commit(floor)
+    ready.drop_below({(2, 0): 10})
+    assert [ready.progress_of(group, 2, 0).floor for group in range(3)] == [10, 10, 11]
+    assert watched == [(0, 2, 0)]
+    assert ready.dropped[0, 2] == 1

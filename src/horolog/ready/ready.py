@@ -139,7 +139,7 @@ class Ready:
                 continue
             for queue, progress in queues.items():
                 first = firsts.get((topic, queue))
-                if first is not None:
+                if first is not None and progress.floor < first:
                     before = progress.floor - len(progress.acked)
                     progress.drop_below(first)
                     self.dropped[group, topic] += progress.floor - len(progress.acked) - before
