@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,15 @@ def test_it_asks_what_the_script_says() -> None:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24, panel["title"]
     assert [each["title"] for each in made["panels"] if each["type"] == "row"] == list(ROWS)
+
+
+def test_lines_of_each_broker_name_it() -> None:
+    """Otherwise the lines of several brokers have one name."""
+    for panels in ROWS.values():
+        for panel in panels:
+            for text, legend in panel.queries:
+                of_all = re.search(r"\b(sum|max|min)\b", text) and "by (instance)" not in text
+                assert of_all or "{{instance}}" in legend, (panel.title, legend)
 
 
 def work(broker: BrokerProcess, prometheus: Prometheus) -> None:

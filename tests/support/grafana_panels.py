@@ -46,8 +46,12 @@ def _quantiles(name: str) -> list[Query]:
     ]
 
 
-def _gauge(name: str, legend: str = "{{instance}}", labels: str = "") -> Query:
-    return Query(f"horolog_{name}{{ON{labels}}}", legend)
+def _gauge(name: str, legend: str = "", labels: str = "") -> Query:
+    return Query(f"horolog_{name}{{ON{labels}}}", f"{legend} {{{{instance}}}}".strip())
+
+
+def _rate_of_each(name: str, legend: str = "") -> Query:
+    return Query(_rate(name), f"{legend} {{{{instance}}}}".strip())
 
 
 ROWS: dict[str, list[Panel]] = {
@@ -100,8 +104,8 @@ ROWS: dict[str, list[Panel]] = {
             "Messages a second: visible at once, and scheduled.",
             "ops",
             [
-                Query(_rate("messages_sent_total"), "sent {{instance}}"),
-                Query(_rate("messages_scheduled_total"), "scheduled {{instance}}"),
+                _rate_of_each("messages_sent_total", "sent"),
+                _rate_of_each("messages_scheduled_total", "scheduled"),
             ],
         ),
         Panel(
@@ -109,11 +113,11 @@ ROWS: dict[str, list[Panel]] = {
             "Messages a second: handed over, leased, pulled, acknowledged, delivered again.",
             "ops",
             [
-                Query(_rate("messages_handed_over_total"), "handed over"),
-                Query(_rate("messages_leased_total"), "leased"),
-                Query(_rate("messages_pulled_total"), "pulled"),
-                Query(_rate("messages_acked_total"), "acked"),
-                Query(_rate("messages_redelivered_total"), "redelivered"),
+                _rate_of_each("messages_handed_over_total", "handed over"),
+                _rate_of_each("messages_leased_total", "leased"),
+                _rate_of_each("messages_pulled_total", "pulled"),
+                _rate_of_each("messages_acked_total", "acked"),
+                _rate_of_each("messages_redelivered_total", "redelivered"),
             ],
         ),
         Panel(
@@ -172,13 +176,23 @@ ROWS: dict[str, list[Panel]] = {
             "Lag",
             "Messages that a group has not consumed.",
             "short",
-            [Query("topk(10, horolog_group_lag_messages{ON})", "{{group}} · {{topic}}")],
+            [
+                Query(
+                    "topk(10, horolog_group_lag_messages{ON})",
+                    "{{group}} · {{topic}} · {{instance}}",
+                )
+            ],
         ),
         Panel(
             "Oldest message",
             "Age of the oldest message that a group has not consumed, since it became visible.",
             "s",
-            [Query("topk(10, horolog_group_oldest_seconds{ON})", "{{group}} · {{topic}}")],
+            [
+                Query(
+                    "topk(10, horolog_group_oldest_seconds{ON})",
+                    "{{group}} · {{topic}} · {{instance}}",
+                )
+            ],
         ),
         Panel(
             "Leases and polls",
@@ -192,10 +206,10 @@ ROWS: dict[str, list[Panel]] = {
             "Expired leases, retries, dead letters and messages that were too late, a second.",
             "ops",
             [
-                Query(_rate("lease_expiries_total"), "expired leases"),
-                Query(_rate("retries_total"), "retries"),
-                Query(_rate("dead_letters_total"), "dead letters"),
-                Query(_rate("messages_expired_total"), "too late"),
+                _rate_of_each("lease_expiries_total", "expired leases"),
+                _rate_of_each("retries_total", "retries"),
+                _rate_of_each("dead_letters_total", "dead letters"),
+                _rate_of_each("messages_expired_total", "too late"),
             ],
             _THIRD,
         ),
@@ -227,7 +241,7 @@ ROWS: dict[str, list[Panel]] = {
             "Log",
             "Bytes a second.",
             "Bps",
-            [Query(_rate("log_written_bytes_total"), "{{instance}}")],
+            [_rate_of_each("log_written_bytes_total")],
             _THIRD,
         ),
         Panel(
@@ -236,7 +250,7 @@ ROWS: dict[str, list[Panel]] = {
             "short",
             [
                 _gauge("commands_waiting", "waiting"),
-                Query(_rate("commands_refused_total"), "refused a second"),
+                _rate_of_each("commands_refused_total", "refused a second"),
             ],
             _THIRD,
         ),
