@@ -11,7 +11,7 @@ from horolog.cli.output import print_json
 _SHOWN = {
     "pending": "scheduled messages that wait",
     "handed_over": "handed over since the data directory was made",
-    "recalled": "recalled or rescheduled",
+    "recalled": "recalled or moved",
     "expired": "too late",
     "topics": "topics",
     "groups": "consumer groups",
