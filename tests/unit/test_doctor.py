@@ -137,11 +137,11 @@ LAGGING = {
         (overview(disk={"headroom": 0, "is_full": True}), "disk", "wrong", "full", "make room"),
         (
             {"process": LocalProcess(4711, 900, 1_000, [])},
-            "files", "warning", "900 of 1,000 open (process 4711)", "LimitNOFILE=",
+            "files", "warning", "900 open, connections up to 1,000 (process 4711)", "LimitNOFILE=",
         ),
-        ({"process": LocalProcess(1, 9, 1_000, [])}, "files", "note", "9 of 1,000", "20,000"),
+        ({"process": LocalProcess(1, 9, 1_000, [])}, "files", "note", "9 open, connections up to 1,000", "20,000"),
         (  # as `--connections 500` sets it
-            {"process": LocalProcess(1, 9, 4_700, [], 262_144)}, "files", "ok", "9 of 4,700", "",
+            {"process": LocalProcess(1, 9, 4_700, [], 262_144)}, "files", "ok", "9 open, connections up to 4,700", "",
         ),
         (
             {"process": LocalProcess(1, 9, 1_000_000, [("0.0.0.0", 8081)])},

@@ -185,7 +185,9 @@ def _files(answers: Answers) -> list[Check]:
     process = answers.process
     if process is None or not process.files_max:
         return []
-    seen = f"{process.files:,} of {process.files_max:,} open (process {process.pid})"
+    seen = (
+        f"{process.files:,} open, connections up to {process.files_max:,} (process {process.pid})"
+    )
     if process.files * 100 > process.files_max * FILES_SHARE:
         do = (
             "raise the limit (LimitNOFILE= of the unit, ulimit -n) and start the broker again; "
