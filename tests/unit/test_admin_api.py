@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from admin_api import answering, exchange
 
+from horolog.admin import broker
 from horolog.admin.app import make_app
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CLIENT_GONE_INVISIBLE_MS
@@ -86,6 +87,29 @@ def test_health_is_red_when_the_log_failed() -> None:
         "ok": False,
         "detail": "log: write failed",
     }
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_a_disk_that_hangs_is_told_from_a_core_that_does(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The core waits for the disk, so it gives no answer either."""
+    monkeypatch.setattr(broker, "HEALTH_TIMEOUT_S", 0.01)
+
+    def hangs(engine: ScriptedEngine) -> None:
+        engine.answers[DescribeBroker] = PARKED
+        engine.log.under_way_s = 31.4
+
+    for script, log in (
+        (hangs, "a write has taken 31 s"),
+        (answering(DescribeBroker, PARKED), ""),
+    ):
+        status, answer, _ = exchange("GET", path, script=script)
+        assert status == 503
+        assert [check["detail"] for check in answer["result"]["checks"][:2]] == [
+            log,
+            "no answer within 0.01 s",
+        ]
 
 
 def test_health_is_red_with_problems() -> None:

@@ -86,7 +86,9 @@ async def _checks(engine: RunningEngine) -> list[Check]:
         view: BrokerView = await asyncio.wait_for(engine.submit(DescribeBroker()), HEALTH_TIMEOUT_S)
     except TimeoutError:
         slow = f"no answer within {HEALTH_TIMEOUT_S:g} s"
-        return [_check("log"), _check("core", slow), _check("store", "not asked")]
+        write_s = engine.log.under_way_s  # the disk hangs: the core waits for it
+        hangs = f"a write has taken {write_s:.0f} s" if write_s >= HEALTH_TIMEOUT_S else ""
+        return [_check("log", hangs), _check("core", slow), _check("store", "not asked")]
     except HorologError as error:
         return [_check("log"), _check("core", error.message), _check("store", "not asked")]
     store: Check = {

@@ -186,10 +186,24 @@ class TieredEngine(TakesCommands, Protocol):
         ...
 
 
+class LogWrites(Protocol):
+    """Writes the log (`server.group_commit.GroupCommit`)."""
+
+    @property
+    def under_way_s(self) -> float:
+        """How long the write under way has taken, its sync included; 0 if there is none."""
+        ...
+
+
 class RunningEngine(TieredEngine, Protocol):
     """The running broker, for the code that starts, asks and stops it."""
 
     failed: asyncio.Future[None]
+
+    @property
+    def log(self) -> LogWrites:
+        """The part that writes the log."""
+        ...
 
     @property
     def backups(self) -> BackupMaker | None:

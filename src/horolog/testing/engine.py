@@ -78,6 +78,12 @@ class ScriptedBackups:
         return self.now
 
 
+class ScriptedLog:
+    """A log whose write under way takes as long as the test says."""
+
+    under_way_s = 0.0
+
+
 class ScriptedEngine:
     """An engine with scripted answers.
 
@@ -89,6 +95,7 @@ class ScriptedEngine:
         self.clock: Clock = SimulatedClock(NOW_MS) if simulated else SystemClock()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.backups: ScriptedBackups | None = ScriptedBackups()
+        self.log = ScriptedLog()
         self.offloads = None
         self.adoptions = None
         self.asked: list[Any] = []
