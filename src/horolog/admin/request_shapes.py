@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import base64
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from horolog import limits
 from horolog.errors import refused
 from horolog.protocol.commands import TopicType
 from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
+
+_SECONDS = range(10**9, 10**10)  # of 2001 to 2286; in milliseconds, days in 1970
+
+
+def _no_seconds(due_ms: int) -> int:
+    if due_ms in _SECONDS:
+        raise PydanticCustomError(
+            "seconds", "these are seconds; milliseconds since 1970 are needed"
+        )
+    return due_ms
+
+
+# When a message shall be due; a time that has passed means at once.
+NewDueMs = Annotated[int, Field(ge=1, le=TIME_MAX_MS), AfterValidator(_no_seconds)]
 
 
 class Body(BaseModel):
@@ -64,7 +80,7 @@ class MessageBody(Body):
     topic: str
     body: str | None = None
     body_base64: str | None = None
-    deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    deliver_at_ms: NewDueMs | None = None
     in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
     tag: str | None = None
     keys: list[str] = []
@@ -109,7 +125,7 @@ class RecallManyBody(WindowBody):
 class RescheduleBody(RecallBody):
     """POST /v1/reschedule: a message as for a recall, and its new due time, or how long from now."""
 
-    new_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    new_deliver_at_ms: NewDueMs | None = None
     in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
     expected_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
 
@@ -131,7 +147,7 @@ class RescheduleManyBody(HandOverManyBody):
     shift: no message is shifted twice under the same name.
     """
 
-    new_deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    new_deliver_at_ms: NewDueMs | None = None
     shift_ms: int | None = Field(None, ge=-DURATION_MAX_MS, le=DURATION_MAX_MS)
     operation_id: str = Field("", max_length=limits.MOVE_NAME_MAX, pattern="^[A-Za-z0-9._-]*$")
 
@@ -163,7 +179,7 @@ class RedriveBody(Body):
     ids: list[str] | None = Field(None, min_length=1, max_length=limits.ADMIN_LIST_MAX)
     first: str | None = Field(None, alias="from")
     limit: int = Field(limits.REDRIVE_MAX, ge=1, le=limits.REDRIVE_MAX)
-    deliver_at_ms: int | None = Field(None, ge=1, le=TIME_MAX_MS)
+    deliver_at_ms: NewDueMs | None = None
     in_ms: int | None = Field(None, ge=0, le=DURATION_MAX_MS)
     rate: int | None = Field(None, ge=1, le=limits.REDRIVE_RATE_MAX)
     dry_run: bool = False
