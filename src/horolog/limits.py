@@ -284,7 +284,7 @@ ADOPTION_FINGERPRINT_MAX = 255  # bytes; it is in every ADOPT record and in the 
 ADOPTION_FILES_MAX = 4_096  # files of one transaction: its record is one frame
 ADOPTION_INLINE_BYTES = 8 * MIB  # a smaller transaction is written to the log, and leaves no files
 ADOPTION_PIECE_MAX = 8 * MIB  # bytes of a file in one request of the admin API
-STAGING_TTL_MS = DAY_MS  # an uncommitted transaction is removed after this
+STAGING_TTL_MS = DAY_MS  # an uncommitted transaction to which nothing was written is removed
 
 # --- the lake -----------------------------------------------------------------------------------
 OFFLOAD_MARGIN_MS = 24 * HOUR_MS  # messages due earlier are not offloaded: they would be back soon

@@ -169,6 +169,7 @@ def test_sql(spark, filled) -> None:
         ({"failOnDataLoss": "maybe"}, "neither true nor false"),
         ({"startingOffset": "earliest"}, "such option; did you mean startingOffsets? there are"),
         ({"starting_offsets": "first"}, "option 'startingOffsets': 'first' is neither"),
+        ({"to": "1", "from": "0", "FROM": "2"}, "option 'from': is given twice, also as 'FROM'"),
         ({"mode": "dew"}, "option 'mode': 'dew' is neither topic nor due"),
         ({"path": "/nowhere"}, "option 'path': /nowhere is not a horolog data directory"),
     ],

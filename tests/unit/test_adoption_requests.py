@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from adopted_runs import stage
 
 from horolog.admin.app import make_app
-from horolog.limits import DAY_MS, HOUR_MS
+from horolog.limits import DAY_MS, HOUR_MS, STAGING_TTL_MS
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.loop import Engine
@@ -158,6 +160,56 @@ def test_a_restart_between_staging_and_commit(tmp_path: Path) -> None:
 
     serve(tmp_path / "data", before)
     serve(tmp_path / "data", after, inline_bytes=0)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_load_that_still_writes_is_not_swept(tmp_path: Path, restarted: bool) -> None:
+    """A load may run for days, and is left only once nothing is written for a day."""
+    kept: dict[str, Any] = {}
+
+    async def before(api: Api) -> None:
+        kept.update(await api.begin(), files=[])
+        kept["files"].append(stage(kept, "a", messages(kept)))
+        await api.engine.advance(2 * DAY_MS)
+        if not restarted:
+            await after(api)
+
+    async def after(api: Api) -> None:
+        await api.begin(2)
+        assert kept["token"] in api.files("staging")
+        kept["files"].append(stage(kept, "b", messages(kept, 3)))
+        commit = {"app": "load", "version": 1, "topic": "t", "token": kept["token"]}
+        assert (await api.post("commit", **commit, files=kept["files"]))["rows"] == 6
+
+    serve(tmp_path, before)
+    if restarted:
+        serve(tmp_path, after)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_load_that_no_longer_writes_is_swept(tmp_path: Path, restarted: bool) -> None:
+    kept: dict[str, Any] = {}
+
+    async def before(api: Api) -> None:
+        kept.update(await api.begin())
+        stage(kept, "a", messages(kept))
+        left_s = time.time() - STAGING_TTL_MS / 1000 - 1
+        for path in (*api.files(f"staging/{kept['token']}"), "."):
+            os.utime(f"{kept['staging']}/{path}", (left_s, left_s))
+        await api.engine.advance(STAGING_TTL_MS - 1)
+        await api.begin(2)
+        assert kept["token"] in api.files("staging")
+        await api.engine.advance(1)
+        if not restarted:
+            await api.begin(2)
+            await after(api)
+
+    async def after(api: Api) -> None:
+        assert kept["token"] not in api.files("staging")
+
+    serve(tmp_path, before)
+    if restarted:
+        serve(tmp_path, after)
 
 
 def test_abort_removes_what_was_staged(tmp_path: Path) -> None:

@@ -356,3 +356,18 @@ def test_a_fifo_in_the_place_of_a_file_is_no_file_and_nobody_waits(tmp_path, rea
     os.mkfifo(tmp_path / "a")
     with pytest.raises(HorologError, match=r"a: Illegal seek"):
         Disk(tmp_path, read_only=read_only).open("a").read(0, 1)
+
+
+def test_a_file_is_idle_since_it_was_written_and_a_directory_since_a_name_changed(tmp_path) -> None:
+    disk = Disk(tmp_path)
+    disk.make_dir("d")
+    disk.open("d/file", create=True).close()
+    for path in ("d", "d/file"):
+        os.utime(tmp_path / path, (1_000, 1_000))
+        assert disk.idle_ms(path) > 10**11
+    disk.open("d/file").write(0, b"x")
+    assert disk.idle_ms("d/file") < 60_000
+    assert disk.idle_ms("d") > 10**11
+    disk.rename("d/file", "file")
+    assert disk.idle_ms("d") < 60_000
+    assert disk.idle_ms("d/file") == 0

@@ -143,9 +143,14 @@ def by_plain_name(
     """Return the options by plain name.
 
     passed  names of options that have no meaning here and are ignored
-    Errors: BAD_REQUEST for an unknown option, with the known option that the user may mean.
+    Errors: BAD_REQUEST for an option that is given twice, and for an unknown one, with the known
+    option that the user may mean.
     """
     given = {plain_name(name): str(setting) for name, setting in options.items()}
+    if len(given) < len(options):  # Spark itself ignores only the case
+        plain = [plain_name(name) for name in options]
+        twice = [name for name in options if plain.count(plain_name(name)) > 1]
+        raise refused(twice[0], f"is given twice, also as {twice[1]!r}")
     of_plain = {plain_name(name): name for name in known}
     passing = {plain_name(name) for name in passed}
     for name in given:

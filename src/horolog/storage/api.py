@@ -129,6 +129,14 @@ class Storage(Protocol):
         """Return the space left for this storage, in bytes."""
         ...
 
+    def idle_ms(self, path: str) -> int:
+        """Return how long ago a file or the names in a directory were changed.
+
+        By the system's clock, whatever the broker's clock says.  Missing: 0, for somebody has just
+        removed it.
+        """
+        ...
+
 
 def replace_file(storage: Storage, directory: str, name: str, content: bytes) -> None:
     """Write a complete file atomically: temporary name, sync, rename, sync of the directory."""

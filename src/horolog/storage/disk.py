@@ -7,6 +7,7 @@ import errno
 import mmap
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -322,3 +323,12 @@ class Disk:
         with _translated("statvfs", self._root):
             found = os.statvfs(self._root)
             return found.f_bavail * found.f_frsize
+
+    def idle_ms(self, path: str) -> int:
+        """Return how long ago a file or the names in a directory were changed; 0 if missing."""
+        with _translated("stat", self._at(path)):
+            try:
+                changed_ns = os.lstat(self._at(path)).st_mtime_ns
+            except FileNotFoundError:
+                return 0
+            return (time.time_ns() - changed_ns) // 1_000_000

@@ -23,6 +23,7 @@ from horolog.storage.api import Unreadable
 from horolog.storage.disk import Disk
 from horolog.testing.inode import Inode
 
+_AGES_MS = 1 << 52  # longer than any limit
 _STALL_MAX_S = 120  # so that a test that forgets to end a stall still ends
 
 
@@ -119,6 +120,8 @@ class FaultyDisk:
     on_effect       called before each change with name and path; may raise Killed or HorologError
     capacity_bytes  writes beyond this size are cut short with DISK_FULL
     unreadable      by path: bytes [from, to) of which every read fails with an I/O error
+    idle            by path: answers of `idle_ms`; this disk has no clock, and says of all others
+                    that nobody has written them for ages
     """
 
     def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None) -> None:
@@ -126,6 +129,7 @@ class FaultyDisk:
         self.on_effect: Callable[[str], None] | None = None
         self.capacity_bytes = capacity_bytes
         self.unreadable: dict[str, list[tuple[int, int]]] = {}
+        self.idle: dict[str, int] = {}
         self._random = Random(seed)
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
@@ -327,6 +331,10 @@ class FaultyDisk:
         if self.capacity_bytes is None:
             return 1 << 40
         return max(0, self.capacity_bytes - self.used_bytes())
+
+    def idle_ms(self, path: str) -> int:
+        """Return what `idle` says."""
+        return self.idle.get(path, _AGES_MS)
 
 
 class PlainDisk(Disk):

@@ -8,8 +8,8 @@ This is file work for a thread; it touches no live state.
 
 A commit that is cut off between the moves and its record is sent again: then a file is found in
 either place.  A start removes moved files that no adoption names once their staging directory is
-gone too, which is when the transaction is aborted, is committed, or has been left for
-STAGING_TTL_MS.
+gone too, which is when the transaction is aborted, is committed, or is left: it was begun
+STAGING_TTL_MS ago by the broker's clock, and for as long nothing was written to its directory.
 """
 
 from __future__ import annotations
@@ -172,11 +172,21 @@ def sweep_staging(
             if error.code in NO_ROOM:
                 continue  # it could not be read
             begun = Begun(token, "", -1, "", now_ms - STAGING_TTL_MS)
-        left = now_ms - begun.begun_ms >= STAGING_TTL_MS
+        left = now_ms - begun.begun_ms >= STAGING_TTL_MS and _is_idle(place, token)
         if left or is_committed(begun.app, begun.version):
             place.storage.remove_dir(place.staging(token))
             gone.append(token)
     return gone
+
+
+def _is_idle(place: ShardFiles, token: str) -> bool:
+    """Return whether nothing was written to a staging directory, or moved from it, for the TTL.
+
+    A load may run for days, and its tasks may write files without a word to the broker.
+    """
+    directory, storage = place.staging(token), place.storage
+    paths = [directory, *(f"{directory}/{name}" for name in storage.list(directory))]
+    return all(storage.idle_ms(path) >= STAGING_TTL_MS for path in paths)
 
 
 def sweep_moved(place: ShardFiles, named: set[str]) -> None:
