@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from received import bodies
 
 from horolog.cli.main import run
 from horolog.errors import HorologError
+from horolog.spark.bulk_load import bulk_load
 from horolog.spark.load_input import Columns, read_input, selected
 from horolog.spark.text_files import MALFORMED
 
@@ -114,3 +116,52 @@ def test_the_command_refuses_lines_and_loads_the_others(
     assert json.loads(capsys.readouterr().out)["already"] is True
     broker.advance("1h")
     assert sorted(bodies(broker, "t")) == ["a", "e"]
+
+
+def parquet(path, columns: dict[str, list]) -> str:
+    pq.write_table(pa.table(columns), path, write_page_checksum=True, compression="none")
+    return str(path)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_columns_that_only_some_parquet_files_have_are_kept(spark, tmp_path, order) -> None:
+    """Spark takes the columns of one file, whatever the order."""
+    files = [
+        parquet(tmp_path / "a.parquet", {"at": [AT], "text": ["a"]}),
+        parquet(tmp_path / "b.parquet", {"at": [AT], "text": ["b"], "tag": ["x"]}),
+    ][:: 1 - 2 * order]
+    df = selected(read_input(spark, files, "", ""), Columns("at"))
+    assert {row.body for row in df.collect()} == {
+        json.dumps({"at": AT, "text": "a"}, separators=(",", ":")),
+        json.dumps({"at": AT, "text": "b", "tag": "x"}, separators=(",", ":")),
+    }
+
+
+def test_a_column_with_two_types_in_parquet_files_is_refused(spark, tmp_path) -> None:
+    files = [
+        parquet(tmp_path / "a.parquet", {"at": [AT], "n": [1]}),
+        parquet(tmp_path / "b.parquet", {"at": [AT], "n": ["x"]}),
+    ]
+    with pytest.raises(HorologError, match=r"FILE: a column has different types in .*/a.parquet"):
+        read_input(spark, files, "", "")
+    df = read_input(spark, files, "", "", {"mergeSchema": "false"})
+    assert df.select("at").count() == 2
+
+
+@pytest.mark.parametrize("how", ["flipped", "cut", "empty"])
+def test_damaged_parquet_files_are_named(spark, broker, tmp_path, how) -> None:
+    broker.create_topic("t")
+    good = parquet(tmp_path / "good.parquet", {"at": [AT], "text": ["good"]})
+    bad = tmp_path / "bad.parquet"
+    parquet(bad, {"at": [AT], "text": ["bad" * 100]})
+    content = bytearray(bad.read_bytes())
+    content[content.index(b"badbad")] ^= 1
+    bad.write_bytes({"flipped": content, "cut": content[:-9], "empty": b""}[how])
+
+    def load() -> None:
+        df = selected(read_input(spark, [good, str(bad)], "", ""), Columns("at", "text"))
+        bulk_load(df, broker=broker.admin_url, topic="t")
+
+    with pytest.raises(HorologError, match=rf"{bad.name}\b"):
+        load()
+    assert broker.pending("t") == 0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
@@ -28,6 +28,13 @@ OF_A_WORKER = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "rows.py", line 95, in write_unit
 OSError: [Errno 28] No space left on device: '/lake'"""
+OF_A_STAGE = """An error occurred while calling o7.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.ThreadUtils.awaitResult(ThreadUtils.scala:1)
+Caused by: org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Cannot read a.parquet. SQLSTATE: KD001
+\tat org.apache.spark.sql.Errors(Errors.scala:1)
+Caused by: org.apache.parquet.ParquetDecodingException: CRC checksum verification failed
+\tat java.lang.Thread.run(Thread.java:1)"""
 SILENT = "http://127.0.0.1:1"
 SHORT = {"timeout": "1ms"}
 NOT_WRITABLE = OSError(30, "Read-only file system", "/lake/number=1")
@@ -41,6 +48,7 @@ NOT_WRITABLE = OSError(30, "Read-only file system", "/lake/number=1")
         (pa.ArrowInvalid("no footer"), ErrorCode.SPARK_FAILED, "offload: no footer; a job may be run again"),
         (PySparkException("[BAD] it is\n\nJVM stacktrace:\nat a"), ErrorCode.SPARK_FAILED, "offload: [BAD] it is; a job"),
         (PySparkException(OF_A_WORKER), ErrorCode.SPARK_FAILED, "offload: [Errno 28] No space left on device: '/lake'; a job"),
+        (Py4JError(OF_A_STAGE), ErrorCode.SPARK_FAILED, "offload: [FAILED_READ_FILE.NO_HINT] Cannot read a.parquet: CRC checksum verification failed; a job"),
         (Py4JNetworkError("Answer from Java side is empty"), ErrorCode.SPARK_FAILED, "offload: Answer from Java side"),
     ],
 )  # fmt: skip

@@ -13,6 +13,8 @@ _OURS = re.compile(
     r"(?:horolog\.errors\.HorologError|horolog\.admin\.status\.UnreachableError): (.+)"
 )
 _RAISED = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): (.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
+_STATE = re.compile(r"[. ]*SQLSTATE: \w+$")
 _JAVA_CLASS = re.compile(r"^: (?:[\w.$]+: )?")
 
 
@@ -76,5 +78,9 @@ def sentence_of(error: BaseException) -> str:
         return str(found[-1]).strip()  # the error that a worker raised
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
-        return _JAVA_CLASS.sub("", lines[1])  # the first line has no cause
+        said = _JAVA_CLASS.sub("", lines[1])  # the first line has no cause
+        causes = _CAUSE.findall(text)
+        if causes and said.startswith("Exception thrown in awaitResult"):
+            return ": ".join(dict.fromkeys(_STATE.sub("", why) for why in (causes[0], causes[-1])))
+        return said
     return lines[0] if lines else type(error).__name__

@@ -51,11 +51,14 @@ def read_input(
     """Return the rows of files of one kind, or of a database table.
 
     Files are CSV with a header, JSON with an object a line, or Parquet.  Lines that cannot be
-    parsed become rows too (`text_files`); `selected` recognises them.
+    parsed become rows too (`text_files`); `selected` recognises them.  Damaged or different Parquet
+    files are refused (`parquet_files`).
     options  for Spark's reader, which win over what is set here
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+
+    from horolog.spark.parquet_files import read_parquet
 
     try:
         if jdbc:
@@ -66,7 +69,7 @@ def read_input(
             raise refused("FILE", "all files must be of one kind")
         kind = kinds.pop()
         if kind == "parquet":
-            return session.read.format(kind).options(**(options or {})).load(list(files))
+            return read_parquet(session, files, options or {})
         return read_lines(session, kind, files, options or {})
     except (PySparkException, Py4JError) as error:
         said = sentence_of(error)
