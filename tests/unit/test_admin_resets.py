@@ -15,7 +15,7 @@ from tests.support.sent import send
 from tests.unit.test_admin_clients import beat
 
 from horolog.admin.app import make_app
-from horolog.protocol.commands import DeleteTopic
+from horolog.protocol.commands import DeleteTopic, Receive
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
 from horolog.protocol.remoting.codes import Code
 from horolog.server.open_broker import open_engine
@@ -92,6 +92,24 @@ def test_a_group_is_reset_and_a_dry_run_only_says_how(tmp_path: Path) -> None:
         later = reset(to=str(now_ms + 1_000))
         assert [to for _, _, to in moves(later)] == [3, 3]
         assert [to for _, _, to in moves(reset(to="2001-01-01T00:00:00Z"))] == [0, 0]
+
+
+def test_a_group_that_is_new_can_begin_at_the_end(tmp_path: Path) -> None:
+    """As the guide for 5.x clients says: otherwise it begins at the oldest message that is kept."""
+    with remoting_door(tmp_path) as door:
+        with_progress(door)
+        assert (
+            ask(door, "POST", "/v1/groups/new/reset", {"topic": "orders", "to": "latest"})[0] == 404
+        )
+        assert ask(door, "PUT", "/v1/groups/new", {})[0] == 200
+        status, done = ask(
+            door, "POST", "/v1/groups/new/reset", {"topic": "orders", "to": "latest"}
+        )
+        assert (status, moves(done)) == (200, [(0, 0, 3), (1, 0, 3)])
+        send(door, "orders", b"later")
+        for group, count in (("new", 1), ("newer", 7)):
+            receive = Receive(group, "orders", -1, "*", 32, 30_000, False, 0, "c")
+            assert len(door.submit(receive).messages) == count
 
 
 def test_connected_4x_consumers_are_notified(tmp_path: Path) -> None:
