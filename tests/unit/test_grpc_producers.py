@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ class Stream:
         return True
 
 
+def named(topics: Iterable[str]) -> list[pb.Resource]:
+    return [pb.Resource(name=topic) for topic in topics]
+
+
 def due(topic: str) -> CheckDue:
     return CheckDue(0, topic, topic)
 
@@ -53,12 +58,12 @@ def test_the_topics_of_producers_that_have_gone_are_removed_in_pieces(
     async def story() -> None:
         gone, stays, back = Stream("gone"), Stream("stays"), Stream("back")
         for stream in (gone, stays, back):
-            producers.add(stream, topics)
+            producers.add(stream, named(topics))
         producers.remove(stays)
-        producers.add(stays, topics[1:])
+        producers.add(stays, named(topics[1:]))
         for stream in (gone, back):
             producers.remove(stream)
-        producers.add(back, topics[:1])
+        producers.add(back, named(topics[:1]))
         producers.remove(back)
         assert not producers.has(due(topics[0])), "at once"
         assert producers.has(due(topics[1]))
@@ -81,14 +86,14 @@ def test_the_topics_of_all_producers_are_bounded(monkeypatch: pytest.MonkeyPatch
 
     async def story() -> None:
         one, two = Stream("one"), Stream("two")
-        producers.add(one, ["a", "b"])
-        producers.add(two, ["a", "b"])
+        producers.add(one, named("ab"))
+        producers.add(two, named("ab"))
         producers.check_invariants()
         producers.remove(one)
         await asyncio.sleep(0)
         assert producers.has(due("a"))
         assert not producers.has(due("b"))
-        producers.add(two, ["b"])
+        producers.add(two, named("b"))
         assert producers.has(due("b"))
         producers.check_invariants()
 
@@ -103,17 +108,17 @@ def test_a_producer_that_is_not_asked_is_named_once_a_minute(
 ) -> None:
     monkeypatch.setattr(grpc_transactions, limit, 3)
     producers = GrpcProducers()
-    for stream, topics in ((Stream("one"), ["a", "b", "c"]), (Stream("two"), ["a"])):
-        producers.add(stream, topics)
-        producers.add(stream, topics)
+    for stream, topics in ((Stream("one"), "abc"), (Stream("two"), "a")):
+        producers.add(stream, named(topics))
+        producers.add(stream, named(topics))
         if stream.client_id == skipped:
-            producers.add(stream, ["d"])
+            producers.add(stream, named("d"))
     said = f"producer {skipped!r} is not asked about transactions of topic "
     assert [r.getMessage() for r in caplog.records] == [
         f"{said}{'d' if skipped == 'one' else 'a'}: {limit} is reached"
     ]
     monkeypatch.setattr(grpc_transactions, "_WARNING_S", 0.0)
-    producers.record_sender(skipped, "d")
+    producers.record_sender(skipped, pb.Resource(name="d"))
     assert len(caplog.records) == 2
 
 

@@ -12,6 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_door import HEADERS, Door, message, sending, with_door
 
 from horolog.access.guard import Guard
+from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.transaction_commands import CheckDue, TransactionCheck
 from horolog.server.grpc_unary import SERVICE
@@ -42,7 +43,9 @@ async def received(door: Door, topic: str = "transaction") -> list[pb.Message]:
 class Producer:
     """A Telemetry stream of a producer, and what it is told."""
 
-    def __init__(self, door: Door, client_id: str, *topics: str, headers: Any = None) -> None:
+    def __init__(
+        self, door: Door, client_id: str, *topics: str, headers: Any = None, namespace: str = ""
+    ) -> None:
         self.headers = headers or [("x-mq-client-id", client_id), *HEADERS[1:]]
         stream = door.channel.stream_stream(
             f"/{SERVICE}/Telemetry",
@@ -50,11 +53,11 @@ class Producer:
             response_deserializer=pb.TelemetryCommand.FromString,
         )
         self.call = stream(metadata=self.headers)
-        self.topics = topics
+        self.topics = [pb.Resource(resource_namespace=namespace, name=topic) for topic in topics]
 
     async def begin(self) -> None:
-        topics = [pb.Resource(name=topic) for topic in self.topics]
-        settings = pb.Settings(client_type=pb.PRODUCER, publishing=pb.Publishing(topics=topics))
+        publishing = pb.Publishing(topics=self.topics)
+        settings = pb.Settings(client_type=pb.PRODUCER, publishing=publishing)
         await self.call.write(pb.TelemetryCommand(settings=settings))
         assert (await self.heard()).HasField("settings")
 
@@ -157,6 +160,30 @@ def test_a_producer_is_asked_over_its_telemetry(tmp_path: Path) -> None:
         source = {"source": pb.SOURCE_SERVER_CHECK}
         assert (await end(door, command.transaction_id, **source)).code == pb.OK
         assert len(await received(door)) == 1
+        producer.call.cancel()
+
+    with_door(tmp_path, story)
+
+
+@pytest.mark.parametrize("topics", [("t",), ()], ids=["named in settings", "only sent to"])
+def test_a_producer_with_a_namespace_is_asked_of_the_topic_as_it_names_it(
+    tmp_path: Path, topics: tuple[str, ...]
+) -> None:
+    """Clients put their namespace before the topic that they are asked of when they end it."""
+
+    async def story(door: Door) -> None:
+        await door.engine.submit(CreateTopic("ns%t", TopicType.TRANSACTION, 1))
+        producer = Producer(door, "tester", *topics, namespace="ns")
+        await producer.begin()
+        half = message("t", **TRANSACTION)
+        half.topic.resource_namespace = "ns"
+        await door.call("SendMessage", sending(half))
+        await door.engine.advance(6_000)
+        command = (await producer.heard()).recover_orphaned_transaction_command
+        assert command.message.topic == half.topic
+        ending = {"topic": pb.Resource(resource_namespace="ns", name=command.message.topic.name)}
+        assert (await end(door, command.transaction_id, **ending)).code == pb.OK
+        assert len(await received(door, "ns%t")) == 1
         producer.call.cancel()
 
     with_door(tmp_path, story)

@@ -19,6 +19,7 @@ from horolog.protocol.grpc.translate import (
     Peer,
     duration_ms,
     name_of,
+    resource_of,
     timestamp_ms,
     to_record,
     to_send,
@@ -226,6 +227,16 @@ def test_a_namespace_follows_what_a_topic_of_another_name_begins_with(prefix: st
     """As in RocketMQ's 4.x clients; the dead letters of group `ns%g` are in `%DLQ%ns%g`."""
     assert name_of(pb.Resource(resource_namespace="ns", name=f"{prefix}g")) == f"{prefix}ns%g"
     assert name_of(pb.Resource(name=f"{prefix}g")) == f"{prefix}g"
+
+
+@pytest.mark.parametrize("prefix", ["", "%DLQ%", "%RETRY%", "%LATE%"])
+@pytest.mark.parametrize("namespace", ["", "ns", "ns%ns"])
+@pytest.mark.parametrize("name", ["t", "ns%t"])
+def test_a_name_is_taken_apart_as_it_was_put_together(
+    prefix: str, namespace: str, name: str
+) -> None:
+    named = pb.Resource(resource_namespace=namespace, name=prefix + name)
+    assert resource_of(name_of(named), namespace) == named
 
 
 @pytest.mark.parametrize(

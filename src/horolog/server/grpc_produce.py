@@ -44,7 +44,7 @@ class ProducerCalls:
 
     def send(self, request: QuickSend | pb.SendMessageRequest, call: Call) -> None:
         """Store the messages of one request; the answer has an entry for each message."""
-        is_half = False
+        half_topic: pb.Resource | None = None
         if isinstance(request, QuickSend):
             ids = request.names()
         else:
@@ -53,7 +53,8 @@ class ProducerCalls:
             if isinstance(request, QuickSend):
                 command, refused = to_send_quickly(request, call.peer)
             else:
-                is_half = check_are_halves(request.messages[:])
+                if check_are_halves(request.messages[:]):
+                    half_topic = request.messages[0].topic
                 command, refused = to_send(request, call.peer)
         except HorologError as error:
             call.answer(_all_refused(ids, error))
@@ -61,9 +62,9 @@ class ProducerCalls:
         if len(refused) == len(ids):
             call.answer(self._answer(command.topic, ids, refused, Sent([], [], [])))
             return
-        if is_half:
+        if half_topic is not None:
             begin = partial(self._transactions.answer, ids, refused)
-            half = self._transactions.half(command, call)
+            half = self._transactions.half(command, half_topic, call)
             self._engine.ask(half, partial(self._answer_call, call, ids, begin))
             return
         self._engine.ask(command, partial(self._on_sent, call, command.topic, ids, refused))

@@ -181,7 +181,7 @@ class SessionCalls:
         """Record a client; a producer may be asked of transactions of its topics."""
         self.streams.store_settings(stream, settings)
         if settings.HasField("publishing"):
-            self.producers.add(stream, map(name_of, settings.publishing.topics))
+            self.producers.add(stream, settings.publishing.topics)
 
     @staticmethod
     def _check(settings: pb.Settings) -> None:

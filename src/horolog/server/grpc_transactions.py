@@ -21,7 +21,7 @@ from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.message_fields import transaction_id
 from horolog.protocol.grpc.status import OK, common_status, status_of
 from horolog.protocol.grpc.transactions import check_command, transaction_of
-from horolog.protocol.grpc.translate import name_of
+from horolog.protocol.grpc.translate import name_of, resource_of
 from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.transaction_commands import (
@@ -54,24 +54,26 @@ class GrpcProducers:
     def __init__(self) -> None:
         self.on_producer_connected: Callable[[str], None] = lambda _: None
         self._of_topic: dict[str, dict[Stream, None]] = {}  # also those in `_gone`
-        self._topics: dict[Stream, set[str]] = {}
+        self._topics: dict[Stream, dict[str, str]] = {}  # and the namespace that each is named with
         self._streams: dict[str, Stream] = {}  # by client id
-        self._gone: list[tuple[Stream, set[str]]] = []  # with topics that are not removed yet
+        self._gone: list[tuple[Stream, dict[str, str]]] = []  # with topics not removed yet
         self._count = 0  # of all topics of all streams
         self._warned_s: dict[str, float] = {}  # by limit: when its last warning was logged
 
-    def add(self, stream: Stream, topics: Iterable[str]) -> None:
+    def add(self, stream: Stream, topics: Iterable[pb.Resource]) -> None:
         """Add the topics that a producer publishes to; topics added before stay."""
-        known = self._topics.setdefault(stream, set())
+        known = self._topics.setdefault(stream, {})
         self._streams[stream.client_id] = stream
-        for topic in map(sys.intern, topics):  # many producers have the same topics
+        for each in topics:
+            topic = sys.intern(name_of(each))  # many producers have the same topics
             if topic in known:
                 continue
             is_full = len(known) >= PRODUCER_TOPICS_MAX
             if is_full or self._count >= PRODUCERS_TOPICS_MAX:
-                self._warn(stream, topic, f"PRODUCER{'' if is_full else 'S'}_TOPICS_MAX")
+                reached = "PRODUCER_TOPICS_MAX" if is_full else "PRODUCERS_TOPICS_MAX"
+                self._warn(stream, topic, reached)
                 break
-            known.add(topic)
+            known[topic] = sys.intern(each.resource_namespace)
             self._count += 1
             self._of_topic.setdefault(topic, {})[stream] = None
             self.on_producer_connected(topic)
@@ -87,7 +89,7 @@ class GrpcProducers:
                 limit,
             )
 
-    def record_sender(self, client_id: str, topic: str) -> None:
+    def record_sender(self, client_id: str, topic: pb.Resource) -> None:
         """Add the topic of a half message to its sender; settings may not name the topic yet."""
         stream = self._streams.get(client_id)
         if stream is not None:
@@ -105,7 +107,7 @@ class GrpcProducers:
     def _remove_some(self) -> None:
         for _ in range(_REMOVED_AT_ONCE):
             stream, topics = self._gone[-1]
-            topic = topics.pop()
+            topic, _ = topics.popitem()
             self._count -= 1
             streams = self._of_topic.get(topic, {})
             if stream in streams and not self._publishes(stream, topic):  # it may have come back
@@ -138,8 +140,10 @@ class GrpcProducers:
         for stream in list(streams):
             del streams[stream]
             streams[stream] = None  # asked last from here on
-            if self._may_ask(stream, check.topic) and stream.send_command(check_command(check)):
-                return True
+            if self._may_ask(stream, check.topic):
+                named = resource_of(check.topic, self._topics[stream][check.topic])
+                if stream.send_command(check_command(check, named)):
+                    return True
         return False
 
     def check_invariants(self) -> None:
@@ -176,9 +180,12 @@ class TransactionCalls:
         )
         return pb.EndTransactionResponse(status=OK)
 
-    def half(self, command: SendMessages, call: Call) -> SendHalf:
-        """Return the command for half messages; their sender may be asked how they end."""
-        self._producers.record_sender(call.header(b"x-mq-client-id"), command.topic)
+    def half(self, command: SendMessages, topic: pb.Resource, call: Call) -> SendHalf:
+        """Return the command for half messages; their sender may be asked how they end.
+
+        topic  as the sender names it
+        """
+        self._producers.record_sender(call.header(b"x-mq-client-id"), topic)
         return SendHalf(command.topic, command.messages)
 
     @staticmethod

@@ -47,9 +47,11 @@ def half_properties(system: pb.SystemProperties) -> bytes:
     return properties.encode(stored)
 
 
-def check_command(check: TransactionCheck) -> pb.TelemetryCommand:
-    """Build the command that asks a producer for the outcome of its transaction."""
-    topic = pb.Resource(name=check.topic)
+def check_command(check: TransactionCheck, topic: pb.Resource) -> pb.TelemetryCommand:
+    """Build the command that asks a producer for the outcome of its transaction.
+
+    topic  as the producer names it: it ends the transaction with this topic
+    """
     delivered = Delivered(check.layout, queue_id_of(check.layout), check.number, 1, "")
     framed = received(topic.SerializeToString(), delivered)
     message = pb.ReceiveMessageResponse.FromString(framed[PREFIX_BYTES:]).message

@@ -52,6 +52,13 @@ def name_of(resource: pb.Resource) -> str:
     return f"{of}{namespace}%{name[len(of) :]}"
 
 
+def resource_of(name: str, namespace: str) -> pb.Resource:
+    """Return the resource whose `name_of` is this name, in the namespace that it was named with."""
+    of = next((each for each in _PREFIXES if name.startswith(each)), "")
+    rest = name[len(of) :].removeprefix(f"{namespace}%") if namespace else name[len(of) :]
+    return pb.Resource(resource_namespace=namespace, name=of + rest)
+
+
 def timestamp_ms(stamp: Timestamp, field: str, code: ErrorCode) -> int:
     """Return UTC epoch ms, rounded up, so that no message is early; refuse bad ones with `code`."""
     if not 0 <= stamp.nanos <= _NANOS_MAX:
