@@ -164,7 +164,7 @@ def test_settings_whose_answers_have_no_room_end_their_stream(tmp_path: Path) ->
         raw = framed(said)
         for _ in range(limits.queued_bytes // len(said) + 3):
             assert http.is_open(peer.stream)
-            assert http.unread_bytes <= limits.queued_bytes + len(raw)
+            assert http.out.queued <= limits.queued_bytes + len(raw)
             for at in range(0, len(raw), FRAME_BYTES_INITIAL):
                 piece = raw[at : at + FRAME_BYTES_INITIAL]
                 peer.say(frames.frame(Type.DATA, 0, peer.stream, piece))
@@ -172,7 +172,7 @@ def test_settings_whose_answers_have_no_room_end_their_stream(tmp_path: Path) ->
             if not http.is_open(peer.stream):
                 break
         assert not http.is_open(peer.stream)
-        assert http.unread_bytes == 0
+        assert http.out.queued == 0
         assert not list(front.connected()), "it has no session either"
         while not any(Type.RST_STREAM in written for written in peer.writes):
             await peer.change()

@@ -76,7 +76,7 @@ class Http2Link(Link):
     @property
     def unread_bytes(self) -> int:
         """Bytes of answers that the peer has not read, or for which its windows have no room."""
-        return self.calls.http.unread_bytes + super().unread_bytes
+        return self.calls.http.out.queued + super().unread_bytes
 
     def admit_answer(self, size: int) -> bool:
         """Return whether an answer of `size` bytes may be given; small ones always may."""

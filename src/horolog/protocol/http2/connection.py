@@ -14,39 +14,34 @@ Flow control.  Received bytes are credited at once: the reader of the socket lim
 reading.  Sent bytes wait in their stream for room in the peer's windows (`outgoing`); `wants_room`
 says that more than `Limits.queued_bytes` wait: no more answers, and new streams are refused.
 
-Floods.  Token buckets limit cheap frames: resets of unanswered streams, and frames without content
-(PING, SETTINGS, PRIORITY, empty DATA, WINDOW_UPDATE, unknown ones); an answered stream gives one
-token back.  Header blocks are limited in bytes and pieces.  To exceed a limit ends the connection,
-with ENHANCE_YOUR_CALM.
+This file takes HEADERS, CONTINUATION and DATA; `control_frames` takes all others.  `floods` limits
+cheap frames, `header_block` its pieces; more of them end the connection with ENHANCE_YOUR_CALM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from horolog.protocol.http2 import frames
+from horolog.protocol.http2.control_frames import ControlFrames
 from horolog.protocol.http2.events import (
     AnswerSent,
     Body,
     Event,
     Head,
     Limits,
-    Pong,
     StreamAborted,
     WholeRequest,
 )
-from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault, expect
+from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault
+from horolog.protocol.http2.floods import Floods
 from horolog.protocol.http2.frames import HEADER_BYTES, Setting, Type
 from horolog.protocol.http2.header_block import HeaderBlock
 from horolog.protocol.http2.heads import Heads
 from horolog.protocol.http2.outgoing import Outgoing
 from horolog.protocol.http2.request_head import Malformed, check_trailers
-from horolog.protocol.http2.streams import State, Step, Stream, after
-from horolog.protocol.http2.token_bucket import TokenBucket
+from horolog.protocol.http2.streams import State, Step, Stream, StreamIds, after
 
 _ENDING_DATA = bytes((Type.DATA, frames.END_STREAM))
 _ENDED = after(State.OPEN, Step.END)
-_SKIPPED_MAX = 64  # gaps in the peer's stream ids that are remembered
 
 
 class Connection:
@@ -57,21 +52,17 @@ class Connection:
         self._frame_bytes = max(limits.frame_bytes, frames.FRAME_BYTES_INITIAL)
         self._buffer = b""
         self._greeted = False  # the preface has come
-        self._settled = False  # the first SETTINGS has come
         self._heads = Heads(limits.header_bytes)
         self._block = HeaderBlock(limits.header_pieces, self._frame_bytes)
         self._streams: dict[int, Stream] = {}
-        self._last = 0  # highest stream of the peer
-        self._skipped: list[range] = []
-        self._resets = TokenBucket(limits.resets_burst, limits.resets_per_second)
-        self._frames = TokenBucket(limits.frames_burst, limits.frames_per_second)
-        self._answered = 0  # count of `out.answered` for which tokens were given back
-        self._now_ms = 0
+        self._ids = StreamIds()
         self._events: list[Event] = []
         self._window = 4 * limits.window_bytes  # bytes that the peer may still send
         self._credit = 0  # bytes received, and not yet credited to the peer
         self._is_shutting_down = False
         self.out = Outgoing(self._streams, self._frame_bytes)
+        self._floods = Floods(limits, self.out)
+        self._control = ControlFrames(self._streams, self._ids, self._floods, self.out)
         self.closed = False
         self.fault: ConnectionFault | None = None
         self.out.ready += (
@@ -92,11 +83,7 @@ class Connection:
         """Take bytes of the peer and return the events in them.  `now_ms` is monotonic."""
         if self.closed:
             return []
-        self._now_ms = now_ms
-        if self._answered != self.out.answered:
-            self._resets.refill(self.out.answered - self._answered)
-            self._frames.refill(self.out.answered - self._answered)
-            self._answered = self.out.answered
+        self._floods.now_ms = now_ms
         buffer = self._buffer + chunk if self._buffer else chunk
         at = 0
         try:
@@ -141,7 +128,7 @@ class Connection:
             try:
                 self._take(buffer[at + 3], buffer[at + 4], stream, buffer[at + HEADER_BYTES : stop])
             except StreamFault as fault:
-                self._spend_reset()
+                self._floods.spend_reset()
                 if self.out.reset(fault.stream, fault.code):
                     self._events.append(StreamAborted(fault.stream))
             at = stop
@@ -166,7 +153,7 @@ class Connection:
         if (
             head is None
             or head.content_length not in (-1, size)
-            or stream != self._last + 2
+            or stream != self._ids.last + 2
             or not 0 < size <= min(self._frame_bytes, self._window, self._limits.window_bytes)
             or len(buffer) < body + size
             or self._block.stream
@@ -175,7 +162,7 @@ class Connection:
             or self.wants_room
         ):
             return 0
-        self._last = stream
+        self._ids.last = stream
         made = Stream(stream, self.out.new_window, self._limits.window_bytes, head.content_length)
         made.got = size
         made.state = _ENDED
@@ -187,19 +174,23 @@ class Connection:
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if self._block.stream and (kind != Type.CONTINUATION or stream != self._block.stream):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is interrupted")
-        if not self._settled and (kind != Type.SETTINGS or flags & frames.ACK):
+        if not self._control.settled and (kind != Type.SETTINGS or flags & frames.ACK):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "the first frame is not SETTINGS")
-        if kind < len(_TAKERS):
-            _TAKERS[kind](self, flags, stream, payload)
-        else:
-            self._spend_frame()  # of an unknown type
+        if kind == Type.DATA:
+            self._take_data(flags, stream, payload)
+        elif kind == Type.HEADERS:
+            self._take_headers(flags, stream, payload)
+        elif kind == Type.CONTINUATION:
+            self._take_continuation(flags, payload)
+        elif event := self._control.take(kind, flags, stream, payload):
+            self._events.append(event)
 
     def _find_open_stream(self, stream: int) -> Stream | None:
         """Return an open stream; None if we ended it first; else raise the fault of the peer."""
         found = self._streams.get(stream)
         if found is not None:
             return found
-        if stream > self._last or not stream & 1 or any(stream in gap for gap in self._skipped):
+        if not self._ids.was_opened(stream):
             raise ConnectionFault(Code.PROTOCOL_ERROR, f"stream {stream} was never opened")
         if self.out.was_ended_early(stream):
             return None
@@ -214,19 +205,17 @@ class Connection:
         if block is not None:
             self._take_block(stream, block)
 
-    def _take_continuation(self, flags: int, stream: int, payload: bytes) -> None:
+    def _take_continuation(self, flags: int, payload: bytes) -> None:
+        stream = self._block.stream
         block = self._block.add_continuation(flags, payload)
         if block is not None:
             self._take_block(stream, block)
 
     def _take_block(self, stream: int, block: bytes) -> None:
-        if stream <= self._last:
+        if stream <= self._ids.last:
             self._take_trailers(stream, block)
             return
-        following = self._last + 2 if self._last else 1
-        if stream > following:
-            self._skipped = [*self._skipped[1 - _SKIPPED_MAX :], range(following, stream, 2)]
-        self._last = stream
+        self._ids.open(stream)
         head = self._heads.read(stream, block)
         if self._block.fault is not None:
             raise self._block.fault
@@ -271,7 +260,7 @@ class Connection:
         ended = bool(flags & frames.END_STREAM)
         content = frames.unpadded(payload) if flags & frames.PADDED else payload
         if not content and not ended:
-            self._spend_frame()
+            self._floods.spend_frame()
         found = self._find_open_stream(stream)
         if found is None:
             return
@@ -300,74 +289,6 @@ class Connection:
             )
             stream.receive_window = full
 
-    # --- control frames -------------------------------------------------------------------------
-
-    def _spend_frame(self) -> None:
-        if not self._frames.spend(self._now_ms):
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames without content")
-
-    def _spend_reset(self) -> None:
-        if not self._resets.spend(self._now_ms):
-            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many streams are reset")
-
-    def _take_priority(self, _flags: int, stream: int, payload: bytes) -> None:
-        self._spend_frame()
-        expect(stream > 0, "PRIORITY on stream 0")
-        if len(payload) != frames.PRIORITY_BYTES:
-            raise StreamFault(stream, Code.FRAME_SIZE_ERROR, "PRIORITY has 5 bytes")
-        frames.check_priority(stream, payload)
-
-    def _take_reset(self, _flags: int, stream: int, payload: bytes) -> None:
-        expect(len(payload) == 4, "RST_STREAM has 4 bytes", Code.FRAME_SIZE_ERROR)
-        expect(0 < stream <= self._last, f"RST_STREAM on idle stream {stream}")
-        found = self._streams.get(stream)
-        if found is None:
-            self._spend_frame()
-            return
-        self._spend_reset()
-        found.move(Step.RESET)
-        self.out.forget(found)
-        self._events.append(StreamAborted(stream))
-
-    def _take_settings(self, flags: int, stream: int, payload: bytes) -> None:
-        self._spend_frame()
-        expect(not stream, f"SETTINGS on stream {stream}")
-        if flags & frames.ACK:
-            expect(not payload, "SETTINGS with ACK has no payload", Code.FRAME_SIZE_ERROR)
-            return
-        expect(len(payload) % 6 == 0, "SETTINGS has 6 bytes each", Code.FRAME_SIZE_ERROR)
-        self.out.apply_settings(payload)
-        self._settled = True
-
-    def _refuse_push(self, _flags: int, _stream: int, _payload: bytes) -> None:
-        raise ConnectionFault(Code.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
-
-    def _take_ping(self, flags: int, stream: int, payload: bytes) -> None:
-        expect(not stream, f"PING on stream {stream}")
-        expect(len(payload) == 8, "PING has 8 bytes", Code.FRAME_SIZE_ERROR)
-        self._spend_frame()
-        if flags & frames.ACK:
-            self._events.append(Pong(payload))
-        else:
-            self.out.ready.append(frames.frame(Type.PING, frames.ACK, 0, payload))
-
-    def _take_go_away(self, _flags: int, stream: int, payload: bytes) -> None:
-        expect(not stream, f"GOAWAY on stream {stream}")
-        expect(len(payload) >= 8, "GOAWAY has 8 bytes or more", Code.FRAME_SIZE_ERROR)
-        self._spend_frame()
-
-    def _take_window_update(self, _flags: int, stream: int, payload: bytes) -> None:
-        expect(len(payload) == 4, "WINDOW_UPDATE has 4 bytes", Code.FRAME_SIZE_ERROR)
-        expect(stream <= self._last, f"WINDOW_UPDATE on idle stream {stream}")
-        increment = int.from_bytes(payload, "big") & frames.STREAM_MASK
-        self._spend_frame()
-        if not stream:
-            self.out.grow_connection(increment)
-            return
-        found = self._streams.get(stream)
-        if found is not None:
-            self.out.grow(found, increment)
-
     # --- output ---------------------------------------------------------------------------------
 
     def take_output(self) -> bytes:
@@ -379,11 +300,6 @@ class Connection:
     def wants_room(self) -> bool:
         """Whether so many bytes wait for the peer's windows that it should get no more answers."""
         return self.out.queued > self._limits.queued_bytes
-
-    @property
-    def unread_bytes(self) -> int:
-        """Bytes of answers that wait for the peer's windows."""
-        return self.out.queued
 
     @property
     def held(self) -> int:
@@ -402,7 +318,7 @@ class Connection:
         """Announce that no more requests are taken; requests under way are answered."""
         if not self._is_shutting_down and not self.closed:
             self._is_shutting_down = True
-            self.out.ready.append(frames.go_away(self._last, Code.NO_ERROR, "the broker stops"))
+            self.out.ready.append(frames.go_away(self._ids.last, Code.NO_ERROR, "the broker stops"))
 
     def abort(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
         """End the connection with GOAWAY.
@@ -412,7 +328,7 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        self.out.ready.append(frames.go_away(self._last, code, why))
+        self.out.ready.append(frames.go_away(self._ids.last, code, why))
         self._events += [StreamAborted(stream) for stream in self._streams]
         self._streams.clear()
         self.out.queued = 0
@@ -426,26 +342,9 @@ class Connection:
         assert self._window + self._credit == 4 * limits.window_bytes
         assert self._window >= 0
         assert len(self._buffer) < HEADER_BYTES + self._frame_bytes
-        assert len(self._skipped) <= _SKIPPED_MAX
+        self._ids.check_invariants()
         self._block.check_invariants()
-        assert all(0 < stream_id <= self._last for stream_id in self._streams)
+        assert all(0 < stream_id <= self._ids.last for stream_id in self._streams)
         assert all(0 <= s.receive_window <= limits.window_bytes for s in self._streams.values())
         self._heads.check_invariants()
         self.out.check_invariants()
-
-
-_Taker = Callable[[Connection, int, int, bytes], None]
-_TAKERS: tuple[_Taker, ...] = (
-    Connection._take_data,
-    Connection._take_headers,
-    Connection._take_priority,
-    Connection._take_reset,
-    Connection._take_settings,
-    Connection._refuse_push,
-    Connection._take_ping,
-    Connection._take_go_away,
-    Connection._take_window_update,
-    Connection._take_continuation,
-)
-"""The method for each frame type, at the index of its code."""
-assert len(_TAKERS) == len(Type)

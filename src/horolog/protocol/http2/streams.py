@@ -4,7 +4,7 @@ A stream is *open* from its HEADERS on, and *half-closed* once the peer has ende
 has ended an open stream is done with it: further frames of the peer are ignored, so there is no
 half-closed (local) here.  It could ask the peer to stop (RST_STREAM with NO_ERROR), but gRPC's own
 client may take that for an error of the call.  A closed stream is dropped; later frames for it are
-judged by its id alone (`connection`).
+judged by its id alone (`StreamIds`).
 
 =============  ===========  ============  ============  ==========  ============
 state          body         end           reset         our end     our reset
@@ -42,6 +42,7 @@ class Step(IntEnum):
     OUR_RESET = 4
 
 
+_SKIPPED_MAX = 64  # gaps in the peer's stream ids that are remembered
 REFUSED = None
 TABLE: dict[State, tuple[State | None, ...]] = {
     State.OPEN: (State.OPEN, State.HALF_CLOSED, State.CLOSED, State.CLOSED, State.CLOSED),
@@ -103,3 +104,34 @@ class Stream:
                 Code.PROTOCOL_ERROR,
                 f"content-length says {self.expected} bytes, the body has {self.got}",
             )
+
+
+class StreamIds:
+    """Which streams the peer has opened (RFC 9113 §5.1.1): odd ids, each higher than the last.
+
+    last  the highest id; 0: none.  Who has seen that an id follows the last may set it.
+    """
+
+    __slots__ = ("_skipped", "last")
+
+    def __init__(self) -> None:
+        self.last = 0
+        self._skipped: list[range] = []
+
+    def open(self, stream: int) -> None:
+        """Note a new stream, and the ids it skips: those streams are closed for ever."""
+        following = self.last + 2 if self.last else 1
+        if stream > following:
+            self._skipped = [*self._skipped[1 - _SKIPPED_MAX :], range(following, stream, 2)]
+        self.last = stream
+
+    def was_opened(self, stream: int) -> bool:
+        """Return whether the peer has opened a stream; true for gaps too old to be remembered."""
+        return (
+            stream <= self.last and stream & 1 == 1 and not any(stream in g for g in self._skipped)
+        )
+
+    def check_invariants(self) -> None:
+        """Check that a peer cannot make the gaps grow."""
+        assert len(self._skipped) <= _SKIPPED_MAX
+        assert all(gap.stop <= self.last for gap in self._skipped)

@@ -1,0 +1,47 @@
+"""Limits on frames that are cheap for the peer and costly for us.
+
+Resets of unanswered streams, and frames without content (PING, SETTINGS, PRIORITY, GOAWAY, empty
+DATA, WINDOW_UPDATE, unknown ones), each take a token; an answered stream gives one of each back.
+"""
+
+from __future__ import annotations
+
+from horolog.protocol.http2.events import Limits
+from horolog.protocol.http2.faults import Code, ConnectionFault
+from horolog.protocol.http2.outgoing import Outgoing
+from horolog.protocol.http2.token_bucket import TokenBucket
+
+
+class Floods:
+    """The token buckets of a connection.
+
+    now_ms  monotonic time, which the caller keeps
+    out     counts the answered streams
+    """
+
+    def __init__(self, limits: Limits, out: Outgoing) -> None:
+        self.now_ms = 0
+        self._out = out
+        self._resets = TokenBucket(limits.resets_burst, limits.resets_per_second)
+        self._frames = TokenBucket(limits.frames_burst, limits.frames_per_second)
+        self._answered = 0  # count of `out.answered` for which tokens were given back
+
+    def spend_frame(self) -> None:
+        """Count a frame without content; ENHANCE_YOUR_CALM if there are too many."""
+        self._give_back()
+        if not self._frames.spend(self.now_ms):
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames without content")
+
+    def spend_reset(self) -> None:
+        """Count a reset of an unanswered stream; ENHANCE_YOUR_CALM if there are too many."""
+        self._give_back()
+        if not self._resets.spend(self.now_ms):
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many streams are reset")
+
+    def _give_back(self) -> None:
+        """Done only when a token is needed, so that no request has to wait for it."""
+        answered = self._out.answered - self._answered
+        if answered:
+            self._resets.refill(answered)
+            self._frames.refill(answered)
+            self._answered = self._out.answered
