@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, settings
 
 from horolog.clock import SimulatedClock
 from horolog.testing.broker import BrokerProcess
-from horolog.testing.disk import FaultyDisk, PlainDisk
+from horolog.testing.disk import FaultyDisk
+from horolog.testing.plain_disk import PlainDisk
 from horolog.testing.sim_broker import SimBroker
 
 settings.register_profile(

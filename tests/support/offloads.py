@@ -19,7 +19,7 @@ from horolog.protocol.tier_commands import (
     FreezeOffload,
     OffloadView,
 )
-from horolog.testing.sim_lake import frozen_messages
+from horolog.testing.sim_lake_rows import frozen_messages
 
 SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
 DELAYS = [26 * HOUR_MS, 3 * DAY_MS, 3 * DAY_MS + 1, 33 * DAY_MS, 90 * DAY_MS, 400 * DAY_MS]

@@ -40,7 +40,7 @@ from horolog.protocol.tier_commands import (
 )
 from horolog.storage.api import read_file, replace_file
 from horolog.testing.sim_broker import Answer
-from horolog.testing.sim_lake import frozen_messages
+from horolog.testing.sim_lake_rows import frozen_messages
 
 ALL_MS = 1 << 50
 

@@ -40,7 +40,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.move_commands import MoveMany
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.disk import PlainDisk
+from horolog.testing.plain_disk import PlainDisk
 from horolog.testing.sim_broker import SimBroker
 
 FAR = FarSettings(buffer_bytes=6_000, runs_max=2, part_runs_max=1)

@@ -33,7 +33,7 @@ from horolog.protocol.queue_commands import (
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import encode
 from horolog.storage.disk import Disk
-from horolog.testing.disk import PlainDisk
+from horolog.testing.plain_disk import PlainDisk
 from horolog.testing.sim_broker import Answer
 from horolog.verify.directory import verify_directory
 

@@ -15,12 +15,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import Unreadable
-from horolog.storage.disk import Disk
 from horolog.testing.inode import Inode
 
 _AGES_MS = 1 << 52  # longer than any limit
@@ -335,28 +333,3 @@ class FaultyDisk:
     def idle_ms(self, path: str) -> int:
         """Return what `idle` says."""
         return self.idle.get(path, _AGES_MS)
-
-
-class PlainDisk(Disk):
-    """The real disk with the interface of a FaultyDisk, for running one test on both.
-
-    A crash here is a `kill -9`: everything written stays, and open files are simply dropped.
-    """
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.on_effect: Callable[[str], None] | None = None
-        self.capacity_bytes: int | None = None
-
-    def crash(self, *, power_cut: bool) -> None:
-        """Do nothing: the files stay as they are."""
-
-    def fail_next(self, operation: str, after: int = 0) -> None:
-        """Do nothing: the real disk has no faults on demand."""
-
-    def clear_faults(self) -> None:
-        """Do nothing: there are no faults."""
-
-    def used_bytes(self) -> int:
-        """Return 0: the space is not limited here."""
-        return 0

@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from horolog.broker.adopt.staging import Begun, ShardFiles
-from horolog.delay.entry import ENTRY, is_readable, record_crcs
-from horolog.delay.run.reader import Run
+from horolog.broker.adopt.staging import Begun
 from horolog.delay.tier import Promotion
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.core.recalled_set import LAKE_ROW
 from horolog.lake.core.stages import Stage
 from horolog.limits import DAY_MS, HOUR_MS, LAKE_MARGIN_MS, OFFLOAD_MARGIN_MS
-from horolog.log.record import HEAD_BYTES
 from horolog.protocol.adoption_commands import Adopted
 from horolog.protocol.commands import Command, Recall, RecallMany, Reschedule
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.tier_commands import (
     AbortOffload,
     BeginOffload,
@@ -34,7 +30,6 @@ from horolog.protocol.tier_commands import (
     DescribeTier,
     Elsewhere,
     FreezeOffload,
-    FrozenView,
     ListRecalled,
     OffloadView,
     RecallRows,
@@ -42,69 +37,17 @@ from horolog.protocol.tier_commands import (
     TierRow,
     TierView,
 )
-from horolog.testing.adopted_runs import write_entries
 from horolog.testing.sim_adoptions import Transaction
 from horolog.testing.sim_broker import Answer, SimBroker
 from horolog.testing.sim_checks import History, PromiseBroken
 from horolog.testing.sim_clients import TOPICS
+from horolog.testing.sim_lake_rows import LakeMessage, frozen_messages, stage
 
 _APP = "sim"
 _TURNS = 40  # for which a step is waited for
 _TO_MS = 1 << 52
 _STEP_ROWS = 64  # rows of a step of a bulk recall: simulated segments are small
 _AHEAD_MS = (3 * HOUR_MS, 30 * HOUR_MS, 5 * DAY_MS, 500 * DAY_MS)
-
-
-class LakeMessage(NamedTuple):
-    """A row of the table."""
-
-    due_ms: int
-    position: int  # origin
-    row: int
-    key: int
-    tags: int
-    topic: int
-    record: bytes
-
-    @property
-    def message_id(self) -> str:
-        """The message id."""
-        decoded = properties.decode(layout.topic_and_properties(self.record[HEAD_BYTES:])[1])
-        return decoded[properties.UNIQ_KEY]
-
-    @property
-    def origin(self) -> tuple[int, int]:
-        """The origin, which identifies the message."""
-        return self.position, self.row
-
-
-def frozen_messages(place: ShardFiles, view: OffloadView) -> list[LakeMessage]:
-    """Return what a job would write of the frozen runs, sorted; every row is verified."""
-    return sorted(message for run in view.runs for message in _messages_of(place, run))
-
-
-def _messages_of(place: ShardFiles, frozen: FrozenView) -> list[LakeMessage]:
-    stem = frozen.path.removeprefix(f"{place.runs}/").removesuffix(".run")
-    run = Run.open(place.storage, place.runs, stem, place.log_id)
-    try:
-        rows = np.arange(frozen.first, frozen.stop)
-        if frozen.removed:
-            bits = np.unpackbits(np.frombuffer(frozen.removed, np.uint8), bitorder="little")
-            rows = rows[bits[: len(rows)] == 0]
-        entries = run.entries(rows)
-        records = [bytes(record) for record in run.records(entries)]
-        good = is_readable(entries)
-        good &= record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
-        if not bool(good.all()):
-            raise PromiseBroken(f"P2: rows of {frozen.path} do not verify")
-    finally:
-        run.close()
-    if frozen.adopted is not None:
-        entries["origin"], first = frozen.adopted
-        entries["row"] += np.uint32(first)
-    columns = (entries[name].tolist() for name in ("due_ms", "origin", "row", "key", "local"))
-    topics = entries["topic"].tolist()
-    return [LakeMessage(*each) for each in zip(*columns, topics, records, strict=True)]
 
 
 class LakeJobs:
@@ -240,26 +183,13 @@ class LakeJobs:
         cut = self._random.choice([0, len(rows) // 2])
         for index, part in enumerate([rows[:cut], rows[cut:]]):
             if part:
-                made.claims.append(self._stage(made, f"part-{index}", part))
+                made.claims.append(stage(made, f"part-{index}", part))
         done = self._ask(made.prepare(now_ms, inline=self._random.random() < 0.4 and made.is_small))
         if isinstance(done, Adopted) and not done.already:
             made.end()
         elif done is not None:
             made.undo()
         return done
-
-    def _stage(self, made: Transaction, name: str, rows: list[LakeMessage]) -> Any:
-        entries = np.zeros(len(rows), ENTRY)
-        entries["size"] = [len(row.record) for row in rows]
-        entries["row"] = np.arange(len(rows))
-        entries["due_ms"] = [row.due_ms for row in rows]
-        entries["key"] = [row.key for row in rows]
-        entries["local"] = [row.tags for row in rows]
-        entries["topic"] = [row.topic for row in rows]
-        place = made.place
-        folder = place.staging(made.begun.token)
-        records = [row.record for row in rows]
-        return write_entries(place.storage, folder, name, entries, records, log_id=place.log_id)
 
     # --- recalls, and the end ---------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.testing import sim_end
-from horolog.testing.disk import FaultyDisk, Killed, PlainDisk
+from horolog.testing.disk import FaultyDisk, Killed
+from horolog.testing.plain_disk import PlainDisk
 from horolog.testing.sim_adoptions import Loads
 from horolog.testing.sim_backoff import BackOffs
 from horolog.testing.sim_broker import Answer, SimBroker
