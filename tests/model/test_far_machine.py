@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from bare_records import unfiled
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -12,14 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from horolog.delay import pending
 from horolog.delay.far import checkpoint as far_checkpoint
 from horolog.delay.far.compaction import FarSettings
-from horolog.delay.filing import Unfiled
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.log.control_records import origins_of
-from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.testing.disk import FaultyDisk
 from horolog.wheel.wheel import Wheel
 
@@ -32,19 +31,6 @@ DELAYS = st.one_of(
     st.integers(2 * DAY_MS, 40 * DAY_MS),
     st.sampled_from([30 * HOUR_MS, 30 * HOUR_MS + 1, 90 * DAY_MS, 3_000 * DAY_MS]),
 )
-
-
-def unfiled(due: list[int], first_origin: int, keys: list[int], now: int) -> Unfiled:
-    """Records that hold nothing but their head and their origin; topics 1 and 2 in turn."""
-    heads = np.zeros(len(due), HEAD)
-    heads["size"] = HEAD_BYTES + 8
-    heads["kind"] = Kind.SCHEDULED
-    heads["due_ms"] = due
-    heads["key"] = keys
-    origins = np.arange(first_origin, first_origin + len(due), dtype=np.uint64)
-    heads["topic"] = origins % 2 + 1
-    records = b"".join(heads[i].tobytes() + origins[i].tobytes() for i in range(len(due)))
-    return Unfiled(heads, origins, memoryview(records), now)
 
 
 class FarMachine(RuleBasedStateMachine):
@@ -69,7 +55,9 @@ class FarMachine(RuleBasedStateMachine):
     def file(self, due: list[int], keys: int) -> None:
         due_ms = [self.now + d for d in due]
         key_of = [(self.next_origin + i) % 5 + keys for i in range(len(due))]
-        filed, rest = self.store.file(unfiled(due_ms, self.next_origin, key_of, self.now))
+        topics = [(self.next_origin + i) % 2 + 1 for i in range(len(due))]
+        records = unfiled(due_ms, self.next_origin, self.now, keys=key_of, topics=topics)
+        filed, rest = self.store.file(records)
         assert rest is None
         self.wheel.insert(*filed)
         for i, at in enumerate(due_ms):

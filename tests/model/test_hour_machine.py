@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
+from bare_records import RECORD_BYTES, unfiled
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from horolog.delay import pending
 from horolog.delay.entry_files import Filing
-from horolog.delay.filing import Unfiled
 from horolog.delay.near.filing import file_in_hours
 from horolog.delay.near.hour import Hour
 from horolog.delay.state import EntryState, decode_state, encode_state
 from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import HOUR_MS
-from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.storage.api import read_file
 from horolog.testing.disk import FaultyDisk
 from horolog.wheel.wheel import Wheel
 
 HOUR = 472_222
 BASE = HOUR * HOUR_MS
-
-
-def unfiled(due: list[int], first_origin: int, keys: list[int]) -> Unfiled:
-    """Records that hold nothing but their head and their origin."""
-    heads = np.zeros(len(due), HEAD)
-    heads["size"] = HEAD_BYTES + 8
-    heads["kind"] = Kind.SCHEDULED
-    heads["due_ms"] = due
-    heads["topic"] = 1
-    heads["key"] = keys
-    origins = np.arange(first_origin, first_origin + len(due), dtype=np.uint64)
-    records = b"".join(heads[i].tobytes() + origins[i].tobytes() for i in range(len(due)))
-    return Unfiled(heads, origins, memoryview(records), BASE)
 
 
 class HourMachine(RuleBasedStateMachine):
@@ -63,7 +49,9 @@ class HourMachine(RuleBasedStateMachine):
     def file(self, due: list[int], keys: int) -> None:
         due_ms = [BASE + d for d in due]
         key_of = [(self.next_origin + i) % 5 + keys for i in range(len(due))]
-        filed, rest = self.store.file(unfiled(due_ms, self.next_origin, key_of))
+        filed, rest = self.store.file(
+            unfiled(due_ms, self.next_origin, BASE, keys=key_of, topics=1)
+        )
         assert rest is None
         self.wheel.insert(*filed)
         for i, at in enumerate(due_ms):
@@ -183,12 +171,12 @@ def test_worked_example_of_the_format() -> None:
 def test_two_flipped_bits_in_index_or_log_are_reported_never_delivered(world) -> None:
     """Rot at rest: each byte of one entry and of its record in turn (P2, P11)."""
     del world
-    for name, length in (("delay.idx", 64), ("delay.log", HEAD_BYTES + 8)):
+    for name, length in (("delay.idx", 64), ("delay.log", RECORD_BYTES)):
         for offset in range(0, length, 3):
             disk = FaultyDisk()
             store = DelayStore(disk, "hours", tier=LakeTier())
             wheel = Wheel(store)
-            store.file(unfiled([BASE + 5, BASE + 6, BASE + 7], 100, [1, 2, 3]))
+            store.file(unfiled([BASE + 5, BASE + 6, BASE + 7], 100, BASE, keys=[1, 2, 3], topics=1))
             disk.flip(f"hours/{HOUR:010d}/{name}", length + offset, 4, 7)
             while not wheel.load(BASE + 10, 100):
                 pass

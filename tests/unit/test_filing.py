@@ -6,26 +6,23 @@ from random import Random
 
 import numpy as np
 import pytest
+from bare_records import RECORD_BYTES, unfiled
 
 from horolog.delay.filing import Unfiled
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import HOUR_MS
-from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.testing.disk import FaultyDisk
 
 BASE = 472_222 * HOUR_MS
 DUES = [BASE + hours * HOUR_MS + n % 3 for n, hours in enumerate([3, 1, 40, 1, 2, 50, 3, 1, 0, 3])]
 
 
-def unfiled(due: list[int], first_origin: int) -> Unfiled:
-    heads = np.zeros(len(due), HEAD)
-    heads["size"], heads["kind"], heads["due_ms"] = HEAD_BYTES + 8, Kind.SCHEDULED, due
-    heads["topic"], heads["key"] = np.arange(len(due)) % 2 + 1, np.arange(len(due))
-    origins = np.arange(first_origin, first_origin + len(due), dtype=np.uint64)
-    records = b"".join(heads[i].tobytes() + origins[i].tobytes() for i in range(len(due)))
-    return Unfiled(heads, origins, memoryview(records), BASE)
+def due_at(due: list[int], first_origin: int) -> Unfiled:
+    """Bare records, each with a key of its own, of two topics in turn."""
+    places = np.arange(len(due))
+    return unfiled(due, first_origin, BASE, keys=places, topics=places % 2 + 1)
 
 
 def made(disk: FaultyDisk) -> DelayStore:
@@ -42,13 +39,13 @@ def test_together_or_one_by_one_makes_the_same_files() -> None:
     together, alone = FaultyDisk(), FaultyDisk()
     store, singly = made(together), made(alone)
     for first in (100, 200):
-        filed, rest = store.file(unfiled(DUES, first))
+        filed, rest = store.file(due_at(DUES, first))
         assert rest is None
         assert sorted(filed.origin.tolist()) == list(range(first, first + len(DUES)))
         assert store.entries(filed.ref)["origin"].tolist() == filed.origin.tolist()
         assert store.entries(filed.ref)["due_ms"].tolist() == filed.due_ms.tolist()
-        heads, origins, records, _ = unfiled(DUES, first)
-        size = HEAD_BYTES + 8
+        heads, origins, records, _ = due_at(DUES, first)
+        size = RECORD_BYTES
         for i in range(len(DUES)):
             one = records[i * size : (i + 1) * size]
             assert singly.file(Unfiled(heads[i : i + 1], origins[i : i + 1], one, BASE))[1] is None
@@ -64,7 +61,7 @@ def test_what_a_full_disk_leaves_is_filed_later(room: int) -> None:
     disk = FaultyDisk()
     store = made(disk)
     disk.capacity_bytes = disk.used_bytes() + room
-    filed, rest = store.file(unfiled(DUES, 100))
+    filed, rest = store.file(due_at(DUES, 100))
     origins = filed.origin.tolist()
     assert store.entries(filed.ref)["origin"].tolist() == origins
     left = rest.origins.tolist() if rest is not None else []
@@ -89,7 +86,7 @@ def test_the_next_second_in_which_something_waits() -> None:
     waiting: dict[int, int] = {}  # reference → second
     for turn in range(200):
         due = [BASE + random.randrange(2 * HOUR_MS) for _ in range(random.randrange(1, 4))]
-        filed, _ = store.file(unfiled(due, 100 * turn))
+        filed, _ = store.file(due_at(due, 100 * turn))
         waiting |= dict(zip(filed.ref.tolist(), (filed.due_ms // 1000).tolist(), strict=True))
         gone = random.sample(sorted(waiting, key=waiting.__getitem__)[:12], min(3, len(waiting)))
         store.settle(np.array(gone), EntryState.HANDED_OVER)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-import numpy as np
 import pytest
+from bare_records import unfiled
 
 from horolog.broker import relations
-from horolog.delay.filing import FilingBatch, Unfiled
+from horolog.delay.filing import FilingBatch
 from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
 from horolog.limits import FILED_TOGETHER_MAX, FILED_TOGETHER_MS, HOUR_MS, SECOND_MS, WINDOW_SECONDS
-from horolog.log.record import HEAD, HEAD_BYTES, Kind
 from horolog.protocol.commands import (
     ClientSeen,
     CountPending,
@@ -211,14 +210,6 @@ def test_whatever_comes_between_sends_finds_them_all(world, broker, seed: int) -
         relations.check_rows(broker.shard)
     assert broker.ask(CountPending("t")).total == len(waiting)
     assert most > 2, "some have waited together"
-
-
-def unfiled(due: list[int], first_origin: int, append_ms: int) -> Unfiled:
-    heads = np.zeros(len(due), HEAD)
-    heads["size"], heads["kind"], heads["due_ms"] = HEAD_BYTES + 8, Kind.SCHEDULED, due
-    origins = np.arange(first_origin, first_origin + len(due), dtype=np.uint64)
-    records = b"".join(heads[i].tobytes() + origins[i].tobytes() for i in range(len(due)))
-    return Unfiled(heads, origins, memoryview(records), append_ms)
 
 
 def test_frames_that_are_filed_together_make_the_same_files() -> None:
