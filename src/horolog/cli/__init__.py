@@ -5,7 +5,7 @@ doctor, monitor                `checkup` has the doctor's checks; files for Prom
 topic, group, pending          topics, consumer groups, scheduled messages
 message, dlq, schedule         messages, dead letters, schedules; `schedule_fields`: their flags
 send, receive                  messages, one at a time
-recall, reschedule, hand_over  scheduled messages; `windows`: all messages of a window
+recall, reschedule, hand_over  scheduled messages, that `message_flags` name; `windows`: many at once
 serve, config                  running a broker; `serve_options`: its flags, `exposure`: dangerous
                                settings
 backup, restore, verify        data directories

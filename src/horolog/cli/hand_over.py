@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from horolog.cli.exits import Exit
+from horolog.cli.message_flags import (
+    MESSAGE_FLAGS,
+    WINDOW_FLAGS,
+    check_flags_fit,
+    message_fields,
+    window_fields,
+)
 from horolog.cli.options import (
     ADMIN_DEFAULT,
     Admin,
@@ -20,10 +27,9 @@ from horolog.cli.options import (
     typed_as,
 )
 from horolog.cli.output import print_json, print_stored
-from horolog.cli.recall import MESSAGE_FLAGS, check_flags_fit, message_fields, window_fields
 from horolog.cli.windows import WindowAction, act_on_window
 
-_FLAGS = {**MESSAGE_FLAGS, "from_ms": "--from", "to_ms": "--to", "to": "--to", "tag": "--tag"}
+_FLAGS = {**MESSAGE_FLAGS, **WINDOW_FLAGS}
 _ACTION = WindowAction(
     "/v1/hand-over/window",
     "Hand over",
@@ -62,16 +68,12 @@ def hand_over(
     client = connect(admin)
     with typed_as(_FLAGS):
         if from_ or to:
-            given = {"--id": id_, "--due": due}
-            check_flags_fit(
-                {flag for flag, text in given.items() if text}, {"--from", "--to"}, handle
-            )
+            check_flags_fit({"--id": id_, "--due": due}, {"--from", "--to"}, handle)
             window = window_fields(topic, from_, to, tag)
             return act_on_window(
                 client, _ACTION, window, dry_run=dry_run, ask=not yes, as_json=as_json
             )
-        rest = {"--tag": tag, "--dry-run": dry_run, "--yes": yes}
-        check_flags_fit({flag for flag, is_given in rest.items() if is_given}, set(), handle)
+        check_flags_fit({"--tag": tag, "--dry-run": dry_run, "--yes": yes}, set(), handle)
         done = client.post("/v1/hand-over", message_fields(handle, topic, id_, due))
     if as_json:
         print_json(done)

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from horolog.cli.exits import Exit
+from horolog.cli.message_flags import (
+    MESSAGE_FLAGS,
+    check_flags_fit,
+    message_fields,
+    required_text,
+    window_fields,
+)
 from horolog.cli.options import (
     ADMIN_DEFAULT,
     Admin,
@@ -24,13 +31,6 @@ from horolog.cli.options import (
     typed_as,
 )
 from horolog.cli.output import print_json, print_stored
-from horolog.cli.recall import (
-    MESSAGE_FLAGS,
-    check_flags_fit,
-    message_fields,
-    required_text,
-    window_fields,
-)
 from horolog.cli.windows import WindowAction, act_on_window
 
 if TYPE_CHECKING:
@@ -109,16 +109,11 @@ def reschedule(
     """
     from horolog.units import parse_time_ms
 
-    window: dict[str, object] = {"--from": from_, "--before": before, "--by": by, "--tag": tag}
-    window |= {"--operation": operation, "--dry-run": dry_run, "--yes": yes}
-    flags = {flag for flag, is_given in window.items() if is_given}
     client = connect(admin)
     with typed_as(_FLAGS):
         if from_ or before:
             one = {"--id": id_, "--due": due, "--if-due": if_due}
-            check_flags_fit(
-                {flag for flag, text in one.items() if text}, {"--from", "--before"}, handle
-            )
+            check_flags_fit(one, {"--from", "--before"}, handle)
             wanted: dict[str, Any] = {
                 **window_fields(topic, from_, before, tag, to_flag="--before"),
                 **_new_times(client, to, by, operation),
@@ -126,7 +121,8 @@ def reschedule(
             return act_on_window(
                 client, _ACTION, wanted, dry_run=dry_run, ask=not yes, as_json=as_json
             )
-        check_flags_fit(flags, set(), handle)
+        many = {"--by": by, "--tag": tag, "--operation": operation}
+        check_flags_fit({**many, "--dry-run": dry_run, "--yes": yes}, set(), handle)
         wanted = {**message_fields(handle, topic, id_, due), **_new_time(required_text(to, "--to"))}
         if if_due:
             wanted["expected_deliver_at_ms"] = parse_time_ms(if_due, field="--if-due")
@@ -146,7 +142,7 @@ def _new_times(client: AdminClient, to: str, by: str, operation: str) -> dict[st
     if bool(to) == bool(by):
         raise refused("--to", "give either --to or --by")
     if to:
-        check_flags_fit({"--operation"} if operation else set(), {"--to"}, "")
+        check_flags_fit({"--operation": operation}, {"--to"}, "")
         fields = _new_time(to)
         at_ms = fields.get("new_deliver_at_ms")
         if at_ms is None:  # from the clock of the broker
