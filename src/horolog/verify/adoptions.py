@@ -12,11 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.far.adopted import AdoptedFile, Adoption, rows_within
-from horolog.delay.row_sum import mix
+from horolog.delay.row_sum import MASK, mix
 from horolog.delay.run.format import run_path
 from horolog.verify.findings import Findings
-
-_MASK = (1 << 64) - 1
 
 
 class _File:
@@ -33,7 +31,7 @@ class _File:
         rows = rows_within(rows, self.file.first_row, self.file.rows)
         rows = rows[rows >= 0]
         self.rows += len(rows)
-        self.sum = (self.sum + sum_of(rows)) & _MASK
+        self.sum = (self.sum + sum_of(rows)) & MASK
 
 
 def sum_of(rows: npt.NDArray[np.int64]) -> int:

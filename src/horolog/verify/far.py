@@ -10,6 +10,7 @@ import numpy.typing as npt
 from horolog.delay.entry import ENTRY_BYTES, INDEX_NAME, LOG_NAME
 from horolog.delay.far.buffer import buffer_name
 from horolog.delay.far.run_state import RunState, decode_run_state
+from horolog.delay.row_sum import MASK
 from horolog.delay.run.format import run_path
 from horolog.delay.state import RECALLED_STATES, EntryState
 from horolog.limits import HOUR_MS
@@ -133,7 +134,7 @@ def check_run(
             entries = batch.entries[waits & batch.good]
             if adopted:
                 rows = batch.first + np.flatnonzero(~waits)
-                gone, total = gone + len(rows), (total + sum_of(rows)) & _NOWHERE
+                gone, total = gone + len(rows), (total + sum_of(rows)) & MASK
             else:
                 balance.add(entries["due_ms"] // HOUR_MS, entries["origin"], -1)
         if adopted and state is not None and not run.damaged and not reading.quick:

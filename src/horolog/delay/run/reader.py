@@ -33,8 +33,9 @@ from horolog.delay.run.format import (
 )
 from horolog.delay.run.keys import KeyGroups, Rows
 from horolog.delay.run.search import RowSearch
+from horolog.delay.state import SECONDS
 from horolog.errors import Problem
-from horolog.limits import HOUR_MS, MIB
+from horolog.limits import HOUR_MS, MIB, SECOND_MS
 from horolog.log.whole_rows import copied
 from horolog.storage.api import Storage
 
@@ -43,7 +44,6 @@ __all__ = ["Run", "RunInfo"]
 PROBLEMS_MAX = 20  # sentences kept of one run
 _DAMAGED_ROWS_MAX = 65_536  # damaged rows remembered, so that each is reported once
 _DIRECTORY_AT_OPEN_BYTES = 1 * MIB  # a larger directory is checked only when used
-_SECONDS = 3_600
 
 
 class Run:
@@ -188,8 +188,8 @@ class Run:
 
     def second_counts(self, hour: int, first: int, stop: int) -> Rows:
         """Count rows of [first, stop) due in each second of an hour: 3 600 counts, by search."""
-        due = hour * HOUR_MS + 1000 * np.arange(_SECONDS + 1)
-        zeros = np.zeros(_SECONDS + 1, np.uint64)
+        due = hour * HOUR_MS + SECOND_MS * np.arange(SECONDS + 1)
+        zeros = np.zeros(SECONDS + 1, np.uint64)
         inside: Rows = np.clip(self._search.rows_from((due, zeros, zeros)), first, stop)
         return inside[1:] - inside[:-1]
 

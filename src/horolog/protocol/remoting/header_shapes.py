@@ -21,13 +21,13 @@ from typing import NamedTuple
 from horolog.limits import SHAPE_TEXT_MAX
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.request import I32_MAX
 
 _MET_MAX = 512  # shapes that are cached for future connections
 _TOKEN = re.compile(
     rb'[ \t\r\n]*("(?:[^"\\\x00-\x1f]|\\.)*"|-?[0-9]+|true|false|null|[{}:,])[ \t\r\n]*'
 )
 _OPAQUE = rb"(0|-?[1-9][0-9]{0,9})"
-_OPAQUE_MAX = 0x7FFF_FFFF
 _QUEUE = (rb'"(-?[0-9]{1,9})"', rb"(0|-?[1-9][0-9]{0,8})")  # as text, and as a number (C++ clients)
 _BORN = (rb'"([0-9]{1,18})"', rb"(0|[1-9][0-9]{0,17})")
 _TEXT = rb'"([^"\x00-\x1f]*)"'
@@ -133,7 +133,7 @@ class HeaderShape:
         text = _stored(text)
         if b"\\" in text or not text.isascii():
             return None
-        if len(opaque) > 9 and abs(int(opaque)) > _OPAQUE_MAX:
+        if len(opaque) > 9 and abs(int(opaque)) > I32_MAX:
             return None
         return (opaque, queue, born, text), signature[0] if signature else b""
 
@@ -157,7 +157,7 @@ class HeaderShape:
             ]
         if max(map(len, opaques)) > 9:
             are_read = [
-                is_read and abs(int(each)) <= _OPAQUE_MAX
+                is_read and abs(int(each)) <= I32_MAX
                 for is_read, each in zip(are_read, opaques, strict=True)
             ]
         signed = signatures[0] if signatures else (b"",) * len(headers)

@@ -6,16 +6,14 @@ answer; a test compares both.
 
 from __future__ import annotations
 
-import struct
 from binascii import b2a_base64
 
-from horolog.protocol.remoting.frame import VERSION
+from horolog.protocol.remoting.frame import PREFIX, VERSION
 from horolog.protocol.remoting.gathered import Gathered, Site
 from horolog.protocol.remoting.send_reader import Alike
+from horolog.protocol.rocketmq.recall_handle import URL_SAFE
 from horolog.protocol.send_commands import Sent
 
-_PREFIX = struct.Struct(">II")
-_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 # Values that all answers to a client share are formatted first; so the marks of others are doubled.
 _STORED = (
     b'{"code":0,"flag":1,"language":"%%b","opaque":%%%%b,"serializeTypeCurrentRPC":"JSON","version":%d,'
@@ -59,9 +57,9 @@ def ready_answers(gathered: Gathered, sent: Sent, site: Site) -> list[bytes] | N
         ):
             if offset < 0:
                 text = handle % (due_ms + 1, name, origin)
-                coded = b2a_base64(text, newline=False).translate(_URL_SAFE)
+                coded = b2a_base64(text, newline=False).translate(URL_SAFE)
                 header = scheduled % (opaque, origin, queue_id, 0, name, coded)
             else:
                 header = stored % (opaque, origin, queue_id, offset, name)
-            found.append(_PREFIX.pack(4 + len(header), len(header)) + header)
+            found.append(PREFIX.pack(4 + len(header), len(header)) + header)
     return found

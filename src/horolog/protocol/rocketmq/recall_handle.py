@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from horolog.errors import HorologError, refused
 
+URL_SAFE = bytes.maketrans(b"+/", b"-_")  # from base64 to base64url
 _MS_MAX = 1 << 53
 _ORIGIN_MAX = 1 << 63
-_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _DIGITS = 19  # of a number below `_ORIGIN_MAX`
 
 
@@ -44,7 +44,7 @@ def encode_recall_handles(
     front = f"v1 {topic} {broker_name} "
     return [
         b2a_base64(f"{front}{due_ms + 1} {message_id} {origin}".encode(), newline=False).translate(
-            _URL_SAFE
+            URL_SAFE
         )
         for due_ms, message_id, origin in messages
     ]

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from horolog.protocol.remoting.frame import OTHER, VERSION, Flag, Frame, Serializer
 from horolog.protocol.remoting.frame_writer import encode
-
-_OPAQUE_MAX = 0x7FFF_FFFF
+from horolog.protocol.remoting.request import I32_MAX
 
 
 class OwnRequests:
@@ -31,7 +30,7 @@ class OwnRequests:
 
         Its language is OTHER: clients need not know that of the broker.
         """
-        self._opaque = self._opaque % _OPAQUE_MAX + 1
+        self._opaque = self._opaque % I32_MAX + 1
         flag = Flag.ONE_WAY if one_way else Flag(0)
         return encode(
             Frame(code, self._opaque, flag, dict(fields), body, "", OTHER, VERSION, serializer)
