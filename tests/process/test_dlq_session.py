@@ -11,7 +11,7 @@ import pytest
 from scenario_grpc import GrpcSide
 
 from horolog.admin.client import path_of
-from horolog.cli import dlq, main
+from horolog.cli import listing, main
 from horolog.testing.broker import BrokerProcess, installed_command
 
 pytestmark = pytest.mark.process
@@ -55,7 +55,7 @@ def test_a_list_of_more_than_a_page(
 ) -> None:
     """A thousand is the most that one request returns, and was the most that could be listed."""
     ids = die(horolog_broker, "orders", *"abcdefgh")
-    monkeypatch.setattr(dlq, "ADMIN_LIST_MAX", 3)
+    monkeypatch.setattr(listing, "ADMIN_LIST_MAX", 3)
     for limit, shown in ((7, ids[:7]), (9, ids)):
         arguments = ["dlq", "list", "billing", "--limit", str(limit), "--json"]
         assert main.run([*arguments, "--admin", horolog_broker.admin_url]) == 0

@@ -14,7 +14,7 @@ pipeline                       jobs on Spark: `pipeline_load`, `pipeline_offload
                                `on_spark`
 main                           runs commands, turns errors into sentences; `exits`: exit codes
 options, completion            flags that several commands share; names for the shell to complete
-output, progress               tables and JSON; progress of long commands
+output, listing, progress      tables and JSON; lists of many pages; progress of long commands
 reference                      pages of docs/reference that are made from the code
 limits_page, remoting_page     two of these pages
 config_example                 an example of a settings file, also made from the code

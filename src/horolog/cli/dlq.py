@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from horolog.cli.exits import Exit
+from horolog.cli.listing import fetch_list
 from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
 from horolog.cli.output import print_json, print_table
-from horolog.limits import ADMIN_LIST_MAX
 from horolog.units import counted
 
 if TYPE_CHECKING:
@@ -72,25 +72,16 @@ def list_letters(
             [tuple(each[name] for name in names) for each in result["groups"]],
         )
         return
-    every = "true" if all_ else None
-    letters: list[dict[str, Any]] = []
-    after: str | None = None
     with typed_as(_FLAGS):
         path = path_of("groups", group, "dead-letters")
-        while True:
-            piece = min(limit - len(letters), ADMIN_LIST_MAX)
-            result = client.get(path, {"limit": piece, "all": every, "from": after})
-            letters += result["messages"]
-            after = result["next"]
-            if after is None or len(letters) >= limit:
-                break
-    result["messages"] = letters
+        every = {"all": "true"} if all_ else {}
+        result = fetch_list(client, path, "messages", every, limit=limit, cursor="from")
     if as_json:
         print_json(result)
         return
     print_table(
         ("DEAD SINCE", "MESSAGE ID", "FAILED IN", "KEYS", "ATTEMPTS", "RE-DRIVEN"),
-        [_row(each) for each in letters],
+        [_row(each) for each in result["messages"]],
     )
     waiting = counted(result["waiting"], "dead letter")
     typer.echo(f"\n{waiting} of {group} waiting, {result['redriven']} re-driven")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horolog.cli.listing import fetch_list
 from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
 from horolog.cli.output import print_fields, print_json, print_table
 from horolog.errors import refused
@@ -17,7 +18,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog=EPILOG,
 )
-_PAGE = 1_000
 _FLAGS = {
     "consumer group": "NAME",
     "group": "NAME",
@@ -36,7 +36,7 @@ def list_groups(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
     Example:
       horolog group list
     """
-    rows = _all(admin, "groups", "groups")
+    rows = fetch_list(connect(admin), "/v1/groups", "groups", {})["groups"]
     if as_json:
         print_json({"groups": rows})
         return
@@ -58,20 +58,6 @@ def list_groups(admin: Admin = ADMIN_DEFAULT, as_json: AsJson = False) -> None:
     )
 
 
-def _all(admin: str, path: str, field: str, **parameters: object) -> list[dict[str, Any]]:
-    """Fetch all pages of a list."""
-    from horolog.admin.client import path_of
-
-    client, after = connect(admin), None
-    rows: list[dict[str, Any]] = []
-    while True:
-        page = client.get(path_of(path), {**parameters, "limit": _PAGE, "after": after})
-        rows += page[field]
-        after = page["next"]
-        if after is None:
-            return rows
-
-
 def describe(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     admin: Admin = ADMIN_DEFAULT,
@@ -85,13 +71,8 @@ def describe(
     """
     from horolog.admin.client import path_of
 
-    client = connect(admin)
     with typed_as(_FLAGS):
-        view = client.get(path_of("groups", name), {"limit": _PAGE})
-    while (after := view["next"]) is not None:
-        page = client.get(path_of("groups", name), {"limit": _PAGE, "after": after})
-        view["topics"] += page["topics"]
-        view["next"] = page["next"]
+        view = fetch_list(connect(admin), path_of("groups", name), "topics", {})
     if as_json:
         print_json(view)
         return
@@ -132,11 +113,12 @@ def clients(
     """
     from horolog.admin.client import path_of
 
+    client = connect(admin)
     with typed_as(_FLAGS):
-        found = _all(admin, "clients", "clients", group=name)
+        found = fetch_list(client, "/v1/clients", "clients", {"group": name})["clients"]
         if name and not found:
             # Raises NOT_FOUND if the group does not exist.
-            connect(admin).get(path_of("groups", name), {"limit": 1})
+            client.get(path_of("groups", name), {"limit": 1})
     if as_json:
         print_json({"clients": found})
     elif name and not found:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from horolog.cli.listing import fetch_list
 from horolog.cli.options import ADMIN_DEFAULT, EPILOG, Admin, AsJson, connect, register, typed_as
 from horolog.cli.output import print_cut, print_fields, print_json, print_table, printable
 
@@ -15,8 +16,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog=EPILOG,
 )
-_PAGE = 1_000
-
 _FLAGS = {
     "topic": "--topic",
     "id": "--id",
@@ -186,18 +185,11 @@ def search(
       horolog message search --topic reminders --tag desk
       horolog message search --from 2026-03-08T10:00Z --to 2026-03-08T11:00Z --limit 20
     """
-    asked = {"topic": topic, "tag": tag, "from": from_, "to": to, "state": state}
-    fields: dict[str, Any] = {name: text for name, text in asked.items() if text}
-    rows: list[dict[str, Any]] = []
-    client = connect(admin)
+    given = {"topic": topic, "tag": tag, "from": from_, "to": to, "state": state}
+    asked = {name: text for name, text in given.items() if text}
     with typed_as(_FLAGS):
-        while True:
-            wanted = {**fields, "limit": min(limit - len(rows), _PAGE)}
-            page = client.get("/v1/messages/search", wanted)
-            rows += page["messages"]
-            if page["next"] is None or len(rows) >= limit:
-                break
-            fields["after"] = page["next"]
+        page = fetch_list(connect(admin), "/v1/messages/search", "messages", asked, limit=limit)
+    rows = page["messages"]
     if as_json:
         print_json({"messages": rows})
         return
