@@ -113,8 +113,8 @@ def test_an_end_may_be_sent_again_but_not_changed(world, broker) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"group": "other"}, {"number": 7}, {"topic": "t", "message_id": "n"}],
-    ids=["group", "number", "message"],
+    [{"group": "other"}, {"half_offset": 7}, {"topic": "t", "message_id": "n"}],
+    ids=["group", "offset", "message"],
 )
 def test_nobody_ends_a_transaction_that_is_not_his(broker, wrong) -> None:
     (position,) = begin(broker, half("m"))

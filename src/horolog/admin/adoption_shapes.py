@@ -6,6 +6,11 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from horolog.errors import ErrorCode
+
+# The codes of refusals, besides those of every endpoint.
+REFUSED = (ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_IMPLEMENTED)
+
 
 class AdoptedVersion(TypedDict):
     """The highest committed version of an app; −1 if there is none."""

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from horolog import limits
 from horolog.admin.adoption_shapes import (
+    REFUSED,
     AbortedAdoption,
     AdoptedVersion,
     BegunAdoption,
@@ -30,8 +31,6 @@ from horolog.protocol.adoption_commands import (
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.server.running import AdoptionMaker
 
-_REFUSED = (ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_IMPLEMENTED)
-
 
 @endpoint(
     "GET", "/v1/adoptions", query=(text_parameter("app", required=True),), answer=AdoptedVersion
@@ -45,7 +44,7 @@ async def describe_adoption(request: Request) -> Response:
     return answer({"app": app, **state._asdict()})
 
 
-@endpoint("POST", "/v1/adoptions/begin", body=AdoptionBody, answer=BegunAdoption, codes=_REFUSED)
+@endpoint("POST", "/v1/adoptions/begin", body=AdoptionBody, answer=BegunAdoption, codes=REFUSED)
 async def begin_adoption(request: Request) -> Response:
     """POST /v1/adoptions/begin: begin an adoption, and return where to stage its files.
 
@@ -65,7 +64,7 @@ async def begin_adoption(request: Request) -> Response:
     query=(integer_parameter("offset", 0, (1 << 63) - 1, 0),),
     content="application/octet-stream",
     answer=StagedBytes,
-    codes=_REFUSED,
+    codes=REFUSED,
 )
 async def put_file(request: Request) -> Response:
     """PUT /v1/adoptions/{token}/files/{name}?offset=N: write a piece of a staged file."""
@@ -75,7 +74,7 @@ async def put_file(request: Request) -> Response:
     return answer({"bytes": await _adoptions(request).put(token, name, offset, bytes(content))})
 
 
-@endpoint("POST", "/v1/adoptions/commit", body=CommitBody, answer=CommittedAdoption, codes=_REFUSED)
+@endpoint("POST", "/v1/adoptions/commit", body=CommitBody, answer=CommittedAdoption, codes=REFUSED)
 async def commit_adoption(request: Request) -> Response:
     """POST /v1/adoptions/commit: schedule all rows of the transaction, once."""
     wanted = await read_body(request, CommitBody)
@@ -93,7 +92,7 @@ async def commit_adoption(request: Request) -> Response:
     )
 
 
-@endpoint("POST", "/v1/adoptions/abort", body=AbortBody, answer=AbortedAdoption, codes=_REFUSED)
+@endpoint("POST", "/v1/adoptions/abort", body=AbortBody, answer=AbortedAdoption, codes=REFUSED)
 async def abort_adoption(request: Request) -> Response:
     """POST /v1/adoptions/abort: remove the staged files, unless the transaction is committed."""
     wanted = await read_body(request, AbortBody)

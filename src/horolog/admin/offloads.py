@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.admin.adoption_shapes import (
+    REFUSED,
     AbortedOffload,
     CommittedOffload,
     Offload,
@@ -23,15 +24,12 @@ from horolog.units import TIME_MAX_MS, parse_unsigned
 _NUMBER_MAX = (1 << 63) - 1
 
 
-_REFUSED = (ErrorCode.NOT_FOUND, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.NOT_IMPLEMENTED)
-
-
 @endpoint(
     "GET",
     "/v1/offloads",
     query=(integer_parameter("to_ms", 0, TIME_MAX_MS, 0),),
     answer=Offloads,
-    codes=_REFUSED,
+    codes=REFUSED,
 )
 async def show_offloads(request: Request) -> Response:
     """GET /v1/offloads?to_ms=: list all offloads, and messages in the tier in hours before `to_ms`."""
@@ -39,7 +37,7 @@ async def show_offloads(request: Request) -> Response:
     return answer(await _offloads(request).show(to_ms))
 
 
-@endpoint("POST", "/v1/offloads/begin", body=BeginOffloadBody, answer=Offload, codes=_REFUSED)
+@endpoint("POST", "/v1/offloads/begin", body=BeginOffloadBody, answer=Offload, codes=REFUSED)
 async def begin_offload(request: Request) -> Response:
     """POST /v1/offloads/begin: freeze runs for an offload, and return its id and these runs."""
     wanted = await read_body(request, BeginOffloadBody)
@@ -47,7 +45,7 @@ async def begin_offload(request: Request) -> Response:
 
 
 @endpoint(
-    "POST", "/v1/offloads/commit", body=CommitOffloadBody, answer=CommittedOffload, codes=_REFUSED
+    "POST", "/v1/offloads/commit", body=CommitOffloadBody, answer=CommittedOffload, codes=REFUSED
 )
 async def commit_offload(request: Request) -> Response:
     """POST /v1/offloads/commit: leave the messages to the tier, and drop them from the broker."""
@@ -57,7 +55,7 @@ async def commit_offload(request: Request) -> Response:
     )
 
 
-@endpoint("POST", "/v1/offloads/abort", body=OffloadBody, answer=AbortedOffload, codes=_REFUSED)
+@endpoint("POST", "/v1/offloads/abort", body=OffloadBody, answer=AbortedOffload, codes=REFUSED)
 async def abort_offload(request: Request) -> Response:
     """POST /v1/offloads/abort: abort an offload; return whether there was one to abort."""
     wanted = await read_body(request, OffloadBody)
@@ -69,7 +67,7 @@ async def abort_offload(request: Request) -> Response:
     "/v1/offloads/{number}/recalled",
     query=(integer_parameter("hour", 0, 1 << 32),),
     answer=RecalledRows,
-    codes=_REFUSED,
+    codes=REFUSED,
 )
 async def list_recalled(request: Request) -> Response:
     """GET /v1/offloads/{number}/recalled?hour=N: list recalled origins (position, row).

@@ -65,7 +65,7 @@ def open_halves(
     for row in rows.orderBy("position").collect():
         if row["topic"] in living:
             found.restore_half(_half(row))
-    found.last_number = last
+    found.last_offset = last
     return found.captured()
 
 
@@ -96,7 +96,7 @@ def _halves(batches: Iterator[Any]) -> Iterator[Any]:
                 {
                     "position": half.position,
                     "key": str(half.key),
-                    "number": half.number,
+                    "number": half.half_offset,
                     "begun_ms": half.begun_ms,
                     "topic": half.topic,
                     "group": half.group,

@@ -23,7 +23,7 @@ class SendHalf(SendMessages):
     """Store half messages of one topic.  Result: `Sent`.
 
     The origin of a half message is the log position that identifies its transaction; the queue
-    offset is its number among the half messages.
+    offset is the one that it has among half messages, its `half_offset`.
     """
 
 
@@ -56,7 +56,7 @@ class EndTransaction:
     topic: str | None = None
     message_id: str | None = None
     group: str | None = None
-    number: int | None = None
+    half_offset: int | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,7 +102,7 @@ class TransactionCheck(NamedTuple):
     """
 
     position: int
-    number: int
+    half_offset: int
     topic: str
     group: str
     layout: bytes

@@ -224,9 +224,9 @@ class AfterSalvage:
 
     def _half(self, control: Control) -> bool:
         half, halves = control.content, self._shard.halves
-        queue_id, number = layout.queue_id_of(half.layout), layout.queue_offset_of(half.layout)
+        queue_id, half_offset = layout.queue_id_of(half.layout), layout.queue_offset_of(half.layout)
         self._make_queues(int(half.head["topic"]), queue_id + 1, half.layout)
-        halves.last_number = max(halves.last_number, number - 1)
+        halves.last_offset = max(halves.last_offset, half_offset - 1)
         return True
 
     def _half_check(self, control: Control) -> bool:

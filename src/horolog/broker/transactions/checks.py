@@ -114,7 +114,9 @@ class Checks:
             rows.append((position, next_ms, checks))
             topic = shard.topics.by_id[half.topic].name
             layout = record[HEAD_BYTES:]
-            found.append(TransactionCheck(position, half.number, topic, half.group, layout, checks))
+            found.append(
+                TransactionCheck(position, half.half_offset, topic, half.group, layout, checks)
+            )
         if rows:
             self._records.append(encode_half_checks(np.array(rows, HALF_CHECKED)))
             self._shard.counters.half_checks += len(rows)

@@ -101,7 +101,7 @@ class Ends:
                 "The producer group wrong",
                 field="producerGroup",
             )
-        if command.number is not None and command.number != half.number:
+        if command.half_offset not in (None, half.half_offset):
             raise HorologError(
                 ErrorCode.INVALID_TRANSACTION_ID,
                 "The transaction state table offset wrong",

@@ -153,7 +153,7 @@ class Halves:
             new.record, earlier, reuses_ids=reuses_ids, answered=answered, age_ms=age_ms
         ):
             return False
-        _fill_result(new, position, first.queue, first.number)
+        _fill_result(new, position, first.queue, first.half_offset)
         return True
 
     def _record(self, position: int) -> bytes | None:
@@ -189,7 +189,7 @@ class Halves:
         sizes = np.array([len(new.record) + ENVELOPE_BYTES for new in batch], np.int64)
         at = sizes.cumsum() - sizes
         base = shard.log.next_body_position(len(body))
-        first = shard.halves.last_number + 1
+        first = shard.halves.last_offset + 1
         # The layout names the position of the HALF, which begins where the envelope does.
         stamp(
             np.frombuffer(body, np.uint8),
@@ -207,7 +207,7 @@ class Halves:
             half = half_of(base + start, decode_half(record), now.wall_ms, new.first_check_ms)
             shard.halves.begin(half)
             self._fresh[half.position] = record
-            _fill_result(new, half.position, half.queue, half.number)
+            _fill_result(new, half.position, half.queue, half.half_offset)
 
     def check_invariants(self) -> None:
         """Check that nothing is left over between two steps."""
@@ -227,7 +227,7 @@ def _logged_bytes(new: _New) -> int:
     return ENVELOPE_BYTES + len(new.record)
 
 
-def _fill_result(new: _New, position: int, queue: int, number: int) -> None:
+def _fill_result(new: _New, position: int, queue: int, half_offset: int) -> None:
     new.sent.origins[new.row] = position
     new.sent.queue_ids[new.row] = queue
-    new.sent.queue_offsets[new.row] = number
+    new.sent.queue_offsets[new.row] = half_offset

@@ -39,16 +39,16 @@ _OLD_LOOKS = 1_024  # that may be in the heap besides twice the open ones
 class Half:
     """An open transaction.
 
-    number    of the half message in this shard; 4.x clients know it as a queue offset
-    group     of its producers; for a 5.x producer the topic
-    check_ms  wall clock from which on its producer is to be asked
-    next_ms   when the broker looks after it again: at check_ms, or later if there was no producer
+    half_offset  of the message among the half messages of the shard; 4.x clients know it
+    group        of its producers; for a 5.x producer the topic
+    check_ms     wall clock from which on its producer is to be asked
+    next_ms      when the broker looks after it again: at check_ms, or later without a producer
     """
 
     position: int
     topic: int
     key: int
-    number: int
+    half_offset: int
     group: str
     queue: int
     size: int
@@ -62,7 +62,7 @@ class Over(NamedTuple):
     """A transaction that has ended."""
 
     key: int
-    number: int
+    half_offset: int
     queue: int
     begun_ms: int
     outcome: HalfOutcome
@@ -74,7 +74,7 @@ class OpenHalves:
     def __init__(self) -> None:
         self.open: dict[int, Half] = {}  # by log position, oldest first
         self.over: dict[int, Over] = {}  # the last ones, oldest first
-        self.last_number = -1
+        self.last_offset = -1
         self.bytes = 0  # of the messages of all open ones
         self.under_way: Counter[int] = Counter()  # topic → count decided, not appended
         self._ending: set[int] = set()  # keys of messages appended later in this turn
@@ -102,8 +102,8 @@ class OpenHalves:
 
     def begin(self, half: Half) -> None:
         """Open the transaction of a half message that is appended."""
-        assert half.number == self.last_number + 1, (half.number, self.last_number)
-        self.last_number = half.number
+        assert half.half_offset == self.last_offset + 1, (half.half_offset, self.last_offset)
+        self.last_offset = half.half_offset
         self._put(half)
 
     def _put(self, half: Half) -> None:
@@ -144,7 +144,7 @@ class OpenHalves:
             del self._of_topic[half.topic]
         self.bytes -= half.size
         self._forget_old_looks()
-        self._keep(position, Over(half.key, half.number, half.queue, half.begun_ms, outcome))
+        self._keep(position, Over(half.key, half.half_offset, half.queue, half.begun_ms, outcome))
         return half
 
     def note_committed(self, key: int, *, keyed: bool) -> None:
@@ -212,14 +212,14 @@ class OpenHalves:
 
     def captured(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return the fields of a checkpoint's registry, and its columns."""
-        if self.last_number < 0:
+        if self.last_offset < 0:
             return {}, {}
         groups: dict[str, int] = {}
         rows = [
             (
                 half.position,
                 half.key,
-                half.number,
+                half.half_offset,
                 half.begun_ms,
                 half.check_ms,
                 half.topic,
@@ -231,23 +231,23 @@ class OpenHalves:
             for half in self.open.values()
         ]
         over = [
-            (position, each.key, each.number, each.begun_ms, each.queue, int(each.outcome))
+            (position, each.key, each.half_offset, each.begun_ms, each.queue, int(each.outcome))
             for position, each in self.over.items()
         ]
-        registry = {"half_groups": list(groups), "last_half": self.last_number}
+        registry = {"half_groups": list(groups), "last_half": self.last_offset}
         return registry, {"halves": np.array(rows, HALF), "halves_over": np.array(over, HALF_OVER)}
 
     def restore(self, registry: dict[str, Any], columns: dict[str, npt.NDArray[Any]]) -> None:
         """Restore the transactions of a checkpoint; one of an older horolog has none."""
-        self.last_number = registry.get("last_half", -1)
-        for position, key, number, begun_ms, queue, outcome in columns["halves_over"].tolist():
-            self.over[position] = Over(key, number, queue, begun_ms, HalfOutcome(outcome))
+        self.last_offset = registry.get("last_half", -1)
+        for position, key, half_offset, begun_ms, queue, outcome in columns["halves_over"].tolist():
+            self.over[position] = Over(key, half_offset, queue, begun_ms, HalfOutcome(outcome))
             self._by_key[key] = max(position, self._by_key.get(key, -1))  # ordered by their ends
         for row in columns["halves"].tolist():
-            position, key, number, begun_ms, check_ms, topic, group, size, queue, checks = row
+            position, key, half_offset, begun_ms, check_ms, topic, group, size, queue, checks = row
             name = registry["half_groups"][group]
             times = begun_ms, check_ms, check_ms
-            half = Half(position, topic, key, number, name, queue, size, *times, checks)
+            half = Half(position, topic, key, half_offset, name, queue, size, *times, checks)
             self.restore_half(half)
 
     def restore_half(self, half: Half) -> None:
@@ -268,7 +268,7 @@ class OpenHalves:
         assert self._of_topic == Counter(half.topic for half in self.open.values())
         looks = set(self._looks)
         assert all((half.next_ms, at) in looks for at, half in self.open.items())
-        assert all(half.number <= self.last_number for half in self.open.values())
+        assert all(half.half_offset <= self.last_offset for half in self.open.values())
         assert len(looks) <= 2 * len(self.open) + _OLD_LOOKS, len(looks)
 
 

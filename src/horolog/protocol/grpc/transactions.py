@@ -52,7 +52,7 @@ def check_command(check: TransactionCheck, topic: pb.Resource) -> pb.TelemetryCo
 
     topic  as the producer names it: it ends the transaction with this topic
     """
-    delivered = Delivered(check.layout, queue_id_of(check.layout), check.number, 1, "")
+    delivered = Delivered(check.layout, queue_id_of(check.layout), check.half_offset, 1, "")
     framed = received(topic.SerializeToString(), delivered)
     message = pb.ReceiveMessageResponse.FromString(framed[PREFIX_BYTES:]).message
     message.system_properties.message_type = pb.TRANSACTION

@@ -5,7 +5,7 @@ own_requests                requests of the broker to a client
 family, node                protocol of a family of handlers; state that families share
 produce, transactions       sends, recalls, half messages
 pull, pop, offsets          messages by offset and by lease; committed offsets
-under_way                   pulls and pops without an answer yet
+unanswered                  pulls and pops without an answer yet
 retries, replies            messages that consumers failed on; replies to requests
 clients, registry           heartbeats, and the connected clients that they register
 asked, returning            consumers that are back, but have sent no heartbeat yet

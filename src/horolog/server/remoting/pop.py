@@ -32,7 +32,7 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
-from horolog.server.remoting.under_way import UnderWay
+from horolog.server.remoting.unanswered import UnansweredRequests
 
 _ALL = "*"
 _FROM_END = 1  # value of the field initMode; 0: begin at the start of the queues
@@ -47,7 +47,7 @@ class PopCodes:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._under_way: UnderWay[Receive] = UnderWay(node.engine)
+        self._under_way: UnansweredRequests[Receive] = UnansweredRequests(node.engine)
 
     def handlers(self) -> dict[Code, Handler]:
         """Map each request code to its handler."""

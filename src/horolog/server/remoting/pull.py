@@ -25,7 +25,7 @@ from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 from horolog.server.remoting.subscriptions import check_filter
-from horolog.server.remoting.under_way import UnderWay
+from horolog.server.remoting.unanswered import UnansweredRequests
 from horolog.server.ticket import ignore_result
 
 _COMMITS, _MAY_WAIT, _SUBSCRIBES = 1, 2, 4  # bits of the field sysFlag
@@ -46,7 +46,7 @@ class PullCodes:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._is_stopping = False
-        self._waiting: UnderWay[Pull] = UnderWay(node.engine)
+        self._waiting: UnansweredRequests[Pull] = UnansweredRequests(node.engine)
         node.unseen_resets.on_reset = self._answer_waiting
 
     def handlers(self) -> dict[Code, Handler]:

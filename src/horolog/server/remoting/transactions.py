@@ -57,7 +57,7 @@ class TransactionCodes:
                 _RESOLUTIONS.get(said & layout.TRANSACTION_BITS, Resolution.UNKNOWN),
                 topic=text(frame, "topic", "") or None,
                 group=text(frame, "producerGroup"),
-                number=integer(frame, "tranStateTableOffset"),
+                half_offset=integer(frame, "tranStateTableOffset"),
             )
         )
         return DONE
@@ -115,7 +115,7 @@ class TransactionCodes:
         marked = properties.replaced(stored, properties.CHECK_TIMES, str(check.checks))
         fields = {
             "topic": check.topic,
-            "tranStateTableOffset": str(check.number),
+            "tranStateTableOffset": str(check.half_offset),
             "commitLogOffset": str(check.position),
             "msgId": message_id,
             "transactionId": message_id,

@@ -22,8 +22,8 @@ class Unanswered(NamedTuple, Generic[_Command]):
     command: _Command
 
 
-class UnderWay(Generic[_Command]):
-    """The requests of one kind that are under way."""
+class UnansweredRequests(Generic[_Command]):
+    """The requests of one kind without an answer yet."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
