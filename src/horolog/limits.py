@@ -142,6 +142,7 @@ LOAD_CHUNK = 8_192  # chain entries walked before loading a window yields to oth
 WINDOW_SECONDS = 10  # seconds loaded ahead of the wheel
 TURN_TOPICS_MAX = 1_024  # topics listed in one turn: about 5 ms
 TURN_GROUPS_MAX = 1_024  # consumer groups listed in one turn: about 5 ms
+TURN_LISTED_MIN = 256  # topics, groups, lags, messages listed; then further lists wait for a turn
 TURN_QUEUES_WRITTEN_MAX = (
     16  # queues written in a turn before a checkpoint: 1 to 5 ms, as new ones make a directory
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 from pathlib import Path
@@ -16,7 +15,6 @@ from horolog.config import Settings
 from horolog.protocol.queue_commands import CommitOffsets
 from horolog.protocol.remoting.broker_bodies import properties
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.rocketmq import layout
 from horolog.server.remoting import figures
 from horolog.server.remoting.settings import properties_of
 
@@ -148,34 +146,3 @@ def test_entries_of_a_queue_are_shown(tmp_path: Path) -> None:
         assert wrong.remark == "queue: 1; topic 'orders' has the queues 0 to 0"
         wrong = client.call(Code.QUERY_CONSUME_QUEUE, asked | {"count": 0})
         assert wrong.remark == "count: 0; 1 to 1000 are allowed"
-
-
-def test_pipelined_requests_for_entries_are_answered_in_turns_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with remoting_door(tmp_path) as door, door.client() as client:
-        door.create("orders", queues=1)
-        send(door, "orders", b"1")
-        passes, decoded, over = 0, [], asyncio.Event()
-
-        def decode(stored: bytes) -> layout.Stored:
-            decoded.append(passes)
-            return layout.decode(stored)
-
-        async def count() -> None:
-            nonlocal passes
-            while not over.is_set():
-                passes += 1
-                await asyncio.sleep(0)
-
-        monkeypatch.setattr(figures, "decode", decode)
-        counting = asyncio.run_coroutine_threadsafe(count(), door.loop)
-        asked = {"topic": "orders", "queueId": 0}
-        client.send(
-            *[client.request(Code.QUERY_CONSUME_QUEUE, asked, opaque=n) for n in range(100, 110)]
-        )
-        answers = [client.answer(n).code for n in range(100, 110)]
-        door.loop.call_soon_threadsafe(over.set)
-        counting.result()
-        assert answers == [Status.SUCCESS] * 10
-        assert len(set(decoded)) == len(decoded) == 10

@@ -11,7 +11,7 @@ from turns import Turns
 from work import bytecodes
 
 from horolog.admin.answers import listed
-from horolog.broker import pending_lists
+from horolog.broker import pages, pending_lists
 from horolog.broker.recall import look_ups
 from horolog.broker.recall.look_ups import find_in_parts
 from horolog.delay.far.compaction import FarSettings
@@ -22,8 +22,10 @@ from horolog.protocol.commands import (
     CreateTopic,
     FindMessages,
     ListPending,
+    ListTopics,
     MessageState,
     MessageType,
+    ReadQueue,
     Recall,
     Reschedule,
     SendMessages,
@@ -31,7 +33,7 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.history_commands import PagePending, PendingPlace
-from horolog.protocol.queue_commands import SearchOffset
+from horolog.protocol.queue_commands import CommitOffsets, CountLags, ListGroups, SearchOffset
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.resets import offsets_of
@@ -208,6 +210,38 @@ def test_a_client_that_searches_many_queues_does_not_fill_a_turn(world) -> None:
         turns.turn()
         found |= turns.answers
     assert found == dict.fromkeys(tokens, 0)
+
+
+@pytest.mark.parametrize(
+    ("page", "rows"),
+    [
+        (ListTopics(with_pending=False), 4),
+        (ListGroups(), 3),
+        (CountLags([("g0", "t0"), ("g1", "t1")]), 2),
+        (ReadQueue("t0", 0, 0, 10, 10_000), 5),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_many_pages_of_a_list_do_not_fill_a_turn(world, monkeypatch, page, rows: int) -> None:
+    """Each was answered in the turn in which it came: 30 lists of all topics took 90 ms of it."""
+    monkeypatch.setattr(pages, "TURN_LISTED_MIN", 2 * rows)
+    for i in range(4):
+        world.broker.ask(CreateTopic(f"t{i}", TopicType.NORMAL, 1))
+    for i in range(3):
+        world.broker.ask(CommitOffsets(f"g{i}", f"t{i}", {0: 0}))
+    messages = [encode(topic="t0", body=b"x", message_id=f"m{i}") for i in range(5)]
+    world.broker.ask(SendMessages("t0", messages))
+    turns = Turns(world)
+    tokens = [object() for _ in range(9)]
+    given = turns.turn(*[page] * 9, tokens=tokens)
+    assert sum(each is not None for each in given) == 4, "a turn here is two steps of the core"
+    found = [each for each in given if each is not None]
+    for _ in range(2):
+        turns.turn()
+        found += turns.answers.values()
+    assert len(found) == 9
+    assert all(each == found[0] for each in found)
+    assert len(getattr(found[0], "records", found[0])) == rows
 
 
 def test_large_messages_of_a_key_take_more_turns(world) -> None:

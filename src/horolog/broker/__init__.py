@@ -12,6 +12,7 @@
     hand_over                       append due messages once more, with their queue offsets
     late_messages                   drop or dead-letter messages that are too late to be handed over
     queries                         answer questions that change nothing
+    pages                           list topics, groups, lags, and messages of a queue
     pending_lists                   list pending messages, over as many turns as that needs
     counters                        what a shard has done since its start, for metrics
     columns, key_columns            read and patch many records of a frame at once

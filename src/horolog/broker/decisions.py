@@ -14,7 +14,6 @@ from typing import get_args
 from horolog.broker import queries
 from horolog.broker.adopt import adoptions
 from horolog.broker.adopt.adoptions import Adoptions
-from horolog.broker.consume.lags import count_lags
 from horolog.broker.consume.lease_changes import LeaseChanges
 from horolog.broker.consume.offsets import Offsets
 from horolog.broker.consume.pulls import Pulls
@@ -27,6 +26,7 @@ from horolog.broker.handlers import LATER, WAIT, Handler, Input
 from horolog.broker.late_messages import LateMessages
 from horolog.broker.life.checkpoints import Checkpoints
 from horolog.broker.life.space import DiskPressure
+from horolog.broker.pages import Pages
 from horolog.broker.pending_lists import PendingLists
 from horolog.broker.recall.recall_decisions import RecallDecisions
 from horolog.broker.schedule.schedule_changes import ScheduleChanges
@@ -60,12 +60,10 @@ from horolog.protocol.commands import (
 from horolog.protocol.dead_letter_commands import CountDeadLetters, ListDeadLetters, Redrive
 from horolog.protocol.queue_commands import (
     CommitOffsets,
-    CountLags,
     DeleteGroup,
     EarliestStoreTime,
     FindGroup,
     GetOffsets,
-    ListGroups,
     Pull,
     PutGroup,
     ReadMessage,
@@ -108,6 +106,7 @@ class Decisions:
         self.recalls = RecallDecisions(shard, disk, self._records, self.waits)
         self.schedules = ScheduleChanges(shard, disk)
         self.lists = PendingLists(shard)
+        self._pages = Pages(shard, self.groups)
         self._under_way = ShardUnderWay(
             shard, self.topics, self.sends, self.adoptions, self.recalls, self.lists, checkpoints
         )
@@ -137,8 +136,6 @@ class Decisions:
             ReadMessage: lambda _item, command, _now, _: read_message(self._shard, command),
             PutGroup: self._put_group,
             FindGroup: lambda _item, command, _now, _: self.groups.find(command),
-            ListGroups: lambda _item, command, _now, _: self.groups.page(command),
-            CountLags: lambda _item, command, now, _: count_lags(self._shard, command, now.mono_ms),
             DescribeGroup: lambda _item, command, now, _: queries.describe_group(
                 self._shard, command, now.mono_ms
             ),
@@ -158,6 +155,7 @@ class Decisions:
             TellTierProblem: self._note_problem,
             **self.recalls.handlers(),
             **self.lists.handlers(),
+            **self._pages.handlers(),
             **self.transactions.handlers(),
             **self.schedules.handlers(),
         }
@@ -165,6 +163,7 @@ class Decisions:
     def decide(self, inputs: Sequence[Input], now: Now, effects: Effects) -> None:
         """Decide the deferred commands, then `inputs`; a refusal is a reply like any other."""
         self.pulls.begin_turn()
+        self._pages.begin_turn()
         self._searches_left = TURN_SEARCHES_MAX
         deferred = self._deferred.copy()
         self._deferred.clear()

@@ -7,10 +7,8 @@ out, except keys without which a tool fails (mqadmin, the dashboard, the exporte
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from horolog import __version__
@@ -33,7 +31,6 @@ from horolog.protocol.rocketmq.layout import MULTI_TAGS, decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.tags import tags_code
-from horolog.ready.filter import TagFilter
 from horolog.server.rates import Rate, Rates
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
@@ -80,7 +77,6 @@ class FigureCodes:
         self._engine = node.engine
         self._rates = rates
         self._booted_ms = time.time_ns() // 1_000_000
-        self._units = asyncio.Semaphore(1)  # a thousand take 5 ms; requests come pipelined
 
     def handlers(self) -> dict[Code, Handler]:
         """Map each request code to its handler."""
@@ -189,31 +185,32 @@ class FigureCodes:
         topic = check_topic(text(frame, "topic"))
         group = text(frame, "consumerGroup", "")
         wanted = self._node.registry.subscription(group, topic) if group else None
-        command = ReadQueue(
-            topic,
-            integer(frame, "queueId", low=0, high=QUEUES_MAX),
-            integer(frame, "index", 0, low=0),
-            integer(frame, "count", 32, low=1, high=ADMIN_LIST_MAX),
-            TURN_READ_BYTES,
-        )
-        async with self._units:
-            read: QueueRead = await self._engine.submit(command)
-            units = _units(read.records, tags_of(wanted))
-            return Answer(
-                body=bodies.queue_units(units, read.min_offset, read.max_offset, as_java(wanted))
+        tags = tags_of(wanted)
+        read: QueueRead = await self._engine.submit(
+            ReadQueue(
+                topic,
+                integer(frame, "queueId", low=0, high=QUEUES_MAX),
+                integer(frame, "index", 0, low=0),
+                integer(frame, "count", 32, low=1, high=ADMIN_LIST_MAX),
+                TURN_READ_BYTES,
             )
-
-
-def _units(records: Sequence[bytes], tags: TagFilter) -> list[Unit]:
-    units = []
-    for record in records:
-        stored = decode(record[RECORD_HEAD_BYTES:])
-        tag = properties.decode(stored.properties).get(properties.TAGS, "")
-        size = len(record) - RECORD_HEAD_BYTES
-        code = tags_code(tag) if tag else 0
-        matches = tags.matches(tag, has_many=bool(stored.sys_flag & MULTI_TAGS))
-        units.append(Unit(stored.position, size, code, matches))
-    return units
+        )
+        units = []
+        for record in read.records:
+            stored = decode(record[RECORD_HEAD_BYTES:])
+            tag = properties.decode(stored.properties).get(properties.TAGS, "")
+            size = len(record) - RECORD_HEAD_BYTES
+            units.append(
+                Unit(
+                    stored.position,
+                    size,
+                    tags_code(tag) if tag else 0,
+                    tags.matches(tag, has_many=bool(stored.sys_flag & MULTI_TAGS)),
+                )
+            )
+        return Answer(
+            body=bodies.queue_units(units, read.min_offset, read.max_offset, as_java(wanted))
+        )
 
 
 def _item(rate: Rate) -> dict[str, Any]:
