@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from tests.support.remoting_door import remoting_door
 from tests.support.sent import encoded
 
 from horolog.limits import DAY_MS
 from horolog.protocol.commands import CreateTopic, DeleteTopic, Reschedule, SendMessages, TopicType
 from horolog.protocol.queue_commands import CommitOffsets, CountLags
+from horolog.protocol.remoting.codes import Code
 from horolog.server.open_broker import open_engine
 from horolog.server.rates import Day, Meter, Rates, Totals
 
@@ -150,6 +152,24 @@ def test_totals_go_on_past_moves_resets_and_deletions(tmp_path: Path):
             await engine.stop()
 
     asyncio.run(story())
+
+
+def test_a_topic_that_is_made_again_begins_with_nothing(tmp_path: Path):
+    """Its messages were counted only as far as they were more than those of the deleted one."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        rates = door.front.node.rates
+        door.run(rates.read_totals())
+        for sent in (3, 2):
+            door.create("again", queues=1)
+            bodies = [b"%d of %d" % (number, sent) for number in range(sent)]
+            door.submit(SendMessages("again", encoded("again", *bodies)))
+            door.submit(CommitOffsets("workers", "again", {0: sent}))
+            door.run(rates.read_totals())
+            assert door.within(lambda: rates.puts("again")).minute.sum == sent
+            assert door.within(lambda: rates.gets("again", "workers")).minute.sum == sent
+            client.done(Code.DELETE_TOPIC_IN_BROKER, {"topic": "again"})
+        assert door.within(rates.puts).minute.sum == 5
+        assert door.within(rates.gets).minute.sum == 5
 
 
 def test_all_groups_are_counted_with_one_question(tmp_path: Path):

@@ -157,6 +157,13 @@ class Rates:
         """Return the messages that a group consumed of a topic; "": all groups of all topics."""
         return self._recent((topic, group))
 
+    def forget(self, *, group: str = "", topic: str = "") -> None:
+        """Drop the meters of a deleted group or topic: a new one of that name has other totals."""
+        pairs = [key for key in self._meters if isinstance(key, tuple) and key != ("", "")]
+        gone = [pair for pair in pairs if topic in ("", pair[0]) and group in ("", pair[1])]
+        for key in (*gone, *([topic] if topic else [])):
+            self._meters.pop(key, None)
+
     def _recent(self, key: Hashable) -> Recent:
         meter = self._meters.get(key)
         return (meter or Meter(0)).recent(self._now_s())

@@ -30,7 +30,6 @@ from horolog.server.connected import ConnectedClient
 from horolog.server.door import Door
 from horolog.server.intake import Intake
 from horolog.server.ports import bind
-from horolog.server.rates import Rates
 from horolog.server.remoting.access import (
     BY_POSITION,
     RemotingAccess,
@@ -100,7 +99,7 @@ class RemotingFront:
         open_routes = frozenset({TEMPLATE_TOPIC, node.cluster_name, node.reply_topic})
         self._access = RemotingAccess(guard, open_routes) if guard is not None else None
         self._clients = clients = ClientCodes(node)
-        self._rates = Rates(node.engine)
+        self._rates = node.rates
         self.producers = TransactionCodes(node)
         self._produce = ProduceCodes(node, self.producers)
         self._pull = PullCodes(node)

@@ -17,6 +17,7 @@ from horolog.protocol.rocketmq.retry import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from horolog.server.connected import Neighbour
 from horolog.server.loop import Engine
 from horolog.server.message_id import MessageIds
+from horolog.server.rates import Rates
 from horolog.server.remoting.asked import AskedSubscriptions
 from horolog.server.remoting.kv_table import KvTable
 from horolog.server.remoting.pulled import PulledOffsets
@@ -64,8 +65,12 @@ class Node:
     locks: QueueLocks = field(default_factory=QueueLocks)
     pulled: PulledOffsets = field(default_factory=PulledOffsets)
     unseen_resets: UnseenResets = field(default_factory=UnseenResets)
+    rates: Rates = field(init=False)
     _ids: MessageIds = field(default_factory=MessageIds)
     _kv: KvTable | None = None
+
+    def __post_init__(self) -> None:
+        self.rates = Rates(self.engine)
 
     @property
     def reply_topic(self) -> str:
@@ -105,9 +110,10 @@ class Node:
                 raise
 
     def forget(self, *, group: str = "", topic: str = "") -> None:
-        """Drop what was noted of the consumers of a deleted group, or of a deleted topic."""
+        """Drop what was noted of a deleted group and its consumers, or of a deleted topic."""
         self.pulled.forget(group, topic)
         self.unseen_resets.forget(group, topic)
+        self.rates.forget(group=group, topic=topic)
 
     def store_host_for(self, request: Request) -> bytes:
         """Return the store host as the asking client knows it: tools compare it with routes."""
