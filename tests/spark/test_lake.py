@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow.parquet as pq
 import pytest
 from access_files import access_file
 from adopted_runs import stage
@@ -46,6 +49,25 @@ def test_pending_messages_are_a_table_before_they_are_due(broker, spark, tmp_pat
     from deltalake import DeltaTable
 
     assert DeltaTable(uri).count() == len(expected)
+
+
+@pytest.mark.parametrize("how", ["flipped", "empty"])
+def test_a_damaged_file_is_no_smaller_view(broker, spark, tmp_path, how) -> None:
+    fill(broker)
+    uri = str(tmp_path / "lake")
+    assert offload(broker.admin, uri, now_ms(broker) + 48 * HOUR_MS).files > 1
+    path = next(Path(uri).rglob("*.parquet"))
+    names = pq.read_schema(path).names
+    chunk = pq.read_metadata(path).row_group(0).column(names.index("due_ms"))
+    content = bytearray(path.read_bytes())
+    content[chunk.data_page_offset + chunk.total_compressed_size - 1] ^= 64
+    path.write_bytes(content if how == "flipped" else b"")
+
+    def due() -> list[int]:
+        return [row.due_ms for row in lake_table.pending_view(spark, uri).collect()]
+
+    with pytest.raises(Exception, match=path.name):
+        due()
 
 
 def test_the_view_has_each_message_that_waits_in_the_lake_once(broker, spark, tmp_path) -> None:

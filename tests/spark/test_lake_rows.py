@@ -29,6 +29,10 @@ from horolog.pipeline.promote import entries_of
 from horolog.protocol.commands import MessageType
 from horolog.protocol.rocketmq import layout
 from horolog.protocol.rocketmq.message import encode, key_hash
+from horolog.spark.due_lake import LakeTable
+from horolog.spark.due_pieces import messages_of
+from horolog.spark.due_runs import Piece
+from horolog.spark.message_columns import DUE_SCHEMA, arrow_schema
 from horolog.storage.disk import Disk
 
 LOG_ID = 0xFEED
@@ -279,6 +283,35 @@ def test_a_flipped_byte_of_a_file_is_reported_and_never_promoted(runs, tmp_path)
             assert error.code is ErrorCode.DAMAGED
             assert f"lake: {path} cannot be read (" in error.message
             assert "\n" not in error.message
+            refusals += 1
+    assert refusals > 10
+
+
+def test_a_flipped_byte_of_a_file_is_reported_and_never_delivered(runs, tmp_path) -> None:
+    """Neither at another time nor as another message, when Spark delivers from the table."""
+    uri = str(tmp_path / "lake")
+    delta.commit_files(uri, "feed", 7, export(runs, uri, START_MS))
+    ((name, span), *_) = LakeTable(uri).files().items()
+    schema = arrow_schema(DUE_SCHEMA)
+
+    def rows() -> list[object]:
+        lake, piece = LakeTable(uri), Piece(name, span.rows, 0, span.rows)
+        due = [lake.due_of(name, row) for row in range(span.rows)]
+        return [due, *(b.to_pylist() for b in messages_of(uri, piece, "", schema, lossy=False))]
+
+    whole = rows()
+    path = Path(uri, name)
+    content = path.read_bytes()
+    refusals = 0
+    for at in range(4, len(content), 37):
+        changed = bytearray(content)
+        changed[at] ^= 1 << at % 8
+        path.write_bytes(changed)
+        try:
+            assert rows() == whole, at
+        except HorologError as error:
+            assert error.code is ErrorCode.DAMAGED
+            assert path.name in error.message
             refusals += 1
     assert refusals > 10
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyspark
 import pytest
@@ -15,8 +17,11 @@ from pyspark.errors import AnalysisException
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.spark import java
+from horolog.spark.bulk_load import bulk_load
+from horolog.spark.delta_append import DeltaAppend
 from horolog.spark.java import find_java, java_version
 from horolog.spark.session import make_session, names_in_defaults
+from horolog.spark.shared_place import prove_shared
 
 
 def fake_java(home, version):
@@ -170,3 +175,20 @@ def test_a_wrong_query_is_an_exception_and_nothing_on_stderr(spark) -> None:
 def test_streams_of_this_machine_commit_without_other_processes(spark) -> None:
     manager = spark.conf.get("spark.sql.streaming.checkpointFileManagerClass")
     assert manager.endswith(".FileSystemBasedCheckpointFileManager")
+
+
+def test_a_server_of_spark_connect_is_refused() -> None:
+    with pytest.raises(HorologError, match="--master: sc://host:1 is a server of Spark Connect"):
+        make_session("any", master="sc://host:1")
+
+
+def test_jobs_refuse_a_session_without_a_jvm() -> None:
+    """As those of Spark Connect are; such an attribute raises an AttributeError there."""
+    without: Any = SimpleNamespace()
+    frame: Any = SimpleNamespace(sparkSession=without)
+    with pytest.raises(HorologError, match="spark: a bulk load does not run in a session of Spark"):
+        bulk_load(frame, broker="http://127.0.0.1:1", topic="t")
+    with pytest.raises(HorologError, match="this job does not run in a session of Spark Connect"):
+        prove_shared(without, "/tmp", "--out")
+    with pytest.raises(HorologError, match="query: Spark tells no query id here; name the query"):
+        DeltaAppend("/tmp/none")(frame, 0)

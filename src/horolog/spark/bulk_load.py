@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.places import local_place
 from horolog.spark.failures import spark_failures
-from horolog.spark.packages import need_spark
+from horolog.spark.packages import need_jvm, need_spark
 from horolog.spark.watching import watched
 from horolog.storage.disk import make_directory, sync_new_file
 
@@ -77,6 +77,7 @@ def bulk_load(
     timeout          how long to ask a broker that does not answer
     """
     need_spark()
+    need_jvm(df.sparkSession, "a bulk load")
     kept = rejects_place(rejects) if rejects else ""
     from horolog.spark.sink_options import check_schema, sink_options
     from horolog.spark.transaction import abort, begin

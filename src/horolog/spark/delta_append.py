@@ -55,7 +55,7 @@ class DeltaAppend:
     table   directory of the Delta table, on a disk that all tasks see, as a path or a file: URL;
             made with the first batch
     query   names the query in the table's transactions; "": Spark's id, which is kept in the
-            checkpoint
+            checkpoint; Spark Connect does not tell it
     unpack  what a task does to its batches before it writes them, such as `due_pieces.DueMessages`
     """
 
@@ -145,7 +145,9 @@ def _without_nulls(kind: Any) -> Any:
 
 
 def _query_id(frame: DataFrame) -> str:
-    found = frame.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    session = frame.sparkSession
+    has_jvm = hasattr(session, "sparkContext")  # not in a session of Spark Connect
+    found = session.sparkContext.getLocalProperty(_QUERY_ID) if has_jvm else None
     if not found:
         raise refused(
             "query",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,8 +78,13 @@ class LakeTable(SortedFiles):
     def _column(self, name: str) -> npt.NDArray[np.int64]:
         found = self._due.get(name)
         if found is None:
-            column = pq.read_table(Path(self._path, name), columns=[_DUE], partitioning=None)
-            found = column.column(_DUE).to_numpy()
+            with _content(f"{name}: {_DUE} cannot be read"):
+                with pq.ParquetFile(
+                    Path(self._path, name), page_checksum_verification=True
+                ) as file:
+                    found = file.read(columns=[_DUE]).column(_DUE).to_numpy()
+                if len(found) != self.files()[name].rows:
+                    raise pa.ArrowInvalid(f"{len(found)} rows")
             if bool((found[1:] < found[:-1]).any()):
                 raise HorologError(
                     ErrorCode.DAMAGED, f"{name}: rows are not sorted by {_DUE}", field="path"
@@ -105,26 +111,32 @@ def read_lake_piece(path: str, piece: Piece, *, lossy: bool) -> Iterator[DueRows
     lossy  leave out row groups that cannot be read, records that are not messages, and messages
            whose body does not match its CRC; else DAMAGED names the first of these rows
     """
-    with pq.ParquetFile(Path(path, piece.name)) as file:
-        if file.metadata.num_rows != piece.rows_in_file:
+    with _content(f"{piece.name}: its footer cannot be read"):
+        file = pq.ParquetFile(Path(path, piece.name), page_checksum_verification=True)
+        footer = file.metadata  # has no checksum
+        groups = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+    with file:
+        if (rows := sum(groups)) != piece.rows_in_file:
             raise HorologError(
                 ErrorCode.DAMAGED,
-                f"{piece.name}: has {file.metadata.num_rows} rows, had {piece.rows_in_file}",
+                f"{piece.name}: has {rows} rows, had {piece.rows_in_file}",
                 field="path",
             )
         end = 0
-        for group in range(file.metadata.num_row_groups):
-            begin, end = end, end + file.metadata.row_group(group).num_rows
+        for group, count in enumerate(groups):
+            begin, end = end, end + count
             first, stop = max(begin, piece.first), min(end, piece.stop)
             if first >= stop:
                 continue
             try:
-                column = file.read_row_group(group, columns=[_RECORD]).column(0).combine_chunks()
-            except (pa.ArrowException, OSError) as error:
-                if isinstance(error, OSError) and error.errno is not None:
-                    raise  # the disk has failed, not the content: Arrow's errors have no errno
+                with _content(_lossy_text(piece, f"rows {begin} to {end - 1} cannot be read")):
+                    column = file.read_row_group(group, columns=[_RECORD]).column(_RECORD)
+                    column = column.combine_chunks()
+                    if len(column) != count:
+                        raise pa.ArrowInvalid(f"{len(column)} rows")
+            except HorologError:
                 if not lossy:
-                    raise _damaged(piece, f"rows {begin} to {end - 1} cannot be read") from error
+                    raise
                 continue
             for at in range(first, stop, _CHUNK_ROWS):
                 until = min(stop, at + _CHUNK_ROWS)
@@ -177,8 +189,19 @@ def _intact(raw: npt.NDArray[np.uint8], at: Rows, sizes: Rows) -> npt.NDArray[np
 
 
 def _damaged(piece: Piece, what: str) -> HorologError:
-    return HorologError(
-        ErrorCode.DAMAGED,
-        f"{piece.name}: {what} (failOnDataLoss=false leaves such rows out)",
-        field="path",
-    )
+    return HorologError(ErrorCode.DAMAGED, _lossy_text(piece, what), field="path")
+
+
+def _lossy_text(piece: Piece, what: str) -> str:
+    return f"{piece.name}: {what} (failOnDataLoss=false leaves such rows out)"
+
+
+@contextmanager
+def _content(what: str) -> Iterator[None]:
+    """Raise DAMAGED for content that Arrow cannot read, or that has another checksum."""
+    try:
+        yield
+    except (pa.ArrowException, KeyError, ValueError, OSError) as error:  # of names too
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk has failed, not the content: Arrow's errors have no errno
+        raise HorologError(ErrorCode.DAMAGED, what, field="path") from error

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import importlib
 import re
+from typing import TYPE_CHECKING
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode, HorologError, refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SPARK_MIN = (4, 3)
 """Oldest version of Spark that is tested.
@@ -23,6 +27,20 @@ def need_spark() -> None:
     """Raise EXTRA_MISSING unless the packages that jobs on Spark need are installed."""
     need("pandas", "pyarrow", "pyspark")
     check_version()
+
+
+def need_jvm(session: SparkSession, what: str) -> None:
+    """Raise CONFIG for a session of Spark Connect, which has no JVM in this process.
+
+    what  the job that needs one
+    """
+    if not hasattr(session, "_jsparkSession"):
+        raise refused(
+            "spark",
+            f"{what} does not run in a session of Spark Connect: run it with spark-submit, or in a "
+            "session of make_session; format('horolog') reads and writes in both",
+            code=ErrorCode.CONFIG,
+        )
 
 
 def need_lake() -> None:

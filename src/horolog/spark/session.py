@@ -64,9 +64,16 @@ def make_session(
     progress  show Spark's own progress bar on a terminal
     Settings of spark-submit, spark-defaults.conf or a running session are kept, the master
     included; only settings without a value are set here.
-    Errors: EXTRA_MISSING, JAVA_MISSING, SPARK_FAILED.
+    Errors: EXTRA_MISSING, JAVA_MISSING, SPARK_FAILED; CONFIG for a server of Spark Connect.
     """
     need_spark()
+    if master.startswith("sc://"):
+        raise refused(
+            "--master",
+            f"{master} is a server of Spark Connect; the jobs need spark://…, yarn, k8s://… or "
+            "local[n]",
+            code=ErrorCode.CONFIG,
+        )
     # Workers must be this Python: another one would not find horolog.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from py4j.protocol import Py4JError

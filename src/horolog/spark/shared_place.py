@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.spark.packages import need_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,6 +117,7 @@ def prove_shared(
 
     same  files that all must see with this content, for a directory that is only read
     """
+    need_jvm(session, "this job")
     context = session.sparkContext
     known = {str(name): content for name, content in (same or {}).items()}
     executors = max(1, int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from horolog.errors import ErrorCode, refused
 from horolog.lake.jobs import broker as lake_broker
 from horolog.lake.table.delta import local_path, open_table
 from horolog.lake.table.schema import SCHEMA
@@ -27,6 +29,7 @@ def pending_view(
     admin   client of their broker: only the messages that it counts in the lake now, each once.
             None: all rows of the table, also of messages recalled or promoted since
     now_ms  leave out messages due before this time
+    Errors: DAMAGED for a file of 0 bytes; other damage ends the query, and Spark names the file.
     """
     from pyspark.sql import functions as f
 
@@ -34,7 +37,11 @@ def pending_view(
     columns = [name for name in SCHEMA.names if name != "record"]
     if not paths:
         return spark.createDataFrame(SCHEMA.empty_table().select(columns))
-    found = spark.read.option("basePath", str(Path(uri).absolute())).parquet(*paths)
+    for path in paths:
+        if not os.path.getsize(path):  # Spark passes over such a file
+            raise refused("lake", f"{path} cannot be read (0 bytes)", code=ErrorCode.DAMAGED)
+    reader = spark.read.option("basePath", str(Path(uri).absolute()))
+    found = reader.option("parquet.page.verify-checksum.enabled", "true").parquet(*paths)
     found = found.select("number", "day", *columns)
     if now_ms is not None:
         found = found.where(f.col("due_ms") >= now_ms)
