@@ -395,6 +395,19 @@ def test_texts_are_in_the_zone_of_the_session_and_have_a_date(spark, zone, hour)
     assert found == [day_ms + hour * HOUR_MS, day_ms + 17 * HOUR_MS, None, None, None, None]
 
 
+def test_local_times_that_a_clock_change_skips_or_repeats(spark) -> None:
+    """As the guide says: an hour later, and the first of the two."""
+    texts = ["2027-03-28 02:30", "2027-03-28 03:30", "2027-10-31 02:30", "2027-10-31 03:30"]
+    df = spark.createDataFrame([(text,) for text in texts], "at string")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        due = selected(df, Columns("at", body="at")).selectExpr("unix_seconds(deliver_at) as s")
+        found = [row.s for row in due.collect()]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert found == [1_806_197_400, 1_806_197_400, 1_824_942_600, 1_824_942_600 + 2 * 3_600]
+
+
 def test_a_due_time_that_overflows_is_refused(spark, broker, tmp_path) -> None:
     columns = Columns("at * 1000 + day * 1000", body="text", tag="text")
     now_s = broker.now_ms() // 1_000
