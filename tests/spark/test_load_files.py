@@ -65,6 +65,17 @@ def test_files_with_nothing_in_them(spark, tmp_path) -> None:
             rows_of(spark, tmp_path, name, "")
 
 
+@pytest.mark.parametrize(
+    ("name", "says"), [("b.csv", "no line with column names in .*/b"), ("b.csv.gz", "has 0 bytes")]
+)
+def test_an_empty_file_among_others_is_refused(spark, tmp_path, name, says) -> None:
+    """Spark passes over it, as if what was lost had never been there."""
+    (tmp_path / "a.csv").write_text(f"text,at\na,{AT}\n")
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(HorologError, match=says):
+        read_input(spark, [str(tmp_path / "a.csv"), str(tmp_path / name)], "", "")
+
+
 def test_files_with_other_columns_are_not_mixed_up(spark, tmp_path) -> None:
     """Spark tells values by their place, so what is a tag in one file would be a body in the other one."""
     for name, header in (("a.csv", "text,at"), ("b.csv", "at,text"), ("c.csv", "text,at")):

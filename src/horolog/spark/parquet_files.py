@@ -39,9 +39,18 @@ def read_parquet(
             f"a column has different types in {', '.join(files)}; load them one by one, or with "
             "--read-option mergeSchema=false if you do not need that column",
         ) from None
-    listed = found._jdf.queryExecution().analyzed().relation().location().allFiles()
-    for place in range(listed.size()):
-        if not listed.apply(place).getLen():
-            name = listed.apply(place).getPath().toString()
-            raise refused("FILE", f"{name} has 0 bytes", code=ErrorCode.DAMAGED)
+    refuse_empty_files(found)
     return found
+
+
+def refuse_empty_files(read: DataFrame, endings: tuple[str, ...] = ("",)) -> None:
+    """Raise DAMAGED for a file of 0 bytes, which Spark passes over.
+
+    read     as a reader returns it
+    endings  names of which files to look at
+    """
+    listed = read._jdf.queryExecution().analyzed().relation().location().allFiles()
+    for place in range(listed.size()):
+        file = listed.apply(place)
+        if not file.getLen() and (name := file.getPath().toString()).endswith(endings):
+            raise refused("FILE", f"{name} has 0 bytes", code=ErrorCode.DAMAGED)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from horolog.errors import refused
+from horolog.spark.parquet_files import refuse_empty_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -39,7 +40,7 @@ def read_lines(
 
     options  for Spark's reader, which win over what is set here
     Errors: BAD_REQUEST if no line has column names (CSV) or an object (JSON), or if a CSV file has
-    other columns than the first one
+    other columns than the first one, or no line; DAMAGED for a compressed file of 0 bytes
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -56,6 +57,7 @@ def read_lines(
     if not fields:
         what = "column names" if kind == "csv" else "a JSON object"
         raise refused("FILE", f"there is no line with {what} in {', '.join(files)}")
+    refuse_empty_files(found, (".gz", ".bz2"))  # a compressed file has a header at least
     if kind == "csv":
         _check_headers(reader, found, files)
     schema = StructType([*fields, StructField(MALFORMED, StringType())])
@@ -68,7 +70,7 @@ def read_lines(
 def _check_headers(
     reader: Callable[[Mapping[str, str]], DataFrameReader], found: DataFrame, files: Sequence[str]
 ) -> None:
-    """Refuse files whose columns, or their order, differ from the first one's.
+    """Refuse files without any line, and files whose columns, or their order, differ.
 
     Spark assigns values to columns by place alone.
     """
@@ -78,7 +80,9 @@ def _check_headers(
     wanted = [name for name in found.columns if name != MALFORMED]
     for file in sorted(inputs):
         columns = [name for name in reader(_PERMISSIVE).load(file).columns if name != MALFORMED]
-        if columns and columns != wanted:
+        if not columns:
+            raise refused("FILE", f"there is no line with column names in {_name_of(file)}")
+        if columns != wanted:
             raise refused(
                 "FILE",
                 f"{_name_of(file)} has the columns {', '.join(columns)}, and others of "
