@@ -40,6 +40,8 @@ from horolog.protocol.commands import (
     DescribeBroker,
     DescribeTopic,
     MessageType,
+    Recall,
+    RecallStatus,
     SendMessages,
     TopicType,
 )
@@ -434,6 +436,31 @@ def test_a_run_is_opened_in_the_place_of_others(tmp_path: Path, make_world) -> N
     with all_taken():
         assert far.open_run(first).info == far.runs[first].info
     far.check_invariants()
+
+
+@pytest.mark.usefixtures("_limits")
+def test_a_run_that_cannot_be_opened_now_is_not_damaged(tmp_path: Path, make_world) -> None:
+    """Its messages were quarantined until the next start, and miscounted after that."""
+    world = with_runs(tmp_path, make_world)
+    far = world.broker.shard.delay.far
+    due_ms = world.clock.wall_ms() + 72 * HOUR_MS
+    assert world.broker.ask(Recall("t", "m0", due_ms)).status is RecallStatus.CANCELLED
+    run = next(run for run in far.runs.values() if run.counts.gone_by)
+    gone = dict(run.counts.gone_by)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
+    far.close_runs()
+    with all_taken():
+        with pytest.raises(HorologError) as refused:
+            world.broker.ask(CountPending("t"))
+        assert refused.value.code is ErrorCode.TOO_MANY_FILES
+        world.clock.advance(2_000)
+        world.broker.ask(DescribeBroker())
+        assert run.capture().gone_by == gone
+    assert not far.problems
+    assert world.broker.ask(CountPending("t")).total == 39
+    assert world.broker.ask(DescribeBroker()).pending == 39
+    relations.check_shard(world.broker.shard)
 
 
 def noted(opened: list[object], opening: Callable[..., int], path: object, *rest: int) -> int:

@@ -166,7 +166,7 @@ class DiskPressure:
             shard.settings.reserve_bytes,
             2 * shard.checkpoint_bytes,
             shard.delay.unflushed_bytes,
-            shard.delay.bytes_due_before(wall_ms + HOUR_MS),
+            self._bytes_due(wall_ms),
             2 * shard.halves.bytes,
         )
         self.keep_free = needs.files
@@ -190,6 +190,15 @@ class DiskPressure:
         else:
             shard.disk_refusal = None
         shard.delay.far.compaction.room = max(0, left - needs.total)
+
+    def _bytes_due(self, wall_ms: int) -> int:
+        """Return the bytes due within an hour; as of the last look-up if no run can be opened."""
+        try:
+            return self._shard.delay.bytes_due_before(wall_ms + HOUR_MS)
+        except HorologError as error:
+            if error.code is not ErrorCode.TOO_MANY_FILES:
+                raise
+            return self._needs.due
 
     def _log_space(self) -> int:
         """Return how many bytes after the log end are allocated.

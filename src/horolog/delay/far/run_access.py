@@ -54,6 +54,8 @@ class RunAccess:
         try:
             return self.file.directory
         except HorologError as error:
+            if error.code is not ErrorCode.DAMAGED:
+                raise  # a file that cannot be opened now is no damaged file
             if self.rebuild_file():
                 return self.file.directory
             return self._give_up_file(error.message).directory

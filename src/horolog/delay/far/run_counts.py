@@ -16,6 +16,7 @@ from horolog.delay.far.run_access import RunAccess
 from horolog.delay.run.format import TOPIC_HOUR
 from horolog.delay.source import Rows
 from horolog.delay.state import SECONDS
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
 
 _STEP_ROWS = 8_192
@@ -57,7 +58,12 @@ class RunCounts:
 
     def capture(self) -> dict[tuple[int, int], int]:
         """Return `gone_by` for a state file (a copy), without hours in which nothing waits."""
-        first = self._first_hour()
+        try:
+            first = self._first_hour()
+        except HorologError as error:
+            if error.code is not ErrorCode.TOO_MANY_FILES:
+                raise
+            return dict(self.gone_by)  # hours too many do no harm; a later capture drops them
         self.gone_by = {key: n for key, n in self.gone_by.items() if key[0] >= first}
         return dict(self.gone_by)
 
