@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -257,6 +258,16 @@ def test_the_guides_vacuum_removes_what_nothing_names(runs, tmp_path) -> None:
     assert given_up.noted(uri, "feed") == [8]
 
 
+def flipped(path: Path, step: int) -> Iterator[int]:
+    """Flip one bit of a file at a time, in every `step`-th byte; yield where."""
+    content = path.read_bytes()
+    for at in range(4, len(content), step):
+        changed = bytearray(content)
+        changed[at] ^= 1 << at % 8
+        path.write_bytes(changed)
+        yield at
+
+
 def test_a_flipped_byte_of_a_file_is_reported_and_never_promoted(runs, tmp_path) -> None:
     """The broker makes fresh sums of what comes back, so nobody would notice later."""
     uri = str(tmp_path / "lake")
@@ -270,12 +281,8 @@ def test_a_flipped_byte_of_a_file_is_reported_and_never_promoted(runs, tmp_path)
 
     whole = rows()
     path = Path(delta.files_of(uri, 7)[0])
-    content = path.read_bytes()
     refusals = 0
-    for at in range(4, len(content), 131):
-        changed = bytearray(content)
-        changed[at] ^= 1 << at % 8
-        path.write_bytes(changed)
+    for at in flipped(path, 131):
         try:
             found = rows()
             assert found == whole or len(found) < len(whole), at  # which a promotion refuses
@@ -301,12 +308,8 @@ def test_a_flipped_byte_of_a_file_is_reported_and_never_delivered(runs, tmp_path
 
     whole = rows()
     path = Path(uri, name)
-    content = path.read_bytes()
     refusals = 0
-    for at in range(4, len(content), 37):
-        changed = bytearray(content)
-        changed[at] ^= 1 << at % 8
-        path.write_bytes(changed)
+    for at in flipped(path, 37):
         try:
             assert rows() == whole, at
         except HorologError as error:
