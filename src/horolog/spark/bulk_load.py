@@ -77,8 +77,8 @@ def bulk_load(
     timeout          how long to ask a broker that does not answer
     """
     need_spark()
-    need_jvm(df.sparkSession, "a bulk load")
     kept = rejects_place(rejects) if rejects else ""
+    need_jvm(df.sparkSession, "a bulk load")
     from horolog.spark.sink_options import check_schema, sink_options
     from horolog.spark.transaction import abort, begin
 
