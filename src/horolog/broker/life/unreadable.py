@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from horolog.broker.life.quarantine import PARTS
 from horolog.limits import MIB, SECTORS_LOST_MAX
 from horolog.storage.api import Storage
 from horolog.storage.sectors import SECTOR_BYTES, ReadsAround
 from horolog.units import counted
 
-_PARTS = ("hours", "runs")
 _PIECE_BYTES = 4 * MIB
 _COPY = ".copy"
 
@@ -27,7 +27,7 @@ def replace_unreadable(storage: Storage, directory: str) -> list[str]:
     written; the file is then unchanged.
     """
     report = []
-    for part in _PARTS:
+    for part in PARTS:
         for path in list(_files(storage, f"{directory}/{part}")):
             if path.endswith(_COPY):
                 storage.remove(path)  # left by a start that was killed
