@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cluster import wait_until
 from drivers import Driver, Refused
 from remoting_scenarios import RemotingScenarios
 
@@ -184,7 +185,9 @@ class JavaScenarios(RemotingScenarios):
         first, second = ([f"{letter}{i}" for i in range(20)] for letter in "ab")
         self.send(driver, "killed", [{"body": body} for body in first])
         self.exactly(driver, first, name)
-        driver.ask("close", name=name)  # closing commits its offsets
+        driver.ask("close", name=name)  # closing commits its offsets, and waits for no answer
+        progress = "/v1/topics/killed/groups/group-killed"
+        wait_until(lambda: running.admin.get(progress)["waiting"] == 0, 10)
         running.kill()
         running.restart()
         self.push(driver, running, "killed", "killed-2")
