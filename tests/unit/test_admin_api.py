@@ -306,21 +306,26 @@ def test_reschedule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "field"),
+    ("method", "path", "body", "field"),
     [
-        ("/v1/messages", {"topic": "reminders", "body": "b"}, "deliver_at_ms"),
-        ("/v1/reschedule", {"handle": "h"}, "new_deliver_at_ms"),
+        ("POST", "/v1/messages", {"topic": "reminders", "body": "b"}, "deliver_at_ms"),
+        ("POST", "/v1/reschedule", {"handle": "h"}, "new_deliver_at_ms"),
         (
+            "POST",
             "/v1/reschedule/window",
             {"topic": "reminders", "from_ms": 1, "to_ms": NOW_MS},
             "new_deliver_at_ms",
         ),
-        ("/v1/groups/g/dead-letters/redrive", {}, "deliver_at_ms"),
+        ("POST", "/v1/groups/g/dead-letters/redrive", {}, "deliver_at_ms"),
+        ("PUT", "/v1/schedules/s", {"topic": "reminders", "every_ms": 1_000}, "start_ms"),
+        ("PUT", "/v1/schedules/s", {"topic": "reminders", "every_ms": 1_000}, "end_ms"),
     ],
 )
-def test_a_due_time_in_seconds_is_refused(path: str, body: dict[str, Any], field: str) -> None:
-    """It would be a time in 1970, and the message handed over at once."""
-    status, answer, engine = exchange("POST", path, {**body, field: NOW_MS // 1_000})
+def test_a_time_in_seconds_is_refused(
+    method: str, path: str, body: dict[str, Any], field: str
+) -> None:
+    """It would be a time in 1970: a message would be handed over at once."""
+    status, answer, engine = exchange(method, path, {**body, field: NOW_MS // 1_000})
     assert (status, answer["error"]["field"]) == (400, field)
     assert answer["error"]["message"] == (
         f"{field}: these are seconds; milliseconds since 1970 are needed"

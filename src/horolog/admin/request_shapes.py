@@ -16,14 +16,16 @@ from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
 _SECONDS = range(10**9, 10**10)  # of 2001 to 2286; in milliseconds, days in 1970
 
 
-def _no_seconds(due_ms: int) -> int:
-    if due_ms in _SECONDS:
+def _no_seconds(given_ms: int) -> int:
+    if given_ms in _SECONDS:
         raise PydanticCustomError(
             "seconds", "these are seconds; milliseconds since 1970 are needed"
         )
-    return due_ms
+    return given_ms
 
 
+# A time that is wanted, not one to look something up by; 0 means none.
+NewMs = Annotated[int, Field(ge=0, le=TIME_MAX_MS), AfterValidator(_no_seconds)]
 # When a message shall be due; a time that has passed means at once.
 NewDueMs = Annotated[int, Field(ge=1, le=TIME_MAX_MS), AfterValidator(_no_seconds)]
 

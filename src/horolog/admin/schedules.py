@@ -16,7 +16,7 @@ from starlette.responses import Response
 from horolog import limits
 from horolog.admin.answers import answer, engine_of, listed
 from horolog.admin.endpoints import endpoint, integer_parameter, text_parameter
-from horolog.admin.request_shapes import Body, payload_of
+from horolog.admin.request_shapes import Body, NewMs, payload_of
 from horolog.admin.requests import given_as, query, query_int, read_body
 from horolog.admin.shapes import ComingSchedule, Firings, RemovedSchedule, Schedule, Schedules
 from horolog.admin.shapes import Firing as FiringShape
@@ -47,7 +47,7 @@ from horolog.protocol.schedules import (
     Rule,
     ScheduleView,
 )
-from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
+from horolog.units import DURATION_MAX_MS
 
 _FIRINGS_AT_ONCE = 4  # computed at a time: one of a rare date takes 2 ms
 _SHOWN = 10  # next firings in the answer when a schedule is created or changed
@@ -73,8 +73,8 @@ class ScheduleBody(Body):
     gap: Literal["skip", "shift"] | None = None
     overlap: Literal["first", "both"] | None = None
     missed: Literal["latest", "all", "skip"] = "latest"
-    start_ms: int = Field(0, ge=0, le=TIME_MAX_MS)
-    end_ms: int = Field(0, ge=0, le=TIME_MAX_MS)
+    start_ms: NewMs = 0
+    end_ms: NewMs = 0
     times: int = Field(0, ge=0, le=limits.SCHEDULE_TIMES_MAX)
     jitter_ms: int = Field(0, ge=0, le=DURATION_MAX_MS)
     revision: int = Field(0, ge=0, le=(1 << 53))
