@@ -227,16 +227,18 @@ def test_progress_says_what_is_consumed_and_when_it_was_stored(tmp_path: Path) -
         assert answer.code == Status.TOPIC_NOT_EXIST
 
 
-@pytest.mark.parametrize("code", [Code.GET_CONSUME_STATS, Code.GET_BROKER_CONSUME_STATS])
+@pytest.mark.parametrize(
+    "code", [Code.GET_CONSUME_STATS, Code.GET_BROKER_CONSUME_STATS, Code.GET_ALL_CONSUMER_OFFSET]
+)
 def test_progress_that_is_too_much_for_an_answer_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Code
 ) -> None:
-    monkeypatch.setattr("horolog.server.remoting.groups.UNREAD_BYTES_MAX", 200)
+    monkeypatch.setattr("horolog.server.remoting.groups.UNREAD_BYTES_MAX", 20)
     with remoting_door(tmp_path) as door, door.client() as client:
         with_progress(door)
         answer = client.call(code, {"consumerGroup": "workers"})
         assert answer.code == Status.INVALID_PARAMETER
-        assert "the answer would have more than 200 bytes; " in answer.remark
+        assert "the answer would have more than 20 bytes; " in answer.remark
 
 
 def test_what_consumers_have_pulled_and_not_consumed_is_in_flight(tmp_path: Path) -> None:
