@@ -25,6 +25,9 @@ def import_all() -> None:
     import pyspark_horolog
 
     del pandas, pyarrow, pyspark, pyspark_horolog, horolog
+    # A worker forgets what archives contain, and pkgutil of Python 3.13 lists only archives whose
+    # content is known; an importer made again reads it.
+    sys.path_importer_cache.clear()
 
 
 if "pyspark.daemon" in sys.orig_argv:
