@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.spark.reading_options import Given
+from horolog.spark.given_options import Given
 from horolog.spark.sink_options import sink_options
 
 SINK = {"broker": "http://127.0.0.1:8090", "topic": "t"}

@@ -38,9 +38,9 @@ from horolog.pipeline.log_rows import rows_of
 from horolog.pipeline.log_table import LogRows, RowKind, rows_of_adopted
 from horolog.pipeline.log_walk import SegmentWalk, mapped
 from horolog.places import local_place
+from horolog.spark.given_options import Given, check_times, refused
 from horolog.spark.message_columns import arrow_schema, check_projection
 from horolog.spark.message_decode import Records
-from horolog.spark.reading_options import Given, check_times, refused
 
 LOG_SCHEMA = StructType(
     [

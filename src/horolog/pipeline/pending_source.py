@@ -46,8 +46,8 @@ from horolog.pipeline.data_files import LogPlan, files_of
 from horolog.pipeline.log_source import LogPart, Window, parts_of, plan_at, read_part, window_of
 from horolog.pipeline.log_table import SCHEDULES, LogRows, RowKind
 from horolog.pipeline.pending_rows import PendingPart, pending_parts, read_pending
+from horolog.spark.given_options import Given
 from horolog.spark.message_columns import arrow_schema, check_projection
-from horolog.spark.reading_options import Given
 from horolog.storage.meta import SHARD
 
 _LOAD_OPTIONS = ("path", "from", "to")
@@ -161,7 +161,7 @@ class PendingSource(DataSource):
                 "a broker takes one within ten seconds",
                 field="path",
             )
-        lossy = not Given(self.options, _OPTIONS).flag("failOnDataLoss", True)
+        lossy = not Given(self.options, _OPTIONS).fails_on_loss()
         return PendingReader(plan.root, pending_parts(checkpoint), schema, window, lossy=lossy)
 
 

@@ -18,6 +18,7 @@
     session, java, packages         start a session; find Java and the packages, or name the
                                     missing one
     failures, watching              a failure of Spark in one sentence; the progress of a job
+    given_options, option_names     options as Spark passes them, checked; which there are
     delta_append                    append micro-batches to a Delta table exactly once
 
 Importing this package does not import Spark.  Functions that need Spark name it in one sentence

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from pyspark.sql.types import StructType
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import ADOPTION_APP_MAX, DAY_MS
-from horolog.spark.reading_options import READING_OPTIONS, Given, refused
+from horolog.limits import ADOPTION_APP_MAX
+from horolog.spark.given_options import Given, refused
+from horolog.spark.option_names import IGNORED_BY_SINK, SINK_OPTIONS
 from horolog.spark.sink_columns import REQUIRED, SINK_TYPES, Unit
 from horolog.units import parse_unsigned
 
 RUN_ROWS = 400_000  # most rows of one file: about 100 MiB of usual messages
-TIMEOUT, OVERDUE_MAX = "60s", "1d"
 
 
 class Staging(StrEnum):
@@ -34,28 +34,13 @@ class SinkOptions(NamedTuple):
 
     broker: str
     topic: str
-    staging: Staging = Staging.AUTO
-    job_id: str = ""  # of a batch; "": a new id
-    txn_app_id: str = ""  # of a stream; "": the id of the query
-    timeout_ms: int = 60_000
-    rows_per_file: int = RUN_ROWS
-    unit: Unit | None = None  # what a `deliver_at` of type bigint counts
-    overdue_max_ms: int = DAY_MS  # rows that have been due for longer are refused
-
-
-NAMES = (
-    "broker",
-    "topic",
-    "deliverAtUnit",
-    "overdueMax",
-    "staging",
-    "jobId",
-    "txnAppId",
-    "timeout",
-    "rowsPerFile",
-)
-# Options of Spark and of a read: a view `USING horolog` is read and written with the same options.
-_PASSED = READING_OPTIONS | {"path", "checkpointLocation", "queryName"}
+    staging: Staging
+    job_id: str  # of a batch; "": a new id
+    txn_app_id: str  # of a stream; "": the id of the query
+    timeout_ms: int
+    rows_per_file: int
+    unit: Unit | None  # what a `deliver_at` of type bigint counts
+    overdue_max_ms: int  # rows that have been due for longer are refused
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -63,7 +48,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
     Errors: BAD_REQUEST that names an option which is missing, unknown or wrong.
     """
-    given = Given(options, NAMES, _PASSED)
+    given = Given(options, SINK_OPTIONS, IGNORED_BY_SINK)
     for name in ("broker", "topic"):
         if not given.text(name):
             raise refused(name, "is required")
@@ -88,10 +73,10 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         Staging(staging),
         given.text("jobId"),
         given.text("txnAppId"),
-        given.duration_ms("timeout", TIMEOUT),
+        given.timeout_ms(),
         rows,
         Unit(unit) if unit else None,
-        given.duration_ms("overdueMax", OVERDUE_MAX),
+        given.duration_ms("overdueMax", "1d"),
     )
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.spark.reading_options import EARLIEST, Offsets, TopicOptions, refused
+from horolog.spark.given_options import EARLIEST, Offsets, refused
+from horolog.spark.reading_options import TopicOptions
 from horolog.spark.topic_answers import Bounds, TopicAnswers
 
 if TYPE_CHECKING:
