@@ -8,7 +8,7 @@
     writing, sink_options           the sink, from a DataFrame to scheduled messages:
                                     `sink_columns`, `row_checks`
     bulk_load, load_job             bulk load of a DataFrame of any size: `load_input`,
-                                    `text_files`, `parquet_files`, `load_plan`
+                                    `text_files`, `parquet_files`, `file_damage`, `load_plan`
     staged_runs, transaction        the runs that tasks stage (in a `staging_folder`), and the one
                                     commit of a job
     rows, row_sums                  encode columns as records; sum up the rows of a job

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
-from horolog.errors import ErrorCode, refused
+from horolog.errors import refused
+from horolog.spark.file_damage import CHECKED_PAGES, refuse_empty_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_OPTIONS = {"mergeSchema": "true", "parquet.page.verify-checksum.enabled": "true"}
+_OPTIONS = {"mergeSchema": "true", **CHECKED_PAGES}
 
 
 def read_parquet(
@@ -41,16 +42,3 @@ def read_parquet(
         ) from None
     refuse_empty_files(found)
     return found
-
-
-def refuse_empty_files(read: DataFrame, endings: tuple[str, ...] = ("",)) -> None:
-    """Raise DAMAGED for a file of 0 bytes, which Spark passes over.
-
-    read     as a reader returns it
-    endings  names of which files to look at
-    """
-    listed = read._jdf.queryExecution().analyzed().relation().location().allFiles()
-    for place in range(listed.size()):
-        file = listed.apply(place)
-        if not file.getLen() and (name := file.getPath().toString()).endswith(endings):
-            raise refused("FILE", f"{name} has 0 bytes", code=ErrorCode.DAMAGED)

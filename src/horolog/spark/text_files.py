@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from horolog.errors import refused
-from horolog.spark.parquet_files import refuse_empty_files
+from horolog.spark.file_damage import refuse_empty_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession

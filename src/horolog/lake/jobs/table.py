@@ -13,6 +13,7 @@ from horolog.lake.jobs import broker as lake_broker
 from horolog.lake.table.delta import local_path, open_table
 from horolog.lake.table.schema import SCHEMA
 from horolog.limits import HOUR_MS
+from horolog.spark.file_damage import CHECKED_PAGES
 from horolog.units import TIME_MAX_MS
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def pending_view(
         if not os.path.getsize(path):  # Spark passes over such a file
             raise refused("lake", f"{path} cannot be read (0 bytes)", code=ErrorCode.DAMAGED)
     reader = spark.read.option("basePath", str(Path(uri).absolute()))
-    found = reader.option("parquet.page.verify-checksum.enabled", "true").parquet(*paths)
+    found = reader.options(**CHECKED_PAGES).parquet(*paths)
     found = found.select("number", "day", *columns)
     if now_ms is not None:
         found = found.where(f.col("due_ms") >= now_ms)
