@@ -18,7 +18,7 @@ from horolog.units import counted
 
 # How early or late messages are handed over by the operator's clock
 CLOCK_OFF_MS = 1_000
-LATE_MS = 1_000  # hand-over takes a few milliseconds
+LATE_MS = 1_000  # from here on hand-over is late; it takes a few milliseconds
 LAG_MS = 10 * MINUTE_MS
 DISK_FREE_MIN = 2_048 * MIB  # a segment of the log, the next one, and files of the next hours
 CERTIFICATE_LEFT_MS = 14 * DAY_MS  # time to order one

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from horolog.cli.checkup.running import LATE_MS
 from horolog.cli.live.look import Look
 from horolog.cli.output import printable
 from horolog.cli.progress import size_text
@@ -30,7 +31,6 @@ _RATES = {
 }
 _TOPIC_RATES = {"scheduled": "in/s", "handed_over": "out/s"}
 _BARS = " ▁▂▃▄▅▆▇█"
-LATE_MS = 1_000  # alarm for the last minute's 99 %: hand-over takes a few milliseconds
 _WIDE = 76  # columns that all rates need
 _NARROW_RATES = 5
 _FIXED_LINES = 16  # all lines but the rows of the two tables
