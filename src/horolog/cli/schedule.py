@@ -98,10 +98,7 @@ def create(
     """
     from horolog.admin.client import path_of
 
-    wanted = wanted_fields(
-        topic, body, cron, every, zone, gap, overlap, missed, start, end, times, jitter,
-        tag, key, property_, message_group,
-    )  # fmt: skip
+    wanted = wanted_fields(locals())
     with typed_as(_FLAGS):
         view = connect(admin).post(
             path_of("schedules"), {"name": name, "dry_run": dry_run, **wanted}
@@ -150,10 +147,7 @@ def change(
     """
     from horolog.admin.client import path_of
 
-    wanted = wanted_fields(
-        topic, body, cron, every, zone, gap, overlap, missed, start, end, times, jitter,
-        tag, key, property_, message_group,
-    )  # fmt: skip
+    wanted = wanted_fields(locals())
     with typed_as(_FLAGS):
         view = connect(admin).put(
             path_of("schedules", name), {**wanted, "revision": revision, "dry_run": dry_run}

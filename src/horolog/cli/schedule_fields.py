@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -77,44 +78,29 @@ Group = Annotated[
 ]
 
 
-def wanted_fields(
-    topic: str,
-    body: str,
-    cron: str,
-    every: str,
-    zone: str,
-    gap: Gap | None,
-    overlap: Overlap | None,
-    missed: Missed,
-    start: str,
-    end: str,
-    times: int,
-    jitter: str,
-    tag: str | None,
-    key: list[str] | None,
-    property_: list[str] | None,
-    message_group: str | None,
-) -> dict[str, Any]:
-    """Return the fields of the request for these flags."""
+def wanted_fields(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the request for the arguments of `create` or `change`, by name."""
     from horolog.units import parse_duration_ms, parse_time_ms
 
+    every, start, end, jitter = (flags[name] for name in ("every", "start", "end", "jitter"))
+    gap, overlap = flags["gap"], flags["overlap"]
     return {
-        "topic": topic,
-        **payload(body),
-        "cron": cron or None,
+        "topic": flags["topic"],
+        **payload(flags["body"]),
+        "cron": flags["cron"] or None,
         "every_ms": _interval_ms(every) if every else None,
-        "zone": zone,
+        "zone": flags["zone"],
         "gap": None if gap is None else gap.value,
         "overlap": None if overlap is None else overlap.value,
-        "missed": missed.value,
+        "missed": flags["missed"].value,
         "start_ms": parse_time_ms(start, field="--start") if start else None,
         "end_ms": parse_time_ms(end, field="--end") if end else None,
-        "times": times,
+        "times": flags["times"],
         "jitter_ms": parse_duration_ms(jitter, field="--jitter") if jitter else None,
-        "tag": tag,
-        "keys": key or None,
-        "properties": properties_of(property_ or []),
-        "message_group": message_group,
+        "tag": flags["tag"],
+        "keys": flags["key"] or None,
+        "properties": properties_of(flags["property_"] or []),
+        "message_group": flags["message_group"],
     }
 
 
