@@ -15,6 +15,7 @@ from horolog.verify.adoptions import AdoptionCheck
 from horolog.verify.balance import Balance
 from horolog.verify.far import check_run
 from horolog.verify.findings import Findings
+from horolog.verify.holes import Holes
 from horolog.verify.reading import LogBytes, Reading
 
 WAITING, GOING = EntryState.WAITING, EntryState.HANDING_OVER
@@ -96,14 +97,13 @@ def test_verify_counts_rows_passed_over(disk, late) -> None:
     file.write(0, state)
     findings = Findings()
     reading = Reading(disk, findings, quick=True, report=lambda what, done, total: None)
-    balance, start = Balance(0), 1 << 40  # the log has none of them any more
+    balance = Balance(0)
     check_run(
         reading,
         "runs",
         row,
         log_id=LOG_ID,
-        log=LogBytes(reading, "log", 1 << 16),
-        start=start,
+        log=LogBytes(reading, "log", 1 << 16, start=1 << 40, holes=Holes()),  # has none of them
         balance=balance,
         adoptions=AdoptionCheck(),
     )

@@ -278,20 +278,26 @@ class _Verification:
     # --- what was scheduled -----------------------------------------------------------------------
 
     def _check_delayed(self, newest: Checkpoint) -> None:
-        reading, start = self._reading, self._verdict.log_start
-        log = LogBytes(reading, f"{SHARD}/log", self._segment_bytes, self._holes)
+        reading = self._reading
+        log = LogBytes(
+            reading,
+            f"{SHARD}/log",
+            self._segment_bytes,
+            start=self._verdict.log_start,
+            holes=self._holes,
+        )
         try:
             for row in newest.registry["hours"]:
                 directory = f"{SHARD}/hours/{row['hour']:010d}"
                 state = read_state(reading, directory, row)
                 if state is not None:
-                    HourCheck(reading, directory, row, state).run(log, start, self._balance)
+                    HourCheck(reading, directory, row, state).run(log, self._balance)
             far = newest.registry.get("far", {})
             settled = newest.columns["far_settled"]
             place = f"{SHARD}/runs"
             for row in far.get("buffers", []):
                 mine = settled[settled["buffer"] == row["number"]]
-                check_buffer(reading, place, row, mine, log, start, self._balance)
+                check_buffer(reading, place, row, mine, log, self._balance)
             for row in far.get("runs", []):
                 check_run(
                     reading,
@@ -299,7 +305,6 @@ class _Verification:
                     row,
                     log_id=self._log_id,
                     log=log,
-                    start=start,
                     balance=self._balance,
                     adoptions=self._adoptions,
                 )

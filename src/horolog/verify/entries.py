@@ -62,18 +62,17 @@ class RecordsCheck:
 
     records    the file that holds the records
     at         byte at which the first record begins
-    log        the commit log, from position `start` on
+    log        the commit log that holds the same records; None: it has none of them
     """
 
     def __init__(
-        self, reading: Reading, index: str, records: Source, at: int, log: LogBytes, start: int
+        self, reading: Reading, index: str, records: Source, at: int, log: LogBytes | None
     ) -> None:
         self._reading = reading
         self._index = index
         self._records = records
         self._next: int | None = at  # None: not known, after an entry that cannot be read
         self._log = log
-        self._start = start
 
     def take(self, batch: Batch) -> None:
         """Check places, CRCs and the log's copies of all entries whose sum is right."""
@@ -131,7 +130,8 @@ class RecordsCheck:
             return
         entries, numbers = entries[rows], numbers[rows]
         self._check_heads(entries, numbers, [records[row] for row in rows.tolist()])
-        self._check_log(entries, numbers)
+        if self._log is not None:
+            self._check_log(self._log, entries, numbers)
 
     def _check_heads(self, entries: npt.NDArray[Any], numbers: Rows, records: list[bytes]) -> None:
         heads = heads_of(  # a foreign writer's record may be shorter than a head, with a right CRC
@@ -143,15 +143,35 @@ class RecordsCheck:
             same &= heads[name] == entries[name]
         self._add_finding(numbers[~same], "its record has another size, due time, topic or key")
 
-    def _check_log(self, entries: npt.NDArray[Any], numbers: Rows) -> None:
+    def _check_log(self, log: LogBytes, entries: npt.NDArray[Any], numbers: Rows) -> None:
         """Check that the log has equal bytes at each origin, as far as it goes back."""
-        there = (entries["origin"] >= np.uint64(self._start)) & (entries["row"] == 0)
-        mine = np.flatnonzero(there & ~self._log.holes.contains(entries["origin"]))
+        there = (entries["origin"] >= np.uint64(log.start)) & (entries["row"] == 0)
+        mine = np.flatnonzero(there & ~log.holes.contains(entries["origin"]))
         mine = mine[np.argsort(entries["origin"][mine], kind="stable")]
         columns = (entries[name][mine].tolist() for name in ("origin", "size", "crc"))
         for row, origin, size, crc in zip(mine.tolist(), *columns, strict=True):
-            if crc32(self._log.read(origin, size), origin_seed(origin)) != crc:
+            if crc32(log.read(origin, size), origin_seed(origin)) != crc:
                 self._add_finding(numbers[row : row + 1], f"the log has another record at {origin}")
+
+
+class OriginOrder:
+    """Check that the origins of one index ascend, one batch after another."""
+
+    def __init__(self, reading: Reading, index: str) -> None:
+        self._reading = reading
+        self._index = index
+        self._last = -1
+
+    def take(self, entries: npt.NDArray[Any], numbers: Rows) -> None:
+        """Check entries whose sum is right."""
+        if not len(entries):
+            return
+        origins = entries["origin"].astype(np.int64)
+        before = np.append(self._last, origins[:-1])
+        for number in numbers[origins <= before].tolist():
+            what = f"entry {number}: its origin is not after that of the one before it"
+            self._reading.findings.add(self._index, number, what)
+        self._last = int(origins[-1])
 
 
 def check_key_runs(reading: Reading, directory: str, index: str, count: int) -> None:

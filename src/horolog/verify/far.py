@@ -17,11 +17,9 @@ from horolog.limits import HOUR_MS
 from horolog.storage.api import read_file
 from horolog.verify.adoptions import AdoptionCheck, sum_of
 from horolog.verify.balance import Balance
-from horolog.verify.entries import Batch, RecordsCheck, batches, check_key_runs
+from horolog.verify.entries import Batch, OriginOrder, RecordsCheck, batches, check_key_runs
 from horolog.verify.reading import LogBytes, Reading
 from horolog.verify.runs import RunFile
-
-_NOWHERE = (1 << 64) - 1  # start of a log that has none of the records
 
 
 def check_buffer(
@@ -30,22 +28,17 @@ def check_buffer(
     row: dict[str, Any],
     settled: npt.NDArray[Any],
     log: LogBytes,
-    start: int,
     balance: Balance,
 ) -> None:
-    """Verify one far buffer.
+    """Verify one far buffer; entries that wait go into the balance.
 
     settled  its rows of the checkpoint's FAR_SETTLED column
     """
     directory = f"{place}/{buffer_name(row['number'])}"
     path, count = f"{directory}/{INDEX_NAME}", row["count"]
-    states = np.zeros(count, np.uint8)
-    if bool((settled["index"] >= count).any()):
-        reading.findings.add(path, count, "the checkpoint settles entries that the buffer has not")
-    else:
-        states[settled["index"]] = settled["state"]
-    last = -1
-    bad = False
+    waits = _waiting_rows(reading, path, count, settled)
+    order = OriginOrder(reading, path)
+    is_whole = True
     with (
         reading.part(path),
         reading.source(path) as index,
@@ -54,27 +47,34 @@ def check_buffer(
         if index.size < count * ENTRY_BYTES or records.size < row["log_bytes"]:
             reading.findings.add(path, 0, "is shorter than its checkpoint says")
             return
-        check = RecordsCheck(reading, path, records, 0, log, start)
+        check = RecordsCheck(reading, path, records, 0, log)
         for batch in batches(reading, index, 0, count):
             check.take(batch)
-            rows = np.flatnonzero(batch.good)
-            bad = bad or len(rows) < len(batch.entries)
-            entries = batch.entries[rows]
-            origins = entries["origin"].astype(np.int64)
-            for at in np.flatnonzero(origins <= np.append(last, origins[:-1])).tolist():
-                reading.findings.add(
-                    path,
-                    batch.first + int(rows[at]),
-                    "its origin is not after that of the one before it",
-                )
-            last = int(origins[-1]) if len(origins) else last
-            waits = ~np.isin(states[batch.first + rows], (EntryState.HANDED_OVER, *RECALLED_STATES))
-            balance.add(entries["due_ms"][waits] // HOUR_MS, entries["origin"][waits], -1)
+            is_whole = is_whole and bool(batch.good.all())
+            rows = batch.first + np.flatnonzero(batch.good)
+            entries = batch.entries[batch.good]
+            order.take(entries, rows)
+            waiting = entries[waits[rows]]
+            balance.add(waiting["due_ms"] // HOUR_MS, waiting["origin"], -1)
         end = check.end()
         if end is not None and end != row["log_bytes"]:
             reading.findings.add(path, end, f"records end at {end}, not at {row['log_bytes']}")
-    if not bad:
+    if is_whole:
         check_key_runs(reading, directory, path, count)
+
+
+def _waiting_rows(
+    reading: Reading, path: str, count: int, settled: npt.NDArray[Any]
+) -> npt.NDArray[np.bool_]:
+    """Return which rows of a buffer wait; all do if the checkpoint settles rows it has not."""
+    waits = np.ones(count, bool)
+    if bool((settled["index"] >= count).any()):
+        reading.findings.add(path, count, "the checkpoint settles entries that the buffer has not")
+    else:
+        waits[settled["index"]] = ~np.isin(
+            settled["state"], (EntryState.HANDED_OVER, *RECALLED_STATES)
+        )
+    return waits
 
 
 def read_run_state(reading: Reading, place: str, row: dict[str, Any]) -> RunState | None:
@@ -105,7 +105,6 @@ def check_run(
     *,
     log_id: int,
     log: LogBytes,
-    start: int,
     balance: Balance,
     adoptions: AdoptionCheck,
 ) -> None:
@@ -129,7 +128,7 @@ def check_run(
             return
         counts = _StateCounts(row, state)
         gone = total = 0
-        for batch in run.batches(log, _NOWHERE if adopted else start):
+        for batch in run.batches(None if adopted else log):
             waits = counts.take(batch)
             entries = batch.entries[waits & batch.good]
             if adopted:

@@ -18,7 +18,7 @@ from horolog.delay.state import (
 from horolog.limits import HOUR_MS
 from horolog.storage.api import read_file
 from horolog.verify.balance import Balance
-from horolog.verify.entries import Batch, RecordsCheck, Rows, batches, check_key_runs
+from horolog.verify.entries import Batch, OriginOrder, RecordsCheck, Rows, batches, check_key_runs
 from horolog.verify.reading import LogBytes, Reading
 
 
@@ -62,10 +62,10 @@ class HourCheck:
         self._filed = np.zeros(SECONDS, np.int64)
         self._waiting = np.zeros(SECONDS, np.int64)
         self._by_topic: dict[int, int] = {}
-        self._last_origin = -1
+        self._order = OriginOrder(reading, self._index)
         self._bad = False
 
-    def run(self, log: LogBytes, start: int, balance: Balance) -> None:
+    def run(self, log: LogBytes, balance: Balance) -> None:
         """Read everything; entries that wait go into the balance."""
         reading, state = self._reading, self._state
         path = f"{self._directory}/{LOG_NAME}"
@@ -77,7 +77,7 @@ class HourCheck:
             if index.size < state.count * ENTRY_BYTES or records.size < state.log_bytes:
                 reading.findings.add(self._index, 0, "is shorter than its checkpoint says")
                 return
-            check = RecordsCheck(reading, self._index, records, 0, log, start)
+            check = RecordsCheck(reading, self._index, records, 0, log)
             for batch in batches(reading, index, 0, state.count):
                 check.take(batch)
                 self._take(batch, balance)
@@ -102,12 +102,7 @@ class HourCheck:
         rows = rows + batch.first
         inside = entries["due_ms"] // HOUR_MS == self._state.hour
         self._add_finding(rows[~inside], "is not due in this hour")
-        origins = entries["origin"].astype(np.int64)
-        before = np.append(self._last_origin, origins[:-1])
-        self._add_finding(
-            rows[origins <= before], "its origin is not after that of the one before it"
-        )
-        self._last_origin = int(origins[-1])
+        self._order.take(entries, rows)
         states = self._state.states[rows]
         waits = (states == EntryState.WAITING) | (states == EntryState.QUARANTINED)
         balance.add(entries["due_ms"][waits] // HOUR_MS, entries["origin"][waits], -1)

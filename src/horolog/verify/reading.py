@@ -143,12 +143,17 @@ class Source:
 
 
 class LogBytes:
-    """Records of the commit log by position; bytes in `holes` are not what was written."""
+    """Records of the commit log by position.
+
+    start  log position at which the log begins
+    holes  bytes that are not what was written; may grow
+    """
 
     def __init__(
-        self, reading: Reading, place: str, segment_bytes: int, holes: Holes | None = None
+        self, reading: Reading, place: str, segment_bytes: int, *, start: int, holes: Holes
     ) -> None:
-        self.holes = Holes() if holes is None else holes  # may be empty (falsy) now and grow later
+        self.start = start
+        self.holes = holes
         self._reading = reading
         self._place = place
         self._segment_bytes = segment_bytes

@@ -53,11 +53,14 @@ class RunFile:
     def _add_finding(self, position: int, what: str) -> None:
         self._reading.findings.add(self._file.path, position, what)
 
-    def batches(self, log: LogBytes, start: int) -> Iterator[Batch]:
-        """Yield all index rows, checked with their records; then check all other parts."""
+    def batches(self, log: LogBytes | None) -> Iterator[Batch]:
+        """Yield all index rows, checked with their records; then check all other parts.
+
+        log  None: the records came from elsewhere, so it has none of them
+        """
         reading, at = self._reading, self.layout
         with reading.source(self._file.path) as records:
-            check = RecordsCheck(reading, self._file.path, records, at.records_at, log, start)
+            check = RecordsCheck(reading, self._file.path, records, at.records_at, log)
             before: npt.NDArray[Any] | None = None
             for batch in batches(reading, self._file, HEADER_BYTES, self.rows):
                 check.take(batch)
