@@ -201,29 +201,31 @@ class Simulation:
                 self.tell(event)
                 self._ask(*asked)
                 return True
-        return False
-
-    def _act(self) -> None:
-        if self._let_others_act():
-            return
         if self.rot is not None and self.rot.wants_turn():
             self.tell(self.rot.turn())
-            return
-        if self.loads.wants_turn():
+        elif self.loads.wants_turn():
             commit = self.loads.next(TOPICS, self.clock.wall_ms())
             if commit is not None:
                 self.tell(f"commit load {commit.notes['load'].version}")
                 self._ask(commit)
-            return
-        if self.lake.wants_turn():
-            change, event = self.lake.turn(self.clock.wall_ms())
-            self.tell(f"lake: {event}")
-            if change is not None:
-                self.clients.touched |= change.notes["ids"]
-                if isinstance(command := change.command, Reschedule):
-                    moved = command.topic, command.message_id, command.new_due_ms
-                    self.clients.recallable.append(moved)
-                self._ask(change)
+        elif self.lake.wants_turn():
+            self._work_on_lake()
+        else:
+            return False
+        return True
+
+    def _work_on_lake(self) -> None:
+        change, event = self.lake.turn(self.clock.wall_ms())
+        self.tell(f"lake: {event}")
+        if change is not None:
+            self.clients.touched |= change.notes["ids"]
+            if isinstance(command := change.command, Reschedule):
+                moved = command.topic, command.message_id, command.new_due_ms
+                self.clients.recallable.append(moved)
+            self._ask(change)
+
+    def _act(self) -> None:
+        if self._let_others_act():
             return
         roll = self.random.random()
         if roll < 0.29 or not self.clients.recallable:
