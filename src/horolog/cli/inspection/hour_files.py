@@ -6,40 +6,18 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
+from horolog.cli.inspection.entries import add_bad_sums, entry_batches, record_verdicts
 from horolog.cli.inspection.log_file import message_detail
 from horolog.cli.inspection.report import NOT_INTACT, Report, instant, verdict
 from horolog.delay import key_run
-from horolog.delay.entry import ENTRY, ENTRY_BYTES, is_readable, record_crcs
+from horolog.delay.entry import ENTRY_BYTES, is_readable
 from horolog.delay.state import SECONDS, EntryState, HourState, decode_state
 from horolog.log.record import ENVELOPE, HEAD_BYTES
 from horolog.units import counted, format_time_ms
-
-_BATCH = 16_384
-
-
-def _entry_batches(content: memoryview) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    count = len(content) // ENTRY_BYTES
-    for first in range(0, count, _BATCH):
-        n = min(_BATCH, count - first)
-        yield first, np.frombuffer(content, ENTRY, n, first * ENTRY_BYTES)
-
-
-def _slices(log: memoryview, entries: npt.NDArray[Any]) -> list[memoryview]:
-    spans = zip(entries["position"].tolist(), entries["size"].tolist(), strict=True)
-    return [log[at : at + size] for at, size in spans]
-
-
-def _record_verdicts(log: memoryview | None, entries: npt.NDArray[Any]) -> list[str]:
-    if log is None:
-        return [""] * len(entries)
-    good = record_crcs(_slices(log, entries), entries["origin"]) == entries["crc"]
-    return [verdict(bool(each)) for each in good]
 
 
 def read_delay_index(
@@ -50,9 +28,9 @@ def read_delay_index(
     verdicts: Counter[str] = Counter()
 
     def rows() -> Iterator[tuple[object, ...]]:
-        for first, entries in _entry_batches(content):
+        for first, entries in entry_batches(content, len(content) // ENTRY_BYTES):
             sums = is_readable(entries).tolist()
-            crcs = _record_verdicts(log, entries)
+            crcs = [""] * len(entries) if log is None else record_verdicts(log, entries)
             for i, entry in enumerate(entries.tolist()):
                 position, size, local, previous, _, due_ms, origin, key, topic, _, _ = entry
                 verdicts["entry " + verdict(sums[i])] += 1
@@ -68,9 +46,7 @@ def read_delay_index(
     )  # fmt: skip
     report.take(rows(), limit)
     _add_rest(report, len(content) % ENTRY_BYTES)
-    for what in ("entry", "record"):
-        if count := verdicts[f"{what} BAD"]:
-            report.problems.append(f"{count} bad {what} check sums")
+    add_bad_sums(report, verdicts)
     if log is None:
         report.notes.append("no delay.log beside it: records are not checked")
     return report
@@ -88,8 +64,8 @@ def read_delay_log(
     report = Report(str(path), "delay log")
     crcs: dict[int, str] = {}
     if index is not None:
-        for _, entries in _entry_batches(index):
-            verdicts = _record_verdicts(content, entries)
+        for _, entries in entry_batches(index, len(index) // ENTRY_BYTES):
+            verdicts = record_verdicts(content, entries)
             crcs.update(zip(entries["position"].tolist(), verdicts, strict=True))
     else:
         report.notes.append("no delay.idx beside it: records are not checked")

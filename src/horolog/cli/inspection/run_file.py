@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32
 
+from horolog.cli.inspection.entries import add_bad_sums, entry_batches, record_verdicts
 from horolog.cli.inspection.report import NOT_INTACT, Report, instant, verdict
-from horolog.delay.entry import ENTRY, is_readable, record_crcs
+from horolog.delay.entry import is_readable
 from horolog.delay.far.run_state import decode_run_state
 from horolog.delay.run.format import (
     FOOTER_BYTES,
@@ -28,8 +29,6 @@ from horolog.delay.run.format import (
 )
 from horolog.errors import HorologError
 from horolog.limits import HOUR_MS
-
-_BATCH = 16_384
 
 
 def read_run(path: Path, content: memoryview, *, limit: int) -> Report:
@@ -56,9 +55,7 @@ def read_run(path: Path, content: memoryview, *, limit: int) -> Report:
     verdicts: Counter[str] = Counter()
 
     def lines() -> Iterator[tuple[object, ...]]:
-        for first in range(0, rows, _BATCH):
-            count = min(_BATCH, rows - first)
-            entries = np.frombuffer(content, ENTRY, count, HEADER_BYTES + ENTRY.itemsize * first)
+        for first, entries in entry_batches(content, rows, HEADER_BYTES):
             yield from _lines(content, first, entries, verdicts)
 
     report.head = (
@@ -66,9 +63,7 @@ def read_run(path: Path, content: memoryview, *, limit: int) -> Report:
         "SUM", "RECORD",
     )  # fmt: skip
     report.take(lines(), limit)
-    for what in ("entry", "record"):
-        if count := verdicts[f"{what} BAD"]:
-            report.problems.append(f"{count} bad {what} check sums")
+    add_bad_sums(report, verdicts)
     return report
 
 
@@ -76,16 +71,14 @@ def _lines(
     content: memoryview, first: int, entries: npt.NDArray[Any], verdicts: Counter[str]
 ) -> Iterator[tuple[object, ...]]:
     sums = is_readable(entries).tolist()
-    spans = zip(entries["position"].tolist(), entries["size"].tolist(), strict=True)
-    records = [content[at : at + size] for at, size in spans]
-    crcs = record_crcs(records, entries["origin"], entries["row"]) == entries["crc"]
-    for i, (entry, record_good) in enumerate(zip(entries.tolist(), crcs.tolist(), strict=True)):
+    crcs = record_verdicts(content, entries)
+    for i, entry in enumerate(entries.tolist()):
         position, size, tags_code, _, row, due_ms, origin, key, topic, _, _ = entry
         verdicts["entry " + verdict(sums[i])] += 1
-        verdicts["record " + verdict(record_good)] += 1
+        verdicts["record " + crcs[i]] += 1
         yield (
             first + i, instant(due_ms), origin, row, topic, tags_code, position, size,
-            f"{key:016x}", verdict(sums[i]), verdict(record_good),
+            f"{key:016x}", verdict(sums[i]), crcs[i],
         )  # fmt: skip
 
 
