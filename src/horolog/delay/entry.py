@@ -89,6 +89,11 @@ def is_readable(entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return good
 
 
+def tags_of(entries: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Return the tags code of each ENTRY row of a far buffer or run, where it is in `local`."""
+    return entries["local"].astype(np.uint32).view(np.int32)
+
+
 def records_of(view: memoryview, entries: npt.NDArray[Any]) -> list[memoryview]:
     """Slice the records of ENTRY rows out of a view of their file; records are not verified."""
     starts = entries["position"].tolist()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, entry_sums, is_readable
+from horolog.delay.entry import ENTRY, entry_sums, is_readable, tags_of
 from horolog.delay.entry_files import EntryFiles, Filing, put_columns
 from horolog.delay.far.load import RowLoad
 from horolog.delay.source import Rows, Wanted
@@ -257,7 +257,7 @@ class FarBuffer(EntryFiles):
 
     def tags_of(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Return the tags code of each entry."""
-        return entries["local"].astype(np.uint32).view(np.int32)
+        return tags_of(entries)
 
     # --- counts -----------------------------------------------------------------------------------
 

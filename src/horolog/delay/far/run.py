@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.damage import quarantine_problem
-from horolog.delay.entry import ENTRY_BYTES, is_readable
+from horolog.delay.entry import ENTRY_BYTES, is_readable, tags_of
 from horolog.delay.entry_files import RepairRows
 from horolog.delay.far.load import RowLoad
 from horolog.delay.far.row_states import RowStates
@@ -315,7 +315,7 @@ class FarRun:
 
     def tags_of(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Return the tags code of each entry."""
-        return entries["local"].astype(np.uint32).view(np.int32)
+        return tags_of(entries)
 
     # --- counts -----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from horolog.delay.entry import tags_of
 from horolog.delay.row_sum import MASK, row_sum
 from horolog.lake.frozen_run import FrozenRun
 from horolog.lake.table.schema import SCHEMA, LakeFile, day_of
@@ -143,7 +144,7 @@ def _group(
         position, row = runs[run_index].origins(entries)
         for name in ("due_ms", "key", "topic"):
             fixed[name][at] = entries[name]
-        fixed["tags"][at] = entries["local"].astype(np.uint32).view(np.int32)
+        fixed["tags"][at] = tags_of(entries)
         fixed["position"][at], fixed["row"][at] = position, row
         for place, record in zip(
             at.tolist(), runs[run_index].records(entries, rows[at]), strict=True
