@@ -40,6 +40,7 @@ from benchmarks.load import (
     send_all,
     until_handed_over,
 )
+from benchmarks.memory import memory_mb
 from benchmarks.plot import plot
 from benchmarks.wire import wire
 from horolog.limits import DAY_MS
@@ -64,7 +65,7 @@ async def year(n: int) -> Result:
         took = time.perf_counter() - began
         merged = sum(run.level for run in far.runs.values())
         view = await engine.submit(DescribeBroker())
-        anon = _memory_mb(os.getpid(), "RssAnon")
+        anon = int(memory_mb(os.getpid()))
     return {
         "messages": n,
         "per_second": round(n / took),
@@ -164,16 +165,11 @@ def ready(n: int) -> Result:
     assert broker.stdout is not None
     broker.stdout.readline()
     took = time.perf_counter() - began
-    rss = _memory_mb(broker.pid, "VmRSS")
+    rss = int(memory_mb(broker.pid, "VmRSS"))
     broker.kill()
     broker.wait()
     shutil.rmtree(directory, ignore_errors=True)
     return {"pending": n, "seconds": round(took, 2), "rss_mb": rss}
-
-
-def _memory_mb(pid: int, which: str) -> int:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(x for x in status.splitlines() if x.startswith(which)).split()[1]) // 1024
 
 
 def main() -> int:

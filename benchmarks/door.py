@@ -17,12 +17,12 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import uvloop
 from google.protobuf.duration_pb2 import Duration
 
+from benchmarks.memory import memory_mb
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, HEADER_BYTES, Type
@@ -33,14 +33,6 @@ from horolog.testing.broker import BrokerProcess
 AT_A_TIME = 250
 RESETS_PER_SECOND = 90
 Result = dict[str, Any]
-
-
-def memory_mb(pid: int) -> float:
-    """Anonymous memory of a process."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError("no RssAnon")
 
 
 class Connection(asyncio.Protocol):

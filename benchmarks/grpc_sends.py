@@ -24,8 +24,8 @@ from typing import Any, cast
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from benchmarks.grpc_load import block, call
-from benchmarks.load import BODY
-from benchmarks.recall import NOW_MS, TOPIC, Core
+from benchmarks.load import BODY, TOPIC
+from benchmarks.recall import NOW_MS, Core
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import Command, CreateTopic, TopicType
 from horolog.protocol.grpc import messaging_pb2 as pb

@@ -42,7 +42,7 @@ async def running(directory: Path) -> AsyncIterator[Engine]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def message(number: int, due_ms: int) -> NewMessage:
+def message(number: int, due_ms: int, tag: str | None = None) -> NewMessage:
     """One scheduled message with an id as official clients make them."""
     return encode(
         topic=TOPIC,
@@ -50,6 +50,7 @@ def message(number: int, due_ms: int) -> NewMessage:
         message_id=f"01AABBCCDDEEFF{number:020X}",
         type=MessageType.DELAY,
         due_ms=due_ms,
+        tag=tag,
         born_ms=due_ms,
     )
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.load import BODY
 from benchmarks.recall import Core
-from benchmarks.waiting import memory_mb, receive
+from benchmarks.waiting import own_memory_mb, receive
 from horolog.limits import POLL_MAX_MS
 from horolog.protocol.commands import Ack, CreateTopic, Receive, SendMessages, TopicType
 from horolog.protocol.rocketmq.message import encode
@@ -79,7 +79,7 @@ def groups(n: int) -> Result:
     core.ask(CreateTopic("shared", TopicType.NORMAL, 4))
     core.ask(sent("shared", 0, 1))
     of_sends(core)
-    before = memory_mb()
+    before = own_memory_mb()
     names = [f"group-{i}" for i in range(n)]
     for first in range(0, n, 500):
         some = names[first : first + 500]
@@ -87,7 +87,7 @@ def groups(n: int) -> Result:
         core.turn([receive(name, "shared", POLL_MAX_MS) for name in some], tokens=list(some))
     assert core.opened.broker.shard.ready.parked == n
     core.rest_of_turns()
-    memory = memory_mb() - before
+    memory = own_memory_mb() - before
     send_us = of_sends(core)
     assert core.opened.broker.shard.ready.parked == n
     core.longest_ms = 0.0
@@ -118,7 +118,7 @@ def leases(n: int) -> Result:
     for first in range(0, n + 2 * ROUNDS, 1_000):
         core.ask(sent("leased", first, min(1_000, n + 2 * ROUNDS - first)))
     of_sends(core)
-    before = memory_mb()
+    before = own_memory_mb()
     ready = core.opened.broker.shard.ready
     ready.leases_max = max(n + 2 * ROUNDS, ready.leases_max)
     core.longest_ms = 0.0
@@ -129,7 +129,7 @@ def leases(n: int) -> Result:
         handles += [received.messages[0].receipt_handle for received in found]
     making_ms = core.longest_ms
     core.rest_of_turns()
-    memory = memory_mb() - before
+    memory = own_memory_mb() - before
     send_us = of_sends(core)
     of_receives, of_acks = [], []
     core.longest_ms = 0.0

@@ -20,7 +20,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.load import BODY
+from benchmarks import load
+from benchmarks.load import TOPIC
 from horolog.broker.broker import Input
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import ShardSettings
@@ -28,7 +29,6 @@ from horolog.limits import DAY_MS, HOUR_MS, SEGMENT_BYTES
 from horolog.protocol.commands import (
     Command,
     CreateTopic,
-    MessageType,
     NewMessage,
     Recall,
     RecallMany,
@@ -36,11 +36,9 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
-from horolog.protocol.rocketmq.message import encode
 from horolog.storage.disk import Disk
 
 WORK = Path(__file__).resolve().parents[1] / "build" / "bench" / "recall"
-TOPIC = "bench"
 NOW_MS = 1_772_964_000_000
 EVER_MS = 1 << 52
 SPANS = {"near": (HOUR_MS, 3 * HOUR_MS), "far": (2 * DAY_MS, 14 * DAY_MS)}
@@ -112,16 +110,8 @@ class Core:
 
 
 def message(number: int, due_ms: int) -> NewMessage:
-    """With an id as official clients make them."""
-    return encode(
-        topic=TOPIC,
-        body=BODY,
-        message_id=f"01AABBCCDDEEFF{number:020X}",
-        type=MessageType.DELAY,
-        due_ms=due_ms,
-        tag=None if number % 10 else "x",
-        born_ms=due_ms,
-    )
+    """Every tenth one has a tag."""
+    return load.message(number, due_ms, None if number % 10 else "x")
 
 
 def measure(where: str, n: int) -> dict[str, Any]:

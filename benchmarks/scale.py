@@ -29,6 +29,7 @@ import numpy as np
 import uvloop
 
 from benchmarks.load import TOPIC, send_all
+from benchmarks.memory import memory_mb
 from horolog.delay.entry import ENTRY, record_crcs
 from horolog.delay.far.run import FarRun
 from horolog.delay.run.writer import RunWriter
@@ -159,11 +160,9 @@ def serve(directory: Path) -> tuple[subprocess.Popen[bytes], float]:
 
 def status_of(pid: int) -> Result:
     """Anonymous memory in MB, open descriptors and mapped files."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    anon = int(next(line for line in lines if line.startswith("RssAnon")).split()[1])
     maps = Path(f"/proc/{pid}/maps").read_text().count(".run")
     descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return {"anon_mb": round(anon / 1024, 1), "descriptors": descriptors, "mapped_runs": maps}
+    return {"anon_mb": round(memory_mb(pid), 1), "descriptors": descriptors, "mapped_runs": maps}
 
 
 def ready(directory: Path) -> Result:

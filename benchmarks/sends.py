@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator
 from itertools import count, islice
 from typing import Any
 
-from benchmarks.load import BODY
-from benchmarks.recall import NOW_MS, TOPIC, Core, message
+from benchmarks.load import BODY, TOPIC
+from benchmarks.recall import NOW_MS, Core, message
 from horolog.limits import HOUR_MS
 from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
 from horolog.protocol.remoting import frame_writer

@@ -14,11 +14,12 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import time
-from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
+from benchmarks.memory import memory_mb
 from benchmarks.recall import Core
 from horolog.limits import CLIENT_EXPIRY_MS, POLL_MAX_MS
 from horolog.protocol.commands import (
@@ -41,13 +42,10 @@ def receive(group: str, topic: str, poll_ms: int, *, client: str = "c", auto: bo
     return Receive(group, topic, -1, "*", 1, HOUR_MS, auto, poll_ms, client)
 
 
-def memory_mb() -> float:
-    """Anonymous memory of this process."""
+def own_memory_mb() -> float:
+    """Anonymous memory of this process, without garbage."""
     gc.collect()
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError("no RssAnon in /proc/self/status")
+    return memory_mb(os.getpid())
 
 
 def polls(n: int) -> Result:
@@ -58,7 +56,7 @@ def polls(n: int) -> Result:
     began = time.process_time()
     for at in range(0, n, 2 * TOGETHER):
         if at == n // 10:
-            first = memory_mb()
+            first = own_memory_mb()
         kept = [receive(f"g{i % 100}", "quiet", POLL_MAX_MS) for i in range(TOGETHER)]
         core.turn(kept)
         gone = range(token, token + TOGETHER)
@@ -68,7 +66,11 @@ def polls(n: int) -> Result:
         core.mono_ms += POLL_MAX_MS
         core.turn([])
     took = time.process_time() - began
-    return {"polls": n, "mb": round(memory_mb() - first, 1), "us_a_poll": round(took / n * 1e6, 1)}
+    return {
+        "polls": n,
+        "mb": round(own_memory_mb() - first, 1),
+        "us_a_poll": round(took / n * 1e6, 1),
+    }
 
 
 def clients(n: int) -> Result:
@@ -78,13 +80,13 @@ def clients(n: int) -> Result:
     first = 0.0
     for at in range(0, n, TOGETHER):
         if at == n // 10:
-            first = memory_mb()
+            first = own_memory_mb()
         names = [f"host-{i:012d}.example.org@4711@{i}@1k2j3h4g5f" for i in range(at, at + TOGETHER)]
         core.turn([ClientSeen(name) for name in names])
         core.mono_ms += CLIENT_EXPIRY_MS // 100
     core.mono_ms += 3 * CLIENT_EXPIRY_MS
     core.turn([])
-    return {"clients": n, "mb": round(memory_mb() - first, 1)}
+    return {"clients": n, "mb": round(own_memory_mb() - first, 1)}
 
 
 def sends(core: Core, n: int) -> dict[str, float]:
