@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -148,6 +149,23 @@ def world() -> World:
     made = World()
     made.broker.open()
     return made
+
+
+@pytest.fixture(scope="session")
+def filled_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of `damaged_log`, made once: nobody changes it."""
+    from damaged_log import fill_directory
+
+    made = tmp_path_factory.mktemp("filled") / "data"
+    asyncio.run(asyncio.wait_for(fill_directory(made), 60))
+    return made
+
+
+@pytest.fixture
+def data_dir(filled_directory: Path, tmp_path: Path) -> Path:
+    """A copy of the directory of `damaged_log`, to damage."""
+    shutil.copytree(filled_directory, tmp_path / "data")
+    return tmp_path / "data"
 
 
 @pytest.fixture(params=["faulty", "real"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from damaged_log import KINDS, MESSAGES, SEGMENT, damage_log, frames_of, is_sent, make_directory
+from damaged_log import KINDS, MESSAGES, SEGMENT, damage_log, frames_of, is_sent
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.frame import HEADER_BYTES
@@ -21,19 +19,6 @@ from horolog.spark.topic_files import TopicFiles
 from horolog.spark.topic_parts import read_part
 
 HANDED_OVER = MESSAGES // 4
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
-    data_dir = tmp_path_factory.mktemp("damaged") / "data"
-    asyncio.run(asyncio.wait_for(make_directory(data_dir), 60))
-    return data_dir
-
-
-@pytest.fixture
-def data_dir(whole, tmp_path) -> Path:
-    shutil.copytree(whole, tmp_path / "data")
-    return tmp_path / "data"
 
 
 def without_checkpoints(data_dir: Path) -> Path:

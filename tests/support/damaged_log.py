@@ -25,8 +25,8 @@ async def open_directory(data_dir: Path) -> Engine:
     )
 
 
-async def make_directory(data_dir: Path) -> None:
-    """Make topic `t` with two queues and tag A; every fourth message is scheduled and handed over."""
+async def fill_directory(data_dir: Path) -> None:
+    """Make a directory with topic `t` of two queues and tag A; every fourth message is scheduled and handed over."""
     engine = await open_directory(data_dir)
     await engine.submit(CreateTopic("t", TopicType.MIXED, 2))
     for number in range(MESSAGES):

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
+from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
     Ack,
     BrokerView,
@@ -58,6 +61,26 @@ def take_all(world, group: str = "g", *, topic: str = "t", tags: str = "*") -> l
     return [decoded["UNIQ_KEY"] for _, decoded in found]
 
 
+def refused(broker, command) -> HorologError:
+    """Ask for something that must be refused; return the error."""
+    with pytest.raises(HorologError) as caught:
+        broker.ask(command)
+    return caught.value
+
+
+def refused_start(world) -> HorologError:
+    """Crash and start again, which must be refused; return the error."""
+    with pytest.raises(HorologError) as caught:
+        world.reopen()
+    return caught.value
+
+
+def over_quota(effect: str) -> None:
+    """Refuse a further segment of the log, as `disk.on_effect`: a quota that no free bytes show."""
+    if effect.startswith("allocate shard-00/log"):
+        raise HorologError(ErrorCode.DISK_FULL, f"{effect}: Disk quota exceeded")
+
+
 def checkpoint(world) -> None:
     """Make a checkpoint now."""
     world.broker.request_checkpoint()
@@ -72,6 +95,11 @@ def view(world) -> BrokerView:
 def names(world, part: str) -> list[str]:
     """Return the files and directories in a part of the shard."""
     return world.disk.list(f"shard-00/{part}")
+
+
+def adopted_files(world) -> list[str]:
+    """Return the names of the adopted runs."""
+    return [name for name in names(world, "runs") if name.startswith("adopted.")]
 
 
 @dataclass

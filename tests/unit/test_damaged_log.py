@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from damaged_log import (
     DamagedFrames,
     damage_log,
     frames_of,
-    make_directory,
     open_directory,
 )
 
@@ -29,19 +27,6 @@ from horolog.storage.disk import Disk
 from horolog.verify.directory import Verdict, verify_directory
 
 DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data_dir = tmp_path_factory.mktemp("damaged") / "data"
-    asyncio.run(asyncio.wait_for(make_directory(data_dir), DEADLINE_S))
-    return data_dir
-
-
-@pytest.fixture
-def data_dir(whole: Path, tmp_path: Path) -> Path:
-    shutil.copytree(whole, tmp_path / "data")
-    return tmp_path / "data"
 
 
 def verify(data_dir: Path) -> Verdict:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from worlds import checkpoint, made, send, take_all
+from worlds import checkpoint, made, over_quota, refused, send, take_all
 
 from horolog.broker.life import checkpoints
 from horolog.broker.recall import bulk_recalls
@@ -55,17 +55,13 @@ def free(world, room: int) -> None:
 
 
 def refusal(world) -> HorologError:
-    with pytest.raises(HorologError) as caught:
-        send(world, "refused", 1)
-    assert caught.value.code is ErrorCode.DISK_FULL
-    return caught.value
+    return no_room(world, SendMessages("t", [made("refused", body=bytes(1_000))]))
 
 
-def refused(world, command) -> HorologError:
-    with pytest.raises(HorologError) as caught:
-        world.broker.ask(command)
-    assert caught.value.code is ErrorCode.DISK_FULL, caught.value
-    return caught.value
+def no_room(world, command) -> HorologError:
+    error = refused(world.broker, command)
+    assert error.code is ErrorCode.DISK_FULL, error
+    return error
 
 
 def test_the_refusal_names_the_figures(small) -> None:
@@ -87,10 +83,6 @@ def test_the_refusal_names_the_figures(small) -> None:
 
 def test_a_quota_that_nobody_can_see_leaves_what_is_allocated(small) -> None:
     """The broker hears from its writer that a segment was refused, though bytes are free."""
-
-    def over_quota(effect: str) -> None:
-        if effect.startswith("allocate shard-00/log"):
-            raise HorologError(ErrorCode.DISK_FULL, f"{effect}: Disk quota exceeded")
 
     def fill() -> None:
         for i in range(2 * SEGMENT // 1_000):
@@ -267,10 +259,10 @@ def test_what_ends_messages_goes_on_and_what_copies_them_is_refused(make_world, 
     free(world, left)
     refusal(world)
     window = ("t", due_ms, due_ms + 1)
-    refused(world, Reschedule("t", "later0", due_ms, due_ms + 1))
-    refused(world, Reschedule("t", "later0", due_ms, 0, now=True))
-    refused(world, MoveMany(*window, new_due_ms=due_ms + 1))
-    refused(world, MoveMany(*window, now=True))
+    no_room(world, Reschedule("t", "later0", due_ms, due_ms + 1))
+    no_room(world, Reschedule("t", "later0", due_ms, 0, now=True))
+    no_room(world, MoveMany(*window, new_due_ms=due_ms + 1))
+    no_room(world, MoveMany(*window, now=True))
     assert len(take_all(world)) == 3
     recalled = world.broker.ask(Recall("t", "later0", due_ms))
     assert recalled.status is RecallStatus.CANCELLED
@@ -290,7 +282,7 @@ def test_a_bulk_recall_leaves_half_of_the_reserve_to_acks(make_world) -> None:
     world.broker.settle()
     room = world.broker.core.disk._log_space()
     free(world, max(0, RESERVE - room))
-    error = refused(world, RecallMany("t", due_ms, due_ms + 1))
+    error = no_room(world, RecallMany("t", due_ms, due_ms + 1))
     assert f"less than {RESERVE // 2} bytes are left for the log" in error.message
     left = world.broker.ask(CountPending()).total
     assert 0 < left < 4_000
@@ -310,7 +302,7 @@ def test_a_bulk_move_stops_where_sends_are_refused(make_world, monkeypatch) -> N
     world.broker.settle()
     free(world, RESERVE - 1_000)
     send(world, "taken", 1)
-    error = refused(world, MoveMany("t", due_ms, due_ms + 1, new_due_ms=due_ms + 1))
+    error = no_room(world, MoveMany("t", due_ms, due_ms + 1, new_due_ms=due_ms + 1))
     refusal(world)
     moved = world.broker.ask(RecallMany("t", due_ms + 1, due_ms + 2, dry_run=True)).matched
     assert 0 < moved < 300

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from damaged_log import make_directory, open_directory
+from damaged_log import open_directory
 
 from horolog.errors import ErrorCode, HorologError
 
@@ -20,13 +20,6 @@ def start(data_dir: Path) -> None:
         await engine.stop()
 
     asyncio.run(asyncio.wait_for(begin(), DEADLINE_S))
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("flipped") / "data"
-    asyncio.run(asyncio.wait_for(make_directory(made), DEADLINE_S))
-    return made
 
 
 def test_a_start_puts_a_flipped_bit_of_meta_right(data_dir: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from worlds import checkpoint, names
+from worlds import checkpoint, names, refused_start
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.checkpoint import decode_checkpoint
@@ -96,12 +96,6 @@ def drained(world) -> list[int]:
     return got
 
 
-def refusal(world) -> HorologError:
-    with pytest.raises(HorologError) as caught:
-        world.reopen()
-    return caught.value
-
-
 def test_row_1_serves_as_left(world) -> None:
     fill(world)
     checkpoint(world)
@@ -145,7 +139,7 @@ def test_row_4_refuses_damage_and_names_it(world) -> None:
     world.broker.settle()
     world.disk.flip(LOG, 300, 3, 6)
     before = world.disk.open(LOG).read(0, 65_536)
-    error = refusal(world)
+    error = refused_start(world)
     assert error.code is ErrorCode.DAMAGED
     assert "recovery row 4" in error.message
     assert world.disk.open(LOG).read(0, 65_536) == before
@@ -157,7 +151,7 @@ def test_row_5_refuses_a_log_shorter_than_the_checkpoint(world) -> None:
     size = world.disk.open(LOG).size()
     world.disk.open(LOG).truncate(200)
     world.disk.open(LOG).allocate(size)
-    error = refusal(world)
+    error = refused_start(world)
     assert error.code is ErrorCode.DAMAGED
     assert "recovery row 5" in error.message
 
@@ -187,7 +181,7 @@ def test_row_6_refuses_a_hole(world) -> None:
     logs = names(world, "log")
     assert len(logs) >= 3
     world.disk.remove(f"shard-00/log/{logs[1]}")
-    assert "recovery row 6" in refusal(world).message
+    assert "recovery row 6" in refused_start(world).message
 
 
 def test_row_7_refuses_a_foreign_log(world, make_world) -> None:
@@ -198,7 +192,7 @@ def test_row_7_refuses_a_foreign_log(world, make_world) -> None:
     content = other.disk.open(LOG).read(0, 65_536)
     fill(world)
     world.disk.open(LOG).write(0, content)
-    error = refusal(world)
+    error = refused_start(world)
     assert error.code is ErrorCode.DIRECTORY_FOREIGN
     assert "recovery row 7" in error.message
 
@@ -231,7 +225,7 @@ def test_row_10_refuses_when_the_beginning_is_gone_and_no_checkpoint_is_valid(wo
     cut(world)
     for name in names(world, "checkpoint"):
         world.disk.flip(f"shard-00/checkpoint/{name}", 90, 0)
-    error = refusal(world)
+    error = refused_start(world)
     assert error.code is ErrorCode.DAMAGED
     assert "recovery row 10" in error.message
     assert "from a backup" in error.message
@@ -240,7 +234,7 @@ def test_row_10_refuses_when_the_beginning_is_gone_and_no_checkpoint_is_valid(wo
 def test_row_6_refuses_a_log_that_begins_after_its_checkpoint(world) -> None:
     cut(world)
     world.disk.remove(f"shard-00/log/{names(world, 'log')[0]}")
-    error = refusal(world)
+    error = refused_start(world)
     assert "recovery row 6" in error.message
     assert "by its newest checkpoint the log begins with segment" in error.message
 
@@ -311,7 +305,7 @@ def test_row_15_refuses_derived_files_without_a_log(world) -> None:
     for part in ("log", "checkpoint"):
         for name in names(world, part):
             world.disk.remove(f"shard-00/{part}/{name}")
-    assert "recovery row 15" in refusal(world).message
+    assert "recovery row 15" in refused_start(world).message
 
 
 def test_epoch_rises_at_every_start(world) -> None:

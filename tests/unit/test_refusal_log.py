@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 import pytest
-from worlds import made
+from worlds import made, over_quota
 
 from horolog.broker.life.opening import ShardMeta, open_shard
 from horolog.broker.settings import ShardSettings
@@ -76,10 +76,6 @@ def test_the_log_reports_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_p9_a_quota_that_nobody_can_see_keeps_the_last_segment_for_acks() -> None:
     """Sends went on until the log could not be written: the broker ended, and did not start again."""
-
-    def over_quota(effect: str) -> None:
-        if effect.startswith("allocate shard-00/log"):
-            raise HorologError(ErrorCode.DISK_FULL, f"{effect}: Disk quota exceeded")
 
     async def run() -> None:
         disk, clock = FaultyDisk(), SimulatedClock(1_000)

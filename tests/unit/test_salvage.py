@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from pathlib import Path
 from random import Random
 
 import pytest
-from damaged_log import SEGMENT, DamagedFrames, damage_log, make_directory, open_directory
-from worlds import checkpoint, killed_at, take_all
+from damaged_log import SEGMENT, DamagedFrames, damage_log, open_directory
+from worlds import checkpoint, killed_at, refused_start, take_all
 
 from horolog.broker.life.facts import ShardMeta
 from horolog.broker.life.salvage import salvage, survey
@@ -78,12 +77,6 @@ def quiet(world) -> None:
     world.broker.settle()
 
 
-def refused(world) -> HorologError:
-    with pytest.raises(HorologError) as caught:
-        world.reopen()
-    return caught.value
-
-
 def salvaged(world) -> list[tuple[int, int]]:
     """Salvage, and start; gives the stretches that were given up."""
     found = survey(world.disk, SHARD, meta_of(world))
@@ -115,7 +108,7 @@ def test_one_flipped_bit_costs_one_frame(sent, where) -> None:
     quiet(sent)
     header = frame_with(sent, Kind.MESSAGE, 2)
     sent.disk.flip(LOG, header.base + (9 if where == "header" else HEADER_BYTES + 100), 3, 6)
-    assert "recovery row 4" in refused(sent).message
+    assert "recovery row 4" in refused_start(sent).message
     (lost,) = survey(sent.disk, SHARD, meta_of(sent)).lost
     assert (lost.first, lost.stop) == (header.base, header.end)
     assert lost.records == (1 if where == "body" else -1)
@@ -222,7 +215,7 @@ def test_checks_of_a_transaction_after_what_is_lost_are_counted(sent) -> None:
     sent.broker.ask(CheckTransactions((position, position)))  # one record that has it twice
     quiet(sent)
     sent.disk.flip(LOG, frame_with(sent, Kind.MESSAGE).base + HEADER_BYTES + 100, 3, 6)
-    assert "recovery row 4" in refused(sent).message
+    assert "recovery row 4" in refused_start(sent).message
     salvaged(sent)
     assert sent.broker.shard.halves.open[position].checks == 2
     (check,) = sent.broker.ask(CheckTransactions((position,)))
@@ -236,7 +229,7 @@ def test_the_end_of_the_log_may_be_lost(sent) -> None:
     size = sent.disk.open(LOG).size()
     sent.disk.open(LOG).truncate(200)
     sent.disk.open(LOG).allocate(size)
-    assert "recovery row 5" in refused(sent).message
+    assert "recovery row 5" in refused_start(sent).message
     assert salvaged(sent)
     send(sent, ["c"], in_ms=60_000)
     sent.reopen()
@@ -253,7 +246,7 @@ def test_a_missing_segment_is_given_up(sent) -> None:
     logs = sent.disk.list(f"{SHARD}/log")
     assert len(logs) >= 4
     sent.disk.remove(f"{SHARD}/log/{logs[1]}")
-    assert "recovery row 6" in refused(sent).message
+    assert "recovery row 6" in refused_start(sent).message
     (lost,) = salvaged(sent)
     assert lost == (65_536, 131_072)
     listed = [p for p in sent.broker.ask(DescribeBroker()).problems if "given up by a salvage" in p]
@@ -363,19 +356,6 @@ def test_any_damaged_frame_can_be_salvaged(world, seed) -> None:
 
 
 # --- the command ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data_dir = tmp_path_factory.mktemp("stopped") / "data"
-    asyncio.run(asyncio.wait_for(make_directory(data_dir), DEADLINE_S))
-    return data_dir
-
-
-@pytest.fixture
-def data_dir(stopped: Path, tmp_path: Path) -> Path:
-    shutil.copytree(stopped, tmp_path / "data")
-    return tmp_path / "data"
 
 
 def damage_without_checkpoints(data_dir: Path) -> DamagedFrames:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from worlds import refused
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.commands import (
@@ -234,19 +235,13 @@ def test_dead_letters_are_messages_like_any(world, broker) -> None:
     assert stored(again).reconsume_times == 1
 
 
-def refused(world, command) -> ErrorCode:
-    with pytest.raises(HorologError) as error:
-        world.broker.ask(command)
-    return error.value.code
-
-
 def test_what_cannot_be_sent_back(world, broker) -> None:
     send(world)
     position = stored(one(world, "t")).position
     waiting = send(world, "b", due_ms=world.clock.wall_ms() + HOUR).origins[0]
-    assert refused(world, SendBack("nobody", position)) is ErrorCode.GROUP_NOT_FOUND
+    assert refused(broker, SendBack("nobody", position)).code is ErrorCode.GROUP_NOT_FOUND
     for wrong in (0, -1, position + 1, position - 1, waiting, broker.shard.log.end, 1 << 62):
-        assert refused(world, SendBack("g", wrong)) is ErrorCode.NOT_FOUND, wrong
+        assert refused(broker, SendBack("g", wrong)).code is ErrorCode.NOT_FOUND, wrong
     pass_time(world, HOUR)
     assert RETRY not in broker.shard.topics.by_name
 
@@ -350,4 +345,4 @@ def test_the_last_one_a_client_sends_is_a_dead_letter(world, broker, how) -> Non
 def test_a_client_of_a_group_that_is_not_there(world, broker) -> None:
     send(world)
     command = replace(sent_by_client(one(world, "t"), 1), group="nobody")
-    assert refused(world, command) is ErrorCode.GROUP_NOT_FOUND
+    assert refused(broker, command).code is ErrorCode.GROUP_NOT_FOUND

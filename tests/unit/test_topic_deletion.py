@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import orjson
 import pytest
+from worlds import refused
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode
 from horolog.protocol.commands import (
     Ack,
     CreateTopic,
@@ -56,12 +57,6 @@ def send(*names: str, topic: str = "t", due_ms: int = 0) -> SendMessages:
 
 def receive(poll_ms: int = 0, *, auto_renew: bool = False) -> Receive:
     return Receive("g", "t", -1, "*", 32, 60_000, auto_renew, poll_ms, "c")
-
-
-def refused(broker, command) -> HorologError:
-    with pytest.raises(HorologError) as caught:
-        broker.ask(command)
-    return caught.value
 
 
 def used(broker) -> tuple[str, int]:

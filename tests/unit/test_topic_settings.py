@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from admin_api import exchange
+from worlds import refused
 
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode
 from horolog.limits import HOUR_MS, TOPIC_ATTRIBUTES_MAX
 from horolog.protocol.adoption_commands import BeginAdoption
 from horolog.protocol.commands import (
@@ -48,12 +49,6 @@ def receive(poll_ms: int = 0) -> Receive:
 
 def pull(poll_ms: int = 0) -> Pull:
     return Pull("t", 0, 0, 32, 1 << 18, "*", poll_ms)
-
-
-def refused(broker, command) -> HorologError:
-    with pytest.raises(HorologError) as caught:
-        broker.ask(command)
-    return caught.value
 
 
 def permit(broker, perm: int) -> None:

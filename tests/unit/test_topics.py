@@ -7,10 +7,11 @@ import asyncio
 import httpx
 import pytest
 from work import bytecodes
+from worlds import refused
 
 from horolog.admin.app import make_app
 from horolog.broker.life.snapshot import capture, decide
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode
 from horolog.limits import TURN_TOPICS_MAX
 from horolog.protocol.accepted import ACCEPTED
 from horolog.protocol.commands import (
@@ -30,12 +31,6 @@ from horolog.server.open_broker import open_engine
 
 def made(topic: str, type: MessageType = MessageType.NORMAL, **more):
     return encode(topic=topic, body=b"b", message_id="m", type=type, **more)
-
-
-def refused(world, command) -> HorologError:
-    with pytest.raises(HorologError) as caught:
-        world.broker.ask(command)
-    return caught.value
 
 
 @pytest.mark.parametrize("type", TopicType)
@@ -66,7 +61,7 @@ def test_what_exists_is_created_again_only_just_so(world) -> None:
         (CreateTopic("temps", TopicType.MIXED, 2), "type", "exists with type delay"),
         (CreateTopic("temps", TopicType.FIFO, 2), "type", "exists with type delay"),
     ):
-        error = refused(world, command)
+        error = refused(world.broker, command)
         assert (error.code, error.field) == (ErrorCode.TOPIC_EXISTS, field)
         assert difference in error.message
     assert world.broker.shard.log.end == end, "nothing was written"
@@ -78,9 +73,9 @@ def test_a_topic_is_changed_to_have_more_queues_and_never_fewer(world) -> None:
     assert world.broker.ask(ChangeTopic("temps", 8)).queues == 8
     assert world.broker.ask(ChangeTopic("temps", 8)).queues == 8, "as it is: no change"
     for queues, limit in ((7, "8 to 1024"), (-1, "1 to 1024"), (1_025, "1 to 1024")):
-        error = refused(world, ChangeTopic("temps", queues))
+        error = refused(world.broker, ChangeTopic("temps", queues))
         assert (error.code, error.field, error.limit) == (ErrorCode.BAD_REQUEST, "queues", limit)
-    assert refused(world, ChangeTopic("no", 1)).code is ErrorCode.TOPIC_NOT_FOUND
+    assert refused(world.broker, ChangeTopic("no", 1)).code is ErrorCode.TOPIC_NOT_FOUND
     for _ in range(2):
         world.reopen()
         assert world.broker.ask(DescribeTopic("temps")).queues == 8
