@@ -36,7 +36,7 @@ def world(make_world, tmp_path):
     made.broker.settings = made.broker.settings._replace(retention_ms=HOUR_MS)
     made.broker.open()
     meta = {"format": 1, "shards": 1, "clock": "simulated", "segment_bytes": SEGMENT}
-    meta["log_id"] = f"{0x5EED5EED5EED5EED:016x}"
+    meta["log_id"] = f"{made.broker.meta.log_id:016x}"
     (tmp_path / "meta").write_text(json.dumps(meta))
     made.broker.ask(CreateTopic("t", TopicType.MIXED, 2))
     return made

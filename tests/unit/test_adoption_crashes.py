@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from worlds import changes_of, checkpoint, killed_at, take_all, view
+from worlds import adopted_files, changes_of, checkpoint, killed_at, take_all, view
 
 from horolog.broker.adopt import staging
 from horolog.broker.adopt.staging import Begun, ShardFiles
@@ -24,7 +24,6 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_adoptions import Transaction
 
-LOG_ID = 0x5EED5EED5EED5EED
 SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
 DELAYS = [-5_000, 2_000, 3 * HOUR_MS, 30 * HOUR_MS, 5 * DAY_MS]
 
@@ -45,10 +44,6 @@ def open_world(make_world, **settings):
     return world
 
 
-def place_of(world) -> ShardFiles:
-    return ShardFiles(world.disk, "shard-00", LOG_ID)
-
-
 def parts_of(version: int, start_ms: int):
     return [
         [made(f"v{version}p{part}r{row}", start_ms + delay) for row, delay in enumerate(DELAYS)]
@@ -62,7 +57,7 @@ def adopt(world, version: int, parts, token: str = "", *, inline: bool = False) 
     now = world.clock.wall_ms()
     token = token or f"{version:016x}"
     made_before = Begun(token, "load", version, "t", now)
-    transaction = Transaction(place_of(world), made_before, answer.topic_id, answer.queues)
+    transaction = Transaction(world.broker.place, made_before, answer.topic_id, answer.queues)
     if not answer.already:
         transaction.begin()
         transaction.stage(parts)
@@ -81,9 +76,12 @@ def again(world, version: int, parts, *, inline: bool) -> None:
         return
     now = world.clock.wall_ms()
     kept = Begun(f"{version:016x}", "load", version, "t", now)
-    transaction = Transaction(place_of(world), kept, answer.topic_id, answer.queues)
+    transaction = Transaction(world.broker.place, kept, answer.topic_id, answer.queues)
     others = Transaction(
-        ShardFiles(world.other, "", LOG_ID), kept._replace(token="b" * 16), 1, answer.queues
+        ShardFiles(world.other, "", world.broker.meta.log_id),
+        kept._replace(token="b" * 16),
+        1,
+        answer.queues,
     )
     others.begin()
     others.stage(parts)
@@ -95,10 +93,6 @@ def again(world, version: int, parts, *, inline: bool) -> None:
     else:
         assert not done.already
         transaction.end()
-
-
-def adopted_files(world) -> list[str]:
-    return [name for name in world.disk.list("shard-00/runs") if name.startswith("adopted.")]
 
 
 def names_of(versions) -> set[str]:
@@ -326,10 +320,9 @@ def test_a_damaged_row_is_reported_and_never_delivered(make_world, where) -> Non
 def test_orphans_are_swept(make_world) -> None:
     world = open_world(make_world)
     start = world.clock.wall_ms()
-    place = place_of(world)
     left = Begun("d" * 16, "load", 7, "t", start)
     for token, parts in (("d" * 16, 1), ("e" * 16, 2)):
-        transaction = Transaction(place, left._replace(token=token), 1, 1)
+        transaction = Transaction(world.broker.place, left._replace(token=token), 1, 1)
         transaction.begin()
         transaction.stage(parts_of(7, start)[:parts])
         transaction.prepare(start)
@@ -355,7 +348,7 @@ def test_orphans_are_swept(make_world) -> None:
 def test_what_was_staged_for_a_committed_version_is_swept(make_world) -> None:
     world = open_world(make_world)
     start = world.clock.wall_ms()
-    late = Transaction(place_of(world), Begun("f" * 16, "load", 0, "t", start), 1, 1)
+    late = Transaction(world.broker.place, Begun("f" * 16, "load", 0, "t", start), 1, 1)
     late.begin()
     late.stage(parts_of(0, start))
     adopt(world, 0, parts_of(0, start))
@@ -363,5 +356,5 @@ def test_what_was_staged_for_a_committed_version_is_swept(make_world) -> None:
     assert world.disk.list("shard-00/staging") == []
     assert len(adopted_files(world)) == 2
     with pytest.raises(HorologError) as found:
-        staging.find(place_of(world), "f" * 16)
+        staging.find(world.broker.place, "f" * 16)
     assert found.value.field == "token"

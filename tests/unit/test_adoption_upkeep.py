@@ -13,7 +13,7 @@ from tests.unit.test_adoption_requests import Api, messages, serve
 from horolog.backup.copying import Progress
 from horolog.backup.restoring import Restore, lock_target, open_backup
 from horolog.backup.status import BackupState
-from horolog.broker.adopt.staging import Begun, ShardFiles
+from horolog.broker.adopt.staging import Begun
 from horolog.cli.inspection.run_file import read_run
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
@@ -132,8 +132,7 @@ def test_inspect_shows_an_adopted_run(tmp_path: Path) -> None:
 
 def transaction_of(world: Any, delays: list[int]) -> Transaction:
     now = world.clock.wall_ms()
-    place = ShardFiles(world.disk, "shard-00", 0x5EED5EED5EED5EED)
-    made = Transaction(place, Begun("a" * 16, "load", 1, "t", now), 1, 1)
+    made = Transaction(world.broker.place, Begun("a" * 16, "load", 1, "t", now), 1, 1)
     made.begin()
     made.stage(
         [

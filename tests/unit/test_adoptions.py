@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from worlds import checkpoint, take_all
+from worlds import adopted_files, checkpoint, take_all
 
 from horolog.broker.adopt import adoptions
-from horolog.broker.adopt.staging import Begun, ShardFiles
+from horolog.broker.adopt.staging import Begun
 from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, FIND_MAX, HOUR_MS, MAX_DELAY_MS
@@ -36,7 +36,6 @@ from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_adoptions import Transaction
 from horolog.testing.sim_broker import Answer
 
-LOG_ID = 0x5EED5EED5EED5EED
 SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
 
 
@@ -62,13 +61,12 @@ def open_world(make_world, queues: int = 1, **settings):
 
 
 def begun(world, version: int = 1, app: str = "load", token: str = "") -> Transaction:
-    place = ShardFiles(world.disk, "shard-00", LOG_ID)
     token = token or f"{version:016x}"
     answer = world.broker.ask(BeginAdoption(app, version, "t"))
     assert not answer.already
     now = world.clock.wall_ms()
     transaction = Transaction(
-        place, Begun(token, app, version, "t", now), answer.topic_id, answer.queues
+        world.broker.place, Begun(token, app, version, "t", now), answer.topic_id, answer.queues
     )
     transaction.begin()
     return transaction
@@ -85,10 +83,6 @@ def adopt(world, parts, version: int = 1, app: str = "load", *, inline: bool = F
 
 def named(delays: list[int], now: int, first: int = 0):
     return [made(f"m{first + i}", now + delay) for i, delay in enumerate(delays)]
-
-
-def adopted_files(world) -> list[str]:
-    return [name for name in world.disk.list("shard-00/runs") if name.startswith("adopted.")]
 
 
 @pytest.mark.parametrize("inline", [False, True])

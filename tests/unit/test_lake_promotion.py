@@ -8,7 +8,7 @@ import pytest
 from offloads import begin, exported, hour_after, open_world, pending
 from worlds import changes_of, checkpoint, killed_at, take_all
 
-from horolog.broker.adopt.staging import Begun, ShardFiles
+from horolog.broker.adopt.staging import Begun
 from horolog.delay.tier import Promotion
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS
@@ -32,8 +32,6 @@ from horolog.protocol.tier_commands import (
     TierRow,
 )
 from horolog.testing.sim_adoptions import Transaction
-
-LOG_ID = 0x5EED5EED5EED5EED
 
 
 def made(topic: str, name: str, due_ms: int):
@@ -72,9 +70,8 @@ def promote(
         return Adopted(True)
     token = token or f"{hour.topic:08x}{hour.hour:08x}"
     now = world.clock.wall_ms()
-    place = ShardFiles(world.disk, "shard-00", LOG_ID)
     transaction = Transaction(
-        place,
+        world.broker.place,
         Begun(token, app, hour.hour, hour.topic_name, now),
         answer.topic_id,
         answer.queues,

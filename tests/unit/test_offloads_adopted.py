@@ -8,7 +8,7 @@ import pytest
 from offloads import begin, expected_counts, exported, hour_after, open_world, pending, schedule
 from worlds import changes_of, checkpoint, killed_at
 
-from horolog.broker.adopt.staging import Begun, ShardFiles
+from horolog.broker.adopt.staging import Begun
 from horolog.limits import DAY_MS, HOUR_MS
 from horolog.protocol.adoption_commands import BeginAdoption
 from horolog.protocol.commands import DescribeBroker, MessageType, Recall, RecallStatus
@@ -21,8 +21,6 @@ from horolog.protocol.tier_commands import (
 )
 from horolog.testing.sim_adoptions import Transaction
 
-LOG_ID = 0x5EED5EED5EED5EED
-
 
 def adopt(world, name: str, dues: list[int]) -> None:
     """A file of messages of topic t, adopted."""
@@ -31,7 +29,7 @@ def adopt(world, name: str, dues: list[int]) -> None:
         return
     now = world.clock.wall_ms()
     transaction = Transaction(
-        ShardFiles(world.disk, "shard-00", LOG_ID),
+        world.broker.place,
         Begun(f"{len(dues):016x}", name, 1, "t", now),
         answer.topic_id,
         answer.queues,
