@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from bare_records import unfiled
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
+from waiting_machine import WaitingMachine
 
 from horolog.delay import pending
 from horolog.delay.far import checkpoint as far_checkpoint
@@ -22,7 +22,6 @@ from horolog.log.control_records import origins_of
 from horolog.testing.disk import FaultyDisk
 from horolog.wheel.wheel import Wheel
 
-BASE = 472_222 * HOUR_MS
 SMALL = FarSettings(buffer_bytes=400, runs_max=2, part_runs_max=1)
 DELAYS = st.one_of(
     st.integers(0, 3_000),
@@ -33,18 +32,12 @@ DELAYS = st.one_of(
 )
 
 
-class FarMachine(RuleBasedStateMachine):
-    """The model: origin → (due, key) of what waits."""
-
+class FarMachine(WaitingMachine):
     @initialize()
     def start(self) -> None:
         self.disk = FaultyDisk()
         self.disk.make_dir("runs")
-        self.now = BASE
-        self.next_origin = 1
-        self.waiting: dict[int, tuple[int, int]] = {}
-        self.store = self._make()
-        self.wheel = Wheel(self.store)
+        self.begin(self._make())
 
     def _make(self) -> DelayStore:
         return DelayStore(
@@ -53,16 +46,8 @@ class FarMachine(RuleBasedStateMachine):
 
     @rule(due=st.lists(DELAYS, min_size=1, max_size=20), keys=st.integers(0, 4))
     def file(self, due: list[int], keys: int) -> None:
-        due_ms = [self.now + d for d in due]
-        key_of = [(self.next_origin + i) % 5 + keys for i in range(len(due))]
         topics = [(self.next_origin + i) % 2 + 1 for i in range(len(due))]
-        records = unfiled(due_ms, self.next_origin, self.now, keys=key_of, topics=topics)
-        filed, rest = self.store.file(records)
-        assert rest is None
-        self.wheel.insert(*filed)
-        for i, at in enumerate(due_ms):
-            self.waiting[self.next_origin + i] = (at, key_of[i])
-        self.next_origin += len(due)
+        self.file_all([self.now + d for d in due], self.now, keys, topics)
 
     @rule(
         by=st.sampled_from(
@@ -72,36 +57,22 @@ class FarMachine(RuleBasedStateMachine):
     def pass_time(self, by: int) -> None:
         self.now += by
 
-    @rule(chunk=st.integers(1, 9))
-    def load_a_little(self, chunk: int) -> None:
-        """What follows, a step of the clock for one, finds seconds that are being loaded."""
-        self.wheel.load(self.now, chunk)
-
     @rule(limit=st.integers(1, 30), chunk=st.sampled_from([1, 7, 10_000]))
     def hand_over(self, limit: int, chunk: int) -> None:
-        while not self.wheel.load(self.now, chunk):
-            pass
-        taken = self.wheel.take(self.now, limit).ref
-        refs = taken[self.store.states(taken) == EntryState.WAITING]
-        refs, entries, records = self.store.read_intact(refs, self.store.entries(refs))
+        refs, entries, records = self.take(limit, chunk)
         if not len(refs):
             return
         self.store.mark_inflight(refs, EntryState.HANDING_OVER)
         self.store.settle(refs, EntryState.HANDED_OVER)
-        for entry, record in zip(entries, records, strict=True):
-            due, origin = int(entry["due_ms"]), int(entry["origin"])
-            assert due <= self.now, "P1"
-            assert int.from_bytes(bytes(record[-8:]), "little") == origin
-            assert self.waiting.pop(origin)[0] == due, "P3"
-            earlier = [o for o, (d, _) in self.waiting.items() if (d, o) < (due, origin)]
-            assert not earlier, f"P7: {earlier} should have come before {origin}"
+        stated = [int.from_bytes(bytes(record[-8:]), "little") for record in records]
+        assert stated == entries["origin"].tolist()
+        self.note_handed_over(entries)
 
     @rule(key=st.integers(0, 8), pick=st.integers(0, 1_000), moved=st.booleans())
     def recall(self, key: int, pick: int, moved: bool) -> None:
         if not self.waiting:
             return
-        due, _ = sorted(self.waiting.values())[pick % len(self.waiting)]
-        expected = {o for o, (d, k) in self.waiting.items() if d == due and k == key}
+        due, expected = self.chosen(key, pick)
         found = np.concatenate([self.store.find_key(key, t, due) for t in (1, 2)])
         refs = found[self.store.states(found) == EntryState.WAITING]
         entries = self.store.entries(refs)

@@ -6,7 +6,8 @@ import numpy as np
 from bare_records import RECORD_BYTES, unfiled
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
+from waiting_machine import BASE_MS, WaitingMachine
 
 from horolog.delay import pending
 from horolog.delay.entry_files import Filing
@@ -20,22 +21,14 @@ from horolog.storage.api import read_file
 from horolog.testing.disk import FaultyDisk
 from horolog.wheel.wheel import Wheel
 
-HOUR = 472_222
-BASE = HOUR * HOUR_MS
 
-
-class HourMachine(RuleBasedStateMachine):
+class HourMachine(WaitingMachine):
     """File, load, take, hand over, recall and restart in any order; the model is a dict and `sorted`."""
 
     @initialize()
     def start(self) -> None:
         self.disk = FaultyDisk()
-        self.store = DelayStore(self.disk, "hours", tier=LakeTier())
-        self.wheel = Wheel(self.store)
-        self.now = BASE
-        self.next_origin = 1
-        self.waiting: dict[int, tuple[int, int]] = {}  # origin → (due, key)
-        self.handed: list[tuple[int, int]] = []
+        self.begin(DelayStore(self.disk, "hours", tier=LakeTier()))
         self.settled = {EntryState.HANDED_OVER: 0, EntryState.RECALLED: 0}
 
     @rule(
@@ -47,49 +40,26 @@ class HourMachine(RuleBasedStateMachine):
         keys=st.integers(0, 4),
     )
     def file(self, due: list[int], keys: int) -> None:
-        due_ms = [BASE + d for d in due]
-        key_of = [(self.next_origin + i) % 5 + keys for i in range(len(due))]
-        filed, rest = self.store.file(
-            unfiled(due_ms, self.next_origin, BASE, keys=key_of, topics=1)
-        )
-        assert rest is None
-        self.wheel.insert(*filed)
-        for i, at in enumerate(due_ms):
-            self.waiting[self.next_origin + i] = (at, key_of[i])
-        self.next_origin += len(due)
+        self.file_all([BASE_MS + d for d in due], BASE_MS, keys, 1)
 
     @rule(by=st.sampled_from([0, 1, 10, 999, 1_000, 5_000, 60_000, 3_600_000, -1, -7_200_000]))
     def pass_time(self, by: int) -> None:
         self.now += by
 
-    @rule(chunk=st.integers(1, 9))
-    def load_a_little(self, chunk: int) -> None:
-        """What follows, a step of the clock for one, finds seconds that are being loaded."""
-        self.wheel.load(self.now, chunk)
-
     @rule(limit=st.integers(1, 50), chunk=st.sampled_from([1, 7, 10_000]))
     def hand_over(self, limit: int, chunk: int) -> None:
-        while not self.wheel.load(self.now, chunk):
-            pass
-        taken = self.wheel.take(self.now, limit).ref
-        refs = taken[self.store.states(taken) == EntryState.WAITING]
-        refs, entries, _ = self.store.read_intact(refs, self.store.entries(refs))
+        refs, entries, _ = self.take(limit, chunk)
         if not len(refs):
             return
         self.store.settle(refs, EntryState.HANDED_OVER)
         self.settled[EntryState.HANDED_OVER] += len(refs)
-        for due, origin in zip(entries["due_ms"].tolist(), entries["origin"].tolist(), strict=True):
-            assert due <= self.now, "P1"
-            assert self.waiting.pop(origin)[0] == due, "P3"
-            earlier = [o for o, (d, _) in self.waiting.items() if (d, o) < (due, origin)]
-            assert not earlier, f"P7: {earlier} should have come before {origin}"
+        self.note_handed_over(entries)
 
     @rule(key=st.integers(0, 8), pick=st.integers(0, 1_000))
     def recall(self, key: int, pick: int) -> None:
         if not self.waiting:
             return
-        due, _ = sorted(self.waiting.values())[pick % len(self.waiting)]
-        expected = {o for o, (d, k) in self.waiting.items() if d == due and k == key}
+        due, expected = self.chosen(key, pick)
         found = self.store.find_key(key, 1, due)
         refs = found[self.store.states(found) == EntryState.WAITING]
         got = set(self.store.entries(refs)["origin"].tolist())
@@ -176,12 +146,14 @@ def test_two_flipped_bits_in_index_or_log_are_reported_never_delivered(world) ->
             disk = FaultyDisk()
             store = DelayStore(disk, "hours", tier=LakeTier())
             wheel = Wheel(store)
-            store.file(unfiled([BASE + 5, BASE + 6, BASE + 7], 100, BASE, keys=[1, 2, 3], topics=1))
-            disk.flip(f"hours/{HOUR:010d}/{name}", length + offset, 4, 7)
-            while not wheel.load(BASE + 10, 100):
+            store.file(
+                unfiled([BASE_MS + at for at in (5, 6, 7)], 100, BASE_MS, keys=[1, 2, 3], topics=1)
+            )
+            disk.flip(f"hours/{BASE_MS // HOUR_MS:010d}/{name}", length + offset, 4, 7)
+            while not wheel.load(BASE_MS + 10, 100):
                 pass
             got = []
-            refs = wheel.take(BASE + 10, 100).ref
+            refs = wheel.take(BASE_MS + 10, 100).ref
             _, entries, records = store.read_intact(refs, store.entries(refs))
             got += [bytes(r)[-8:] for r in records]
             assert len(entries) == len(records)
