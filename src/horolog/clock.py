@@ -43,16 +43,16 @@ class SimulatedClock:
 
     simulated = True
 
-    def __init__(self, wall_ms: int, monotonic_ms: int = 0) -> None:
+    def __init__(self, wall_ms: int) -> None:
         self._wall_ms = wall_ms
-        self._monotonic_ms = monotonic_ms
+        self._monotonic_ms = 0
 
     def wall_ms(self) -> int:
         """Return the wall time: UTC epoch milliseconds."""
         return self._wall_ms
 
     def monotonic_ms(self) -> int:
-        """Return the monotonic time in milliseconds, by default 0 when the clock was made."""
+        """Return the milliseconds since the clock was made."""
         return self._monotonic_ms
 
     def advance(self, by_ms: int) -> None:

@@ -41,17 +41,15 @@ def access_file(folder: Path, text: str = ACCESS) -> Path:
     return path
 
 
-def grpc_headers(
-    access_key: str, secret: str = "", *, upper: bool = True, date: str = DATE
-) -> list[tuple[str, str]]:
+def grpc_headers(access_key: str, secret: str = "", *, upper: bool = True) -> list[tuple[str, str]]:
     """Return the headers of a 5.x client, signed with its own secret or the given one."""
     key = (secret or SECRETS[access_key]).encode()
-    signature = hmac.new(key, date.encode(), hashlib.sha1).hexdigest()
+    signature = hmac.new(key, DATE.encode(), hashlib.sha1).hexdigest()
     signed_as = signature.upper() if upper else signature
     return [
         ("x-mq-client-id", f"client-of-{access_key}"),
         ("x-mq-language", "JAVA"),
-        ("x-mq-date-time", date),
+        ("x-mq-date-time", DATE),
         (
             "authorization",
             f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={signed_as}",

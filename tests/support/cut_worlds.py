@@ -11,7 +11,7 @@ HOUR = 3_600_000
 SEGMENT = 65_536
 
 
-def cut_world(make_world, *, checkpoints: int = 2, buffer_bytes: int = 65_536):
+def cut_world(make_world, *, buffer_bytes: int = 65_536):
     """Build a world with old messages, whose log is gone, and young ones, whose log is kept.
 
     Messages of both kinds are due in two near hours and in the far future.
@@ -34,7 +34,7 @@ def cut_world(make_world, *, checkpoints: int = 2, buffer_bytes: int = 65_536):
     for name in ("due", "later", "far"):
         send(world, f"young-{name}", 5, due_ms=getattr(world, name))
     world.broker.ask(Recall("t", "young-due0", world.due))
-    for _ in range(checkpoints):
+    for _ in range(2):
         send(world, "tail", 1)
         checkpoint(world)
     assert view(world).log_start > SEGMENT

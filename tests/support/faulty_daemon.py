@@ -30,7 +30,7 @@ _PAUSE = threading.Event()  # never set
 _syncs = 0  # syncs of this process; a run is synced before its footer and after it
 
 
-def conf_of(fault: str, folder: str, broker: str = "", job: str = "") -> dict[str, str]:
+def conf_of(fault: str, folder: str, broker: str, job: str) -> dict[str, str]:
     """Return the settings of a session whose workers have the fault; none without a fault."""
     if fault == "none":
         return {}

@@ -89,12 +89,12 @@ class Http2Connection:
             )
             assert done, "a ping was not answered"
 
-    def until_closed(self, timeout_s: float = 30) -> None:
+    def until_closed(self) -> None:
         """Wait until the peer has hung up."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self.closed, timeout_s), "still open"
+            assert self._changed.wait_for(lambda: self.closed, 30), "still open"
 
-    def reset_rapidly(self, streams: int, path: str, content: bytes | None = None) -> None:
+    def reset_rapidly(self, streams: int, path: str, content: bytes | None) -> None:
         """Open this many streams one after the other, and cancel each at once."""
         headers = call_headers(path)
         for first in range(1, 2 * streams, 100):

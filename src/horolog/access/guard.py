@@ -111,7 +111,7 @@ class Guard:
         fields: Mapping[str, str],
         body: bytes,
         address: str,
-        unsent: Mapping[str, str] | None = None,
+        unsent: Mapping[str, str] | None,
     ) -> Identity:
         """Return the identity that signed a request of a 4.x client; UNAUTHORIZED if none did.
 

@@ -42,7 +42,7 @@ class Parameter(NamedTuple):
 
     name: str
     schema: dict[str, Any]
-    meaning: str = ""
+    meaning: str
     required: bool = False
 
 
@@ -85,14 +85,14 @@ class Endpoint:
     path: str
     answer: tuple[Any, ...]
     handler: Handler
-    body: type[BaseModel] | None = None
-    query: tuple[Parameter, ...] = ()
-    status: tuple[int, ...] = (200,)
-    codes: tuple[ErrorCode, ...] = ()
-    access: Access = Access.ADMIN
-    media: str = JSON
-    content: str = ""
-    tag: str = ""
+    body: type[BaseModel] | None
+    query: tuple[Parameter, ...]
+    status: tuple[int, ...]
+    codes: tuple[ErrorCode, ...]
+    access: Access
+    media: str
+    content: str
+    tag: str
 
     def route(self) -> Route:
         """Return the Starlette route that the app serves."""

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -145,7 +145,7 @@ class Checkpoint:
     durable: int
     store_ms: int
     registry: dict[str, Any]
-    columns: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    columns: dict[str, npt.NDArray[Any]]
     queues: int = 0  # count of queues when the checkpoint was decided; in the file a column
 
 

@@ -76,7 +76,7 @@ def encode_rows(
     target: Target,
     *,
     first_row: int,
-    first_queue: int = 0,
+    first_queue: int,
 ) -> Encoded:
     """Encode checked rows, which are in the order of the run, as entries and records.
 

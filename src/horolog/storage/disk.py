@@ -136,7 +136,7 @@ class DiskFile:
 
     _fd = -1
 
-    def __init__(self, path: Path, *, create: bool, read_only: bool = False) -> None:
+    def __init__(self, path: Path, *, create: bool, read_only: bool) -> None:
         self._path = path
         self._view = memoryview(b"")
         with _translated("open", path):

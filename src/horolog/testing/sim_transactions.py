@@ -49,7 +49,7 @@ class Traders(Actor):
             such a half message, so the second send begins a transaction of its own
     """
 
-    def __init__(self, seed: int, broker: SimBroker, rotten: Collection[int] = ()) -> None:
+    def __init__(self, seed: int, broker: SimBroker, rotten: Collection[int]) -> None:
         super().__init__(seed, [0, 0.1, 0.2, 0.4])
         self._broker = broker
         self._rotten = rotten

@@ -47,7 +47,7 @@ class QueueCheck:
         lengths: dict[tuple[int, int], int],
         firsts: dict[tuple[int, int], int],
         holes: Holes,
-        dropped: frozenset[int] = frozenset(),
+        dropped: frozenset[int],
     ) -> None:
         self._reading = reading
         self._place = place
