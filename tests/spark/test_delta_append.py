@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 
 from horolog.errors import HorologError
 from horolog.spark.delta_append import DeltaAppend
@@ -42,8 +42,8 @@ class Frame:
         raise Reached
 
 
-def append(path: str, schema: pa.Schema) -> None:
-    DeltaAppend(path, "q", Rows(schema))(Frame(), 1)  # type: ignore[arg-type]
+def append(path: str, schema: pa.Schema, batch: int = 1) -> None:
+    DeltaAppend(path, "q", Rows(schema))(Frame(), batch)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,17 @@ def test_columns_that_may_be_null_may_be_left_out_and_come_in_any_order(tmp_path
     for schema in (TABLE, TABLE.remove(1), pa.schema(reversed(TABLE)), TABLE.set(2, keys)):
         with pytest.raises(Reached):
             append(path, schema)
+
+
+def test_a_batch_is_there_once_and_none_comes_again_after_a_later_one(tmp_path) -> None:
+    """A checkpoint that forgot batches gives their numbers to other rows."""
+    path = str(tmp_path / "t")
+    third = CommitProperties(app_transactions=[Transaction("q", 3)])
+    DeltaTable.create(path, TABLE).create_write_transaction(
+        [], "append", TABLE, commit_properties=third
+    )
+    append(path, TABLE, 3)
+    with pytest.raises(HorologError, match="batch 2 of the query comes again, but its batch 3 is"):
+        append(path, TABLE, 2)
+    with pytest.raises(Reached):
+        append(path, TABLE, 4)

@@ -77,6 +77,29 @@ def test_a_batch_that_is_replayed_is_there_once_and_only_from_its_own_checkpoint
     assert sorted(bodies(broker, "t")) == sorted(expected)
 
 
+@pytest.mark.parametrize("forgotten", [("1", "2"), ("0", "1", "2")])
+def test_a_checkpoint_that_forgot_batches_is_refused(spark, broker, tmp_path, forgotten) -> None:
+    """An older copy of it, or one whose files were deleted: other rows come under the batches' numbers."""
+    broker.create_topic("t")
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    source.mkdir()
+    for number in range(3):
+        arrive(source, number, broker.now_ms())
+    run(spark, broker, source, checkpoint)
+    for folder in ("offsets", "commits", "sources/0"):
+        for name in forgotten:
+            (checkpoint / folder / name).unlink()
+            (checkpoint / folder / f".{name}.crc").unlink()
+    for number in forgotten:
+        (source / f"{number}.json").unlink()
+    arrive(source, 3, broker.now_ms())
+    with pytest.raises(StreamingQueryException) as refused:
+        run(spark, broker, source, checkpoint)
+    says = f"batch {forgotten[0]} of the query comes again, but its batch 2 is committed"
+    assert says in sentence_of(refused.value)
+    assert broker.pending("t") == 15
+
+
 def test_two_tasks_of_a_batch_join_one_transaction(spark, broker, tmp_path) -> None:
     broker.create_topic("t")
     now = broker.now_ms()

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from horolog.errors import HorologError, refused
+from horolog.errors import ErrorCode, HorologError, refused
 from horolog.places import local_place
 from horolog.spark.shared_place import SharedPlace, check_written, shared_place
+from horolog.spark.transaction import rewound
 from horolog.storage.disk import sync_new_file
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ class DeltaAppend:
         table = self._opened(frame) if DeltaTable.is_deltatable(self._table) else None
         if table is not None:
             there = table.transaction_version(query)
-            if there is not None and there >= batch:
+            if there is not None and there > batch:
+                raise refused("checkpointLocation", rewound(batch, there), code=ErrorCode.FORBIDDEN)
+            if there == batch:
                 return
             self._check_fits(table, frame)
         with shared_place(self._table, "table") as place:

@@ -118,6 +118,33 @@ def begin(
     )
 
 
+def check_is_newest(transaction: Transaction) -> None:
+    """Raise FORBIDDEN if a later version is committed than this one, which is committed too.
+
+    Spark replays only the last batch of a query, with the rows that its checkpoint names.  An
+    earlier batch comes from a checkpoint that forgot the later ones, and may have other rows.
+    """
+    app, version = transaction.app, transaction.version
+    answer = _call_with_retries(
+        lambda client: client.get("/v1/adoptions", {"app": app}),
+        transaction.broker,
+        transaction.timeout_ms,
+    )
+    if answer["version"] > version:
+        raise refused(
+            "checkpointLocation", rewound(version, answer["version"]), code=ErrorCode.FORBIDDEN
+        )
+
+
+def rewound(batch: int, newest: int) -> str:
+    """Return why a batch is refused that comes again after a later one."""
+    return (
+        f"batch {batch} of the query comes again, but its batch {newest} is committed: the "
+        "checkpoint is an old copy, or files of it are missing; its rows may be others, so nothing "
+        "is changed: put back the checkpoint, or begin another one under another name"
+    )
+
+
 def is_reachable(transaction: Transaction) -> bool:
     """Return whether this machine sees the staging directory, with the broker's file in it."""
     try:

@@ -33,6 +33,7 @@ from horolog.spark.transaction import (
     Transaction,
     abort,
     begin,
+    check_is_newest,
     check_topic_exists,
     commit,
     manifest,
@@ -143,6 +144,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             # The checkpoint keeps the query's id; a replayed batch may have other rows.
             fingerprint=f"query {query}",
         )
+        if transaction.already:
+            check_is_newest(transaction)
         return _stage(options, transaction, iterator)
 
     @_names_its_option()
