@@ -76,6 +76,15 @@ def test_an_empty_file_among_others_is_refused(spark, tmp_path, name, says) -> N
         read_input(spark, [str(tmp_path / "a.csv"), str(tmp_path / name)], "", "")
 
 
+def test_an_empty_json_file_is_a_partition_without_rows(spark, tmp_path) -> None:
+    """Spark writes one for an empty first partition, so it is no damage."""
+    written = tmp_path / "x.json"
+    spark.range(0, 4, 1, 2).where("id > 1").write.json(str(written))
+    assert 0 in [part.stat().st_size for part in written.glob("part-*.json")]
+    read = read_input(spark, [str(written)], "", "")
+    assert sorted(row.id for row in read.collect()) == [2, 3]
+
+
 def test_files_with_other_columns_are_not_mixed_up(spark, tmp_path) -> None:
     """Spark tells values by their place, so what is a tag in one file would be a body in the other one."""
     for name, header in (("a.csv", "text,at"), ("b.csv", "at,text"), ("c.csv", "text,at")):

@@ -21,6 +21,7 @@ from audited import (
 from pyspark.errors import AnalysisException
 
 from horolog.errors import HorologError
+from horolog.log.checkpoint import position_of
 from horolog.log.record import Kind
 from horolog.pipeline.data_files import files_of, plan_log
 from horolog.pipeline.log_rows import rows_of
@@ -28,6 +29,7 @@ from horolog.pipeline.log_source import LOG_OPTIONS, Window, window_of
 from horolog.pipeline.log_table import RowKind
 from horolog.pipeline.log_walk import SegmentWalk
 from horolog.pipeline.pending_rows import PendingPart, read_pending
+from horolog.pipeline.pending_source import PENDING_SCHEMA, PendingSource
 from horolog.protocol.commands import CreateTopic, SendMessages, TopicType
 
 
@@ -98,6 +100,12 @@ def test_a_directory_that_is_none_is_refused(tmp_path):
         plan_log(tmp_path)
 
 
+@pytest.mark.parametrize("source", ["horolog", "horolog_log", "horolog_pending"])
+def test_several_directories_are_refused(spark, tmp_path, source):
+    with pytest.raises(AnalysisException, match="option 'path': is one place"):
+        spark.read.format(source).load([str(tmp_path), str(tmp_path / "other")]).count()
+
+
 @pytest.mark.parametrize("source", ["horolog_log", "horolog_pending"])
 def test_a_refused_directory_is_named_as_the_option(spark, tmp_path, source):
     with pytest.raises(AnalysisException, match=r"option 'path': .* is neither a data directory"):
@@ -113,6 +121,22 @@ def test_nothing_is_counted_where_files_are_missing(spark, written, tmp_path):
     run = PendingPart("run", {"name": "r", "rows": 1}, 0, 1)
     with pytest.raises(FileNotFoundError, match=r"shard-00/runs/r\.run: is not there"):
         list(read_pending(files_of(str(path)), run))
+
+
+def test_an_older_checkpoint_is_read_only_if_it_may(spark, written, tmp_path, caplog):
+    """What was pending earlier must not look like what is pending at the newest checkpoint."""
+    path, _ = written
+    shutil.copytree(path, tmp_path / "copy")
+    older, newest = sorted((tmp_path / "copy" / "shard-00" / "checkpoint").glob("*.ckpt"))[-2:]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    pending = spark.read.format("horolog_pending").load(str(tmp_path / "copy"))
+    with pytest.raises(AnalysisException, match=rf"checkpoint/{newest.name}: is not intact"):
+        pending.count()
+    plan = plan_log(tmp_path / "copy")
+    assert plan.checkpoint == position_of(older.name)
+    lossy = PendingSource({"path": plan.root, "failOnDataLoss": "false"})
+    assert lossy.reader(PENDING_SCHEMA).partitions()
+    assert f"{newest.name}: is not intact" in caplog.text
 
 
 def test_a_running_broker_is_read_up_to_its_last_frame(tmp_path):

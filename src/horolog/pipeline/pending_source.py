@@ -21,6 +21,7 @@ counted at the first second of their hour.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,16 +41,18 @@ from pyspark.sql.types import (
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError
 from horolog.lake.jobs.load import lake_rows
-from horolog.log.checkpoint import newest_checkpoint
+from horolog.log.checkpoint import Checkpoint, newest_checkpoint, position_of
 from horolog.pipeline.adopted_files import with_adopted
 from horolog.pipeline.data_files import LogPlan, files_of
 from horolog.pipeline.log_source import LogPart, Window, parts_of, plan_at, read_part, window_of
 from horolog.pipeline.log_table import SCHEDULES, LogRows, RowKind
-from horolog.pipeline.pending_rows import PendingPart, pending_parts, read_pending
+from horolog.pipeline.pending_rows import PendingPart, damaged, pending_parts, read_pending
 from horolog.spark.given_options import Given
 from horolog.spark.message_columns import arrow_schema, check_projection
 from horolog.storage.meta import SHARD
 
+_log = logging.getLogger("horolog.spark")
+_CHECKPOINTS = f"{SHARD}/checkpoint"
 _LOAD_OPTIONS = ("path", "from", "to")
 _OPTIONS = (*_LOAD_OPTIONS, "failOnDataLoss")
 PENDING_SCHEMA = StructType(
@@ -153,16 +156,35 @@ class PendingSource(DataSource):
         check_projection(schema, PENDING_SCHEMA)
         window = window_of(self.options, _OPTIONS)
         plan = plan_at(self.options)
-        checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)
-        if checkpoint is None:  # without rows every count would be a wrong 0
-            raise HorologError(
-                ErrorCode.NOT_FOUND,
-                f"option 'path': {plan.root} has no checkpoint that can be read; "
-                "a broker takes one within ten seconds",
-                field="path",
-            )
         lossy = not Given(self.options, _OPTIONS).fails_on_loss()
+        checkpoint = _newest(plan, lossy=lossy)
         return PendingReader(plan.root, pending_parts(checkpoint), schema, window, lossy=lossy)
+
+
+def _newest(plan: LogPlan, *, lossy: bool) -> Checkpoint:
+    """Return the newest checkpoint.
+
+    lossy  if the newest is damaged, log it and return an older one, instead of raising
+    Errors: DAMAGED names the newest; NOT_FOUND if there is none that can be read.
+    """
+    files = files_of(plan.root)
+    there = files.list(_CHECKPOINTS)  # first: a broker may replace them meanwhile, by newer ones
+    found = newest_checkpoint(files, _CHECKPOINTS, plan.log_id)
+    if found is None:  # without rows every count would be a wrong 0
+        raise HorologError(
+            ErrorCode.NOT_FOUND,
+            f"option 'path': {plan.root} has no checkpoint that can be read; "
+            "a broker takes one within ten seconds",
+            field="path",
+        )
+    newest = max(there, key=position_of, default="")
+    if position_of(newest) > found.position:
+        what = "is not intact; the checkpoint before it says what was pending earlier"
+        name = f"{_CHECKPOINTS}/{newest}"
+        if not lossy:
+            raise damaged(name, f"{what} (failOnDataLoss=false reads that)")
+        _log.warning("%s: %s, and is read", name, what)
+    return found
 
 
 class LoadReader(DataSourceReader):
@@ -261,6 +283,6 @@ class LoadSource(DataSource):
         """Build a reader of the newest checkpoint, and of the log as it is now."""
         window = window_of(self.options, _LOAD_OPTIONS)
         plan = with_adopted(plan_at(self.options))
-        checkpoint = newest_checkpoint(files_of(plan.root), f"{SHARD}/checkpoint", plan.log_id)
+        checkpoint = newest_checkpoint(files_of(plan.root), _CHECKPOINTS, plan.log_id)
         lake = lake_rows(plan, checkpoint)
         return LoadReader(plan, pending_parts(checkpoint), window, lake)
