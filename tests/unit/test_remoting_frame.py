@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horolog.limits import REMOTING_FIELDS_MAX
+from horolog.protocol.remoting.codes import SHORTENED_CODES, Code
 from horolog.protocol.remoting.frame import (
     FRAME_BYTES_MAX,
     LANGUAGES,
@@ -35,7 +36,7 @@ FRAMES = st.builds(
     language=st.sampled_from(LANGUAGES),
     version=st.integers(0, 500),
     serializer=st.sampled_from(Serializer),
-)
+).filter(lambda frame: frame.code not in SHORTENED_CODES)
 
 
 def raw(header: object, body: bytes = b"", serializer: int = 0) -> bytes:
@@ -87,6 +88,16 @@ def test_a_request_of_the_java_client_in_binary() -> None:
     assert frame.is_one_way
     assert not frame.is_answer
     assert encode(frame) == raw(header, b"body", 1)
+
+
+@pytest.mark.parametrize("code", [code for code in Code if code > 0x7FFF])
+def test_a_code_too_great_for_a_binary_header_is_known_by_its_low_bits(code: Code) -> None:
+    """As Java writes it, with a Short; answers have no such codes."""
+    for flag, wanted in (0, code), (Flag.ONE_WAY, code), (Flag.ANSWER, code & 0xFFFF):
+        header = struct.pack(">HBhiiI", code & 0xFFFF, 0, 399, 5, flag, 0) + struct.pack(">I", 0)
+        (frame,) = Reader().receive(raw(header, serializer=1))
+        assert frame.code == wanted
+    assert code & 0xFFFF not in frozenset(Code)
 
 
 def test_json_is_compact_and_its_values_are_text() -> None:

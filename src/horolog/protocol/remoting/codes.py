@@ -103,6 +103,9 @@ class Code(IntEnum):
     POLLING_INFO = 200055
 
 
+SHORTENED_CODES = {code & 0xFFFF: code.value for code in Code if code > 0x7FFF}
+"""Request codes by their low 16 bits: all that a binary header has of a code."""
+
 SEND_CODES = frozenset({Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE})
 
 

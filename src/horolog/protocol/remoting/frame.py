@@ -12,7 +12,7 @@ offset  bytes  field           meaning
 
 A header in ROCKETMQ is code i16, language u8, version i16, opaque i32, flag i32, remark (i32 length
 and UTF-8), and the fields (i32 length of all, then for each i16 length and name, i32 length and
-value).
+value).  Of the code of a request that is greater, as those of pops are, Java sends the low 16 bits.
 
 Any bytes, in any chunks, are parsed into frames or one `FrameFault`.  After a fault the connection
 must end: the start of the next frame is not known.  `frame_reader` reads frames, `frame_writer`

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from horolog.limits import REMOTING_FIELDS_MAX
+from horolog.protocol.remoting.codes import SHORTENED_CODES
 from horolog.protocol.remoting.frame import (
     BINARY,
     FRAME_BYTES_MAX,
@@ -22,6 +23,7 @@ from horolog.protocol.remoting.frame import (
     OTHER,
     PREFIX,
     PREFIX_BYTES,
+    Flag,
     Frame,
     FrameFault,
     LongFields,
@@ -255,6 +257,8 @@ def _read_binary(header: bytes, body: bytes) -> Frame:
             raise _too_many_fields()
     except struct.error:
         raise FrameFault("a binary header is cut short") from None
+    if code in SHORTENED_CODES and not flag & Flag.ANSWER:
+        code = SHORTENED_CODES[code]
     return Frame(
         code,
         opaque,
