@@ -68,6 +68,9 @@ final class Consumers {
         if (asked.has("retries")) {
             made.setMaxReconsumeTimes(asked.get("retries").getAsInt());
         }
+        if (asked.has("assigned")) { // the broker divides the queues, and says whether they are popped; only newer clients
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(made, false);
+        }
         if (asked.has("orderly")) {
             made.setSuspendCurrentQueueTimeMillis(100);
             made.registerMessageListener((MessageListenerOrderly) (messages, context) -> told(name, messages)
