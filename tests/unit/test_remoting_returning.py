@@ -196,13 +196,11 @@ def test_nobody_shares_the_queues_before_all_that_commit_are_registered(
         asked = {"topic": "orders", "consumerGroup": "workers", "clientId": "c1"}
         asked |= {"strategyName": "AVG", "messageModel": "CLUSTERING"}
         for client in (one, two):
-            for code, fields, body in (
-                (Code.GET_CONSUMER_LIST_BY_GROUP, MEMBERS, b""),
-                (Code.QUERY_ASSIGNMENT, {}, asked),
-            ):
-                refused = client.call(code, fields, body)
-                assert refused.code == Status.SYSTEM_ERROR
-                assert "has sent no heartbeat yet" in refused.remark
+            refused = client.call(Code.GET_CONSUMER_LIST_BY_GROUP, MEMBERS)
+            assert refused.code == Status.SYSTEM_ERROR
+            assert "has sent no heartbeat yet" in refused.remark
+            later = client.json(Code.QUERY_ASSIGNMENT, body=asked)
+            assert later == {"messageQueueAssignments": None}, "its client asks again"
         other = one.call(Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "others"})
         assert "has no client" in other.remark
         one.pushed.clear()

@@ -22,6 +22,9 @@ from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
 _MODES = "messageRequestModes"  # key in a group's attributes; its value maps topic → mode
+_ASK_LATER = Answer(body=orjson.dumps({"messageQueueAssignments": None}))
+"""Clients keep their queues.  After an error some of Java 5.x, 5.1.4 for one, share out the queues of
+the topic by themselves until they end: they would go on pulling when their group is told to pop."""
 
 
 class AssignmentCodes:
@@ -48,7 +51,7 @@ class AssignmentCodes:
         elif wanted.get("messageModel") == "BROADCASTING":
             queues = list(range(view.queues))
         elif presence.is_awaiting(self._node, group):
-            return presence.AWAITING
+            return _ASK_LATER
         else:
             clients = [member.client_id for member in self._node.registry.members(group)]
             strategy = _text(wanted, "strategyName", "AVG")
