@@ -310,6 +310,23 @@ def test_a_group_wants_what_its_newest_member_says() -> None:
     registry.check_invariants()
 
 
+def test_a_new_version_of_a_subscription_is_not_news_for_the_group() -> None:
+    """A client that was notified, and has other queues then, reports one; it must not be notified for it."""
+    registry: Any = Registry()
+    one, two = FakeLink(), FakeLink()
+    assert registry.take_heartbeat(one, read_heartbeat(beat("one", version=1)), 0) == {"g"}
+    assert not registry.take_heartbeat(one, read_heartbeat(beat("one", version=2)), 0)
+    assert registry.subscription("g", "t").version == 2
+    assert registry.take_heartbeat(two, read_heartbeat(beat("one", version=2)), 0) == {"g"}
+    more = beat("one", version=3)
+    topics = more["consumerDataSet"][0]["subscriptionDataSet"]
+    topics.append({**topics[0], "topic": "other"})
+    assert registry.take_heartbeat(two, read_heartbeat(more), 0) == {"g"}
+    topics.pop()
+    assert registry.take_heartbeat(two, read_heartbeat(more), 0) == {"g"}
+    registry.check_invariants()
+
+
 @pytest.mark.parametrize("version", ["--5", "9" * 20, 1 << 63, None, True, [1]])
 def test_a_version_that_is_no_number_is_refused(version: Any) -> None:
     if version is True:

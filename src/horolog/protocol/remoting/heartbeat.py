@@ -7,7 +7,7 @@ C++ clients are wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
@@ -68,6 +68,11 @@ class ConsumerData(NamedTuple):
     model: MessageModel
     consume_from: ConsumeFrom
     subscriptions: dict[str, Subscription]  # by topic
+
+    @property
+    def topics(self) -> Set[str]:
+        """Topics that the client subscribes to."""
+        return self.subscriptions.keys()
 
 
 class Heartbeat(NamedTuple):

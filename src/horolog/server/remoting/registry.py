@@ -85,8 +85,9 @@ class Registry:
     # --- messages from clients --------------------------------------------------------------------
 
     def take_heartbeat(self, link: RemotingLink, heartbeat: Heartbeat, now_ms: int) -> set[str]:
-        """Register a heartbeat; return the consumer groups whose members or subscriptions changed.
+        """Register a heartbeat; return the consumer groups whose members or their topics changed.
 
+        A new version of a subscription is none: a client whose queues have changed reports one.
         Raise TOO_MANY_REQUESTS, and change nothing, when there is no room for another client.
         """
         self._check_room(heartbeat)
@@ -101,14 +102,12 @@ class Registry:
             group = consumer.group
             known = self._groups.setdefault(group, {})
             member = Member(client_id, link, language, version, now_ms, consumer)
-            before = self._put(known, member, group)
-            if before is None or before.consumer.subscriptions != consumer.subscriptions:
-                self._subscription_bytes += _bytes_of(consumer) - (
-                    _bytes_of(before.consumer) if before else 0
-                )
+            old = self._put(known, member, group)
+            if old is None or old.consumer.subscriptions != consumer.subscriptions:
+                self._subscription_bytes += _bytes_of(consumer)
+                self._subscription_bytes -= _bytes_of(old.consumer) if old else 0
                 self._wanted.pop(group, None)
-                changed.add(group)
-            elif before.link is not link:
+            if old is None or old.link is not link or old.consumer.topics != consumer.topics:
                 changed.add(group)
         return changed
 
