@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.connection import Connection
-from horolog.protocol.http2.events import Body, Head, Limits, Pong, StreamAborted
+from horolog.protocol.http2.events import Body, Head, LateReset, Limits, Pong, StreamAborted
 from horolog.protocol.http2.faults import Code, StreamFault
 from horolog.protocol.http2.frames import (
     ACK,
@@ -141,6 +141,15 @@ def test_a_reset_by_the_peer_drops_what_waits() -> None:
     assert connection.receive(frame(Type.RST_STREAM, 0, 1, bytes(4)), 0) == [StreamAborted(1)]
     assert connection.out.queued == 0
     connection.out.respond(1, HEAD, b"nobody waits", TRAILERS)
+    connection.check_invariants()
+
+
+def test_a_reset_that_crosses_the_answer_is_told() -> None:
+    connection = greeted()
+    connection.receive(headers(1, flags=END_HEADERS | END_STREAM), 0)
+    connection.out.respond(1, HEAD, b"an answer", TRAILERS)
+    assert connection.receive(frame(Type.RST_STREAM, 0, 1, bytes(4)), 0) == [LateReset(1)]
+    assert not connection.closed
     connection.check_invariants()
 
 

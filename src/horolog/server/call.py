@@ -74,9 +74,20 @@ class Call:
     counts      1 while the call counts as a request that the broker works on
     polls       the call waits for messages, and counts among the polls of its address
     on_dropped  called when the caller goes before it has taken the whole answer
+    until_read  the answer counts as taken once the peer has read it, not once it is written
     """
 
-    __slots__ = ("began_ns", "counts", "head", "link", "on_dropped", "polls", "size", "stream")
+    __slots__ = (
+        "began_ns",
+        "counts",
+        "head",
+        "link",
+        "on_dropped",
+        "polls",
+        "size",
+        "stream",
+        "until_read",
+    )
 
     def __init__(self, link: CallLink, stream: int, head: RequestHead, size: int) -> None:
         self.link = link
@@ -87,6 +98,7 @@ class Call:
         self.polls = False
         self.counts = 1
         self.on_dropped: Callable[[], None] | None = None
+        self.until_read = False
 
     @property
     def peer(self) -> Peer:

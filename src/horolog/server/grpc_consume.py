@@ -82,6 +82,8 @@ class ConsumerCalls:
         left_ms = call.remaining_ms()
         if call.is_open and (left_ms is None or left_ms > 0):
             call.on_dropped = back
+            # A lease that is not renewed ends soon, whoever has read the answer.
+            call.until_read = command.auto_renew and bool(handles)
             answer_with(call, lambda: self._answer(topic, given), _refused)
             return
         if call.is_open:  # the caller has stopped waiting, and cancels later, or never

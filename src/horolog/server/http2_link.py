@@ -8,7 +8,7 @@ from typing import Protocol
 
 from horolog.limits import UNFINISHED_FRAME_MS, UNREAD_SMALL
 from horolog.protocol.http2.calls import Calls, Dropped, Message, MessagesEnded, Opened, UnaryCall
-from horolog.protocol.http2.events import AnswerSent, Limits
+from horolog.protocol.http2.events import AnswerSent, LateReset, Limits, Pong
 from horolog.protocol.http2.faults import Code, ConnectionFault
 from horolog.protocol.http2.frames import go_away
 from horolog.protocol.http2.grpc_wire import DEADLINE_EXCEEDED
@@ -16,6 +16,12 @@ from horolog.server.call import Call
 from horolog.server.link import Link, Links
 
 _PING = b"horolog\0"
+_READ = (
+    b"read"  # begins a ping that follows an answer; the id of the answered stream comes after it
+)
+_UNREAD_MAX = (
+    1_024  # answers of a connection that may be on their way, of those until they are read
+)
 _PONG_S = 0.05
 # GOAWAY, and no SETTINGS before it.  After SETTINGS gRPC clients would count the connection as
 # made, and try again ten times a second.  Without, they count it as failed, and wait longer each
@@ -48,7 +54,13 @@ class Service(Protocol):
 
 
 class Http2Link(Link):
-    """One HTTP/2 connection of a client."""
+    """One HTTP/2 connection of a client.
+
+    An answer that is written may never arrive: the connection is cut, or the caller stops waiting
+    while a stalled network still has the answer.  If that matters to a call (`until_read`), a ping
+    follows the answer.  A pong says that the peer has read both; a reset of the stream, or the end
+    of the connection, that comes instead drops the call.
+    """
 
     farewell = _TOO_MANY
 
@@ -56,6 +68,7 @@ class Http2Link(Link):
         super().__init__(door)
         self._service = service
         self._open: dict[int, Call] = {}
+        self._unread: dict[int, Call] = {}  # answered; the answers may be on their way
         self.calls = Calls(service.streaming, limits)
         self.pinged_ms = 0  # when the last ping was sent; 0: the peer was heard since
         self._pong: asyncio.TimerHandle | None = None
@@ -70,7 +83,7 @@ class Http2Link(Link):
         if self._pong is not None:
             self._pong.cancel()
         self.calls.abort()
-        for stream in list(self._open):
+        for stream in [*self._open, *self._unread]:
             self._drop(stream)
 
     @property
@@ -102,10 +115,12 @@ class Http2Link(Link):
                 call = self._open[event.stream] = Call(self, event.stream, event.head, 0)
                 call.counts = 0  # a stream lasts as long as its client, and is no request under way
                 self._service.stream_opened(call)
-            elif type(event) is Dropped:
+            elif type(event) is Dropped or type(event) is LateReset:
                 self._drop(event.stream)
             elif type(event) is AnswerSent:
-                self._end(event.stream)
+                self._answer_written(event.stream)
+            elif type(event) is Pong:
+                self._answers_read(event.opaque)
             elif type(event) is Message and (known := self._open.get(event.stream)) is not None:
                 self._service.message_received(known, event.message)
             elif (
@@ -129,8 +144,26 @@ class Http2Link(Link):
     def answered(self, stream: int) -> None:
         """Note that a call has its whole answer: the call is over once the peer has room for it."""
         if not self.calls.http.is_open(stream):
-            self._end(stream)
+            self._answer_written(stream)
         self.schedule_flush()
+
+    def _answer_written(self, stream: int) -> None:
+        """End a call with its whole answer; if it lasts until the answer is read, send a ping."""
+        call = self._end(stream)
+        if call is not None and call.until_read:
+            self._unread[stream] = call
+            self.calls.http.ping(_READ + stream.to_bytes(4, "big"))
+            if len(self._unread) > _UNREAD_MAX:
+                del self._unread[next(iter(self._unread))]
+
+    def _answers_read(self, opaque: bytes) -> None:
+        """Take a pong: the peer has read the answer before the ping, and all earlier ones."""
+        last = int.from_bytes(opaque[len(_READ) :], "big")
+        if opaque.startswith(_READ) and last in self._unread:
+            for stream in list(self._unread):
+                del self._unread[stream]
+                if stream == last:
+                    return
 
     def answer_all(self, calls: Sequence[Call], answers: Sequence[bytes]) -> None:
         """Answer calls of this connection that hold no poll; all at once if the peer has room."""
@@ -166,7 +199,7 @@ class Http2Link(Link):
             self._door.remove_under_way(self, size, 1)
 
     def _drop(self, stream: int) -> None:
-        call = self._end(stream)
+        call = self._end(stream) or self._unread.pop(stream, None)
         if call is not None and call.on_dropped is not None:
             call.on_dropped()
 

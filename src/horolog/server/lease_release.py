@@ -1,4 +1,4 @@
-"""Release messages leased for a caller that has gone, or whose answer could not be written."""
+"""Release messages leased for a caller that has gone, or whose answer was not written or not read."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ A message (`grpc_wire`) arrives in any number of DATA frames.  Answers end with 
     MessagesEnded  the caller of such a call sends no more messages
     Dropped        the caller has gone and expects no answer
     AnswerSent     an answer that waited for the caller's windows is sent completely
+    LateReset      the caller of an answered call did not wait for the answer to arrive, perhaps
 
 Requests that are not gRPC get an HTTP status, broken ones a gRPC status; the caller of `receive`
 sees neither.
@@ -27,6 +28,7 @@ from horolog.protocol.http2.events import (
     Body,
     Event,
     Head,
+    LateReset,
     Limits,
     Pong,
     StreamAborted,
@@ -86,7 +88,7 @@ class Dropped(NamedTuple):
     stream: int
 
 
-CallEvent = UnaryCall | Opened | Message | MessagesEnded | Dropped | AnswerSent | Pong
+CallEvent = UnaryCall | Opened | Message | MessagesEnded | Dropped | AnswerSent | LateReset | Pong
 
 
 class _Request:
@@ -267,7 +269,7 @@ class Calls:
             self._forget(event.stream)
             if event.stream not in self._broken:
                 found.append(Dropped(event.stream))
-        elif isinstance(event, AnswerSent | Pong):
+        elif isinstance(event, AnswerSent | LateReset | Pong):
             found.append(event)
 
     @property

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from horolog.protocol.http2 import frames
-from horolog.protocol.http2.events import Pong, StreamAborted
+from horolog.protocol.http2.events import LateReset, Pong, StreamAborted
 from horolog.protocol.http2.faults import Code, ConnectionFault, StreamFault, expect
 from horolog.protocol.http2.floods import Floods
 from horolog.protocol.http2.frames import Type
 from horolog.protocol.http2.outgoing import Outgoing
 from horolog.protocol.http2.streams import Step, Stream, StreamIds
+
+ControlEvent = StreamAborted | LateReset | Pong
 
 
 class ControlFrames:
@@ -28,9 +30,7 @@ class ControlFrames:
         self._floods = floods
         self._out = out
 
-    def take(
-        self, kind: int, flags: int, stream: int, payload: bytes
-    ) -> StreamAborted | Pong | None:
+    def take(self, kind: int, flags: int, stream: int, payload: bytes) -> ControlEvent | None:
         """Take a frame; return its event, if the caller has to know of it.
 
         Raises:
@@ -49,13 +49,13 @@ class ControlFrames:
             raise StreamFault(stream, Code.FRAME_SIZE_ERROR, "PRIORITY has 5 bytes")
         frames.check_priority(stream, payload)
 
-    def _take_reset(self, _flags: int, stream: int, payload: bytes) -> StreamAborted | None:
+    def _take_reset(self, _flags: int, stream: int, payload: bytes) -> ControlEvent:
         expect(len(payload) == 4, "RST_STREAM has 4 bytes", Code.FRAME_SIZE_ERROR)
         expect(0 < stream <= self._ids.last, f"RST_STREAM on idle stream {stream}")
         found = self._streams.get(stream)
         if found is None:
             self._floods.spend_frame()
-            return None
+            return LateReset(stream)
         self._floods.spend_reset()
         found.move(Step.RESET)
         self._out.forget(found)
@@ -101,7 +101,7 @@ class ControlFrames:
             self._out.grow(found, increment)
 
 
-_Taker = Callable[[ControlFrames, int, int, bytes], StreamAborted | Pong | None]
+_Taker = Callable[[ControlFrames, int, int, bytes], ControlEvent | None]
 _TAKERS: dict[int, _Taker] = {
     Type.PRIORITY: ControlFrames._take_priority,
     Type.RST_STREAM: ControlFrames._take_reset,

@@ -62,6 +62,12 @@ class StreamAborted(NamedTuple):
     stream: int
 
 
+class LateReset(NamedTuple):
+    """The peer has reset a stream that had ended; the reset may have crossed the answer."""
+
+    stream: int
+
+
 class Pong(NamedTuple):
     """The answer to a ping."""
 
@@ -74,4 +80,4 @@ class AnswerSent(NamedTuple):
     stream: int
 
 
-Event = Head | Body | WholeRequest | StreamAborted | Pong | AnswerSent
+Event = Head | Body | WholeRequest | StreamAborted | LateReset | Pong | AnswerSent
