@@ -1,8 +1,8 @@
 """A consumer group in order, in a simulation: consumers fail, lose answers, die with the broker.
 
 Whatever happens, no consumer gets a message of a message group while an earlier one is not done,
-and none gets a message that another consumer still has. This is checked at the end: the deliveries
-and earlier acks against the queues as they are then. The group consumes all messages in the end, so
+and none gets a message that another consumer still has, or whose ack was answered well. This is
+checked at the end: the deliveries and earlier acks against the queues as they are then. The group consumes all messages in the end, so
 no message group is stuck.
 """
 
@@ -15,6 +15,7 @@ from horolog.clock import SimulatedClock
 from horolog.limits import AUTO_RENEW_MS, SECOND_MS
 from horolog.protocol.commands import (
     Ack,
+    Acked,
     Changed,
     ChangeInvisible,
     ClientGone,
@@ -71,6 +72,7 @@ class InOrder(Actor):
         self._given: list[_Given] = []
         # The event, counted likewise, at which a consumer may first have been done with the message
         self._done: dict[_Place, int] = {}
+        self._acked: set[_Place] = set()  # the answer to an ack said so
         self._held: dict[_Place, str] = {}  # the newest receipt handle
         # Until which monotonic ms, and which receive surely has the message
         self._until: dict[_Place, tuple[int, str]] = {}
@@ -100,7 +102,8 @@ class InOrder(Actor):
         handle = self._held.pop(place)
         if roll < 0.9:
             self._done.setdefault(place, self._events)
-            return [Answer(Ack(GROUP, TOPIC, [handle]))], f"in order: ack {place}"
+            ack = Answer(Ack(GROUP, TOPIC, [handle]), notes={"place": place})
+            return [ack], f"in order: ack {place}"
         if roll < 0.93:
             self._done.setdefault(place, self._events)
             return [Answer(ForwardToDeadLetters(GROUP, TOPIC, handle))], f"give up {place}"
@@ -178,6 +181,8 @@ class InOrder(Actor):
             is_newest = answer.notes["asked"] == self._asked[_receive_of(command)]
             until_ms = answer.notes["mono_ms"] + _LEASE_MS if is_certain and is_newest else 0
             self._take(command, result, until_ms, mono_ms)
+        elif isinstance(command, Ack) and isinstance(result, Acked) and result.refused == [None]:
+            self._acked.add(answer.notes["place"])
         elif isinstance(command, ChangeInvisible) and isinstance(result, Changed):
             place = answer.notes["place"]
             self._held[place] = result.receipt_handle
@@ -185,7 +190,7 @@ class InOrder(Actor):
 
     def _take(self, command: Receive, result: Received, until_ms: int, mono_ms: int) -> None:
         places = [_Place(each.queue_id, each.queue_offset) for each in result.messages]
-        self._given.append(_Given(self._events, places))
+        self._give(places)
         first: dict[str, _Place] = {}
         receive = _receive_of(command)
         for place, each in zip(places, result.messages, strict=True):
@@ -199,6 +204,12 @@ class InOrder(Actor):
                 self._revoke_after(place, key)
             self._held[place] = each.receipt_handle
             self._until[place] = until_ms, receive
+
+    def _give(self, places: list[_Place]) -> None:
+        """Note messages that a consumer was given together."""
+        self._given.append(_Given(self._events, places))
+        again = self._acked.intersection(places)
+        self._breaches += [f"{place} was acknowledged, and given out again" for place in again]
 
     def _one_failed_before(self, place: _Place, key: str, mono_ms: int) -> bool:
         """Return whether an earlier message of the group is neither leased nor done.
@@ -240,16 +251,16 @@ class InOrder(Actor):
             self._broker.ask(ClientGone(client))
         clock.advance(AUTO_RENEW_MS)  # until the last lease is over
         self._broker.settle(2_000)
-        if self._breaches and not lost_allowed:
-            raise PromiseBroken(f"order: {self._breaches[0]}")
         self._broker.ask(PutGroup(GROUP, GroupSettings(orderly=True, retry_max=1_000)))
         while messages := self._broker.ask(self._rest()).messages:
             self._events += 1
             places = [_Place(each.queue_id, each.queue_offset) for each in messages]
-            self._given.append(_Given(self._events, places))
+            self._give(places)
             self._done.update((place, self._events) for place in places if place not in self._done)
             handles = [each.receipt_handle for each in messages]
             assert not any(self._broker.ask(Ack(GROUP, TOPIC, handles)).refused)
+        if self._breaches and not lost_allowed:
+            raise PromiseBroken(f"order: {self._breaches[0]}")
         groups = self._groups()
         self._check(groups, lost_allowed=lost_allowed)
         topic = self._broker.shard.topics.by_name[TOPIC]
