@@ -82,7 +82,7 @@ class ConsumerCalls:
         left_ms = call.remaining_ms()
         if call.is_open and (left_ms is None or left_ms > 0):
             call.on_dropped = back
-            # A lease that is not renewed ends soon, whoever has read the answer.
+            # Other leases end when their caller has said, whether it has read the answer or not.
             call.until_read = command.auto_renew and bool(handles)
             answer_with(call, lambda: self._answer(topic, given), _refused)
             return
