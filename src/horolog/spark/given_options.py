@@ -58,6 +58,8 @@ def _by_plain_name(
         raise refused(twice[0], f"is given twice, also as {twice[1]!r}")
     of_plain = {plain_name(name): name for name in known}
     passed = {plain_name(name) for name in ignored}
+    if "path" in of_plain and "paths" in given:  # Spark's name for load([…]) of several
+        raise refused("path", "is one place; load several one by one, and unite the tables")
     for name in given:
         if name in of_plain or name in passed or "." in name:  # names with a dot are Spark's own
             continue
