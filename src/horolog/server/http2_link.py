@@ -16,12 +16,8 @@ from horolog.server.call import Call
 from horolog.server.link import Link, Links
 
 _PING = b"horolog\0"
-_READ = (
-    b"read"  # begins a ping that follows an answer; the id of the answered stream comes after it
-)
-_UNREAD_MAX = (
-    1_024  # answers of a connection that may be on their way, of those until they are read
-)
+_READ = b"read"  # begins a ping after an answer; the id of the answered stream follows
+_UNREAD_MAX = 1_024  # answers of a connection that wait for the pong
 _PONG_S = 0.05
 # GOAWAY, and no SETTINGS before it.  After SETTINGS gRPC clients would count the connection as
 # made, and try again ten times a second.  Without, they count it as failed, and wait longer each
