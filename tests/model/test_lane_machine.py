@@ -9,11 +9,13 @@ from collections import Counter
 from itertools import count
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from remoting_sends import batch_frame, item, send_frame
 
 from horolog.clock import SimulatedClock
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS, LEVEL_STEP_MAX_MS
 from horolog.protocol.commands import (
     CreateTopic,
@@ -252,5 +254,26 @@ def test_counts_are_shown_beside_the_checkpoint() -> None:
     assert b'"offsetTable":{"1":2,"2":0,"4":0}' in content
     assert content.startswith(b'{"dataVersion":{"counter":')
     disk.remove("shard-00/delayOffset.json")
+    lanes.world.reopen()
+    lanes.check()
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "rename"])
+def test_a_file_of_counts_that_cannot_be_written_ends_nothing(operation: str) -> None:
+    """Nobody reads it back, so a bad sector below it is no reason to end."""
+    lanes = Lanes()
+    lanes.send([1, 2], whole=True)
+    lanes.world.broker.request_checkpoint()
+    failed = []
+
+    def fail(change: str) -> None:
+        if change.startswith(f"{operation} shard-00/delayOffset.json"):
+            failed.append(change)
+            raise HorologError(ErrorCode.DISK_FAILED, f"{change}: Input/output error")
+
+    lanes.world.disk.on_effect = fail
+    lanes.world.broker.settle()
+    assert failed
+    lanes.world.disk.on_effect = None
     lanes.world.reopen()
     lanes.check()

@@ -99,6 +99,8 @@ class Checkpointing:
             self._fail(error)
             return
         else:
+            if job.not_shown:
+                _log.warning("checkpoint delay levels not shown: %s", job.not_shown)
             if job.not_removed:
                 _log.warning("checkpoint old files stay, tried again later: %s", job.not_removed)
             self._broker.checkpoints.done(job.checkpoint.position)

@@ -39,6 +39,7 @@ class CheckpointJob:
     log_below: int  # segments below this position are removed
     removed: bool = False  # whether the deletions were done
     not_removed: str = ""  # why the deletions were not done
+    not_shown: str = ""  # why `delay_offsets` were not written
     written: int = 0  # bytes written
     delay_offsets: bytes = b""  # for people to read; empty while no level was used
     # Hours, buffers, runs and queue files that no kept checkpoint names
@@ -95,8 +96,7 @@ class CheckpointJob:
         try:
             replace_file(storage, self.directory, DELAY_OFFSETS, self.delay_offsets)
         except HorologError as error:
-            if error.code not in NO_ROOM:  # nothing reads the file, so nothing depends on it
-                raise
+            self.not_shown = error.message  # nothing reads the file, so nothing depends on it
 
     def _delete(self, storage: Storage, place: str) -> None:
         kept = {checkpoint_name(self.checkpoint.position), self.former}
