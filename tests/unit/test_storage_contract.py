@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import mmap
 import os
 
 import pytest
@@ -14,6 +15,7 @@ from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import read_file, replace_file
 from horolog.storage.disk import Disk
 from horolog.storage.lock import DirectoryLock
+from horolog.storage.mapped import is_cut
 from horolog.testing.disk import FaultyDisk, Killed
 from horolog.testing.inode import SECTOR
 
@@ -371,3 +373,13 @@ def test_a_file_is_idle_since_it_was_written_and_a_directory_since_a_name_change
     disk.rename("d/file", "file")
     assert disk.idle_ms("d") < 60_000
     assert disk.idle_ms("d/file") == 0
+
+
+def test_a_mapped_file_whose_length_cannot_be_read_must_be_opened_again() -> None:
+    """The system's error names no file, and ended the broker without a word about which one."""
+
+    class Sick(mmap.mmap):
+        def size(self) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    assert is_cut(memoryview(Sick(-1, 4096)))

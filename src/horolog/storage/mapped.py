@@ -17,9 +17,18 @@ from horolog.storage.api import File
 
 
 def is_cut(view: memoryview) -> bool:
-    """Return whether the file of a view is shorter now; then the view must not be read any more."""
+    """Return whether the file of a view is shorter now; then the view must not be read any more.
+
+    True as well if the length cannot be read: the caller opens the file again, and an error of that
+    names the file.
+    """
     file = view.obj
-    return isinstance(file, mmap.mmap) and file.size() < len(file)
+    if not isinstance(file, mmap.mmap):
+        return False
+    try:
+        return file.size() < len(file)
+    except OSError:
+        return True
 
 
 def whole_view(file: File, size: int) -> tuple[memoryview, bool]:
