@@ -10,6 +10,7 @@ import os
 import resource
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import forked
@@ -135,9 +136,10 @@ def test_a_port_in_use(tmp_path: Path, flag: str) -> None:
     assert pending_after_start(tmp_path / "data") == 0
 
 
-def test_a_certificate_that_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [lambda path: path.write_text("none"), Path.mkdir])
+def test_a_certificate_that_is_none(tmp_path: Path, made: Callable[[Path], object]) -> None:
     """No directory is made either."""
-    (tmp_path / "cert.pem").write_text("none")
+    made(tmp_path / "cert.pem")
     arguments = [f"--tls-cert={tmp_path / 'cert.pem'}"]
     error = refused(BrokerProcess(tmp_path / "data", arguments=arguments))
     assert error.exit_code == 2

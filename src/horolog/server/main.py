@@ -106,7 +106,8 @@ def _check_before_making(settings: Settings) -> None:
     if not os.path.exists(settings.data_dir / "meta"):
         check_ports(settings)
         files = [path for path in (settings.tls_cert, settings.tls_key) if path is not None]
-        if not any(map(is_irregular, files)):  # a pipe can be read only once
+        if not any(is_irregular(file) and not os.path.isdir(file) for file in files):
+            # A pipe can be read only once.
             Certificate(settings.tls_cert, settings.tls_key, settings.host)
 
 
