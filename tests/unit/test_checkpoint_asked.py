@@ -78,6 +78,32 @@ def test_waiting_callers_are_answered_when_the_engine_ends(tmp_path: Path) -> No
     with_engine(tmp_path, story)
 
 
+def test_who_asks_a_broker_that_has_failed_hears_why(tmp_path: Path, monkeypatch) -> None:
+    """It was told that the broker is stopping, which did not say that the disk needs somebody."""
+    real = os.pwrite
+    is_broken = False
+
+    def broken(fd: int, *args: object) -> int:
+        if is_broken and "/log/" in os.readlink(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "pwrite", broken)
+
+    async def story(engine: Engine) -> None:
+        nonlocal is_broken
+        is_broken = True
+        for call in (send(engine, "1"), send(engine, "2"), engine.checkpoint(), engine.advance(1)):
+            with pytest.raises(HorologError) as refusal:
+                await call
+            assert refusal.value.code is ErrorCode.DISK_FAILED
+            said = refusal.value.message
+            assert said.startswith("the broker has failed: write "), said
+            assert said.endswith("/log/00000000000000000000.log: Input/output error")
+
+    with_engine(tmp_path, story)
+
+
 @pytest.mark.parametrize(
     ("call", "part"), [("pwrite", "/queues/"), ("ftruncate", ".ckpt.tmp")], ids=["capture", "job"]
 )

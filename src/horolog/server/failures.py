@@ -7,6 +7,7 @@ requires a buffer …`); the lengths of the files show the cause.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -18,6 +19,16 @@ from horolog.log.checkpoint import newest_checkpoint
 from horolog.log.segment import bases_on_disk, segment_name
 from horolog.storage.api import Storage, size_of
 from horolog.storage.lock import gone
+
+
+def too_late(failed: asyncio.Future[None]) -> HorologError:
+    """Return the refusal of a command to a broker that has failed, with the reason, or is stopping.
+
+    failed  of the engine
+    """
+    if failed.done():
+        return HorologError(ErrorCode.DISK_FAILED, f"the broker has failed: {failed.exception()}")
+    return HorologError(ErrorCode.INTERNAL, "the broker is stopping; try another time")
 
 
 def why_failed(error: BaseException, storage: Storage, shard: Shard) -> HorologError | None:

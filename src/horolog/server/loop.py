@@ -18,7 +18,7 @@ from horolog.broker.effects import Effects, Now, Reply
 from horolog.broker.life.opening import Opened
 from horolog.clock import Clock
 from horolog.delay.far.jobs import FarJob
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import HorologError
 from horolog.limits import TURN_COMMANDS_MAX
 from horolog.protocol.commands import CancelReceive, Command, Receive, SendMessages
 from horolog.protocol.queue_commands import Pull
@@ -28,7 +28,7 @@ from horolog.server.adoptions import Adoptions
 from horolog.server.backups import Backups
 from horolog.server.batching import CallbackBatch
 from horolog.server.checkpointing import Checkpointing
-from horolog.server.failures import why_failed
+from horolog.server.failures import too_late, why_failed
 from horolog.server.group_commit import Flush, GroupCommit
 from horolog.server.inputs import Inputs
 from horolog.server.jobs import Jobs
@@ -143,7 +143,7 @@ class Engine:
 
     def _put(self, token: asyncio.Future[Any] | Ticket, command: Command) -> HorologError | None:
         if self._stopping or self.failed.done():
-            return HorologError(ErrorCode.INTERNAL, "the broker is stopping; try another time")
+            return too_late(self.failed)
         if (refusal := self.inputs.put(Input(token, command))) is not None:
             self.meters.refused += 1
             return refusal
@@ -251,7 +251,7 @@ class Engine:
         Raise DISK_FULL if there is no space for one, INTERNAL if none was made within a minute.
         """
         if self.failed.done() or self._stopping:
-            raise HorologError(ErrorCode.INTERNAL, "checkpoint: the broker is stopping")
+            raise too_late(self.failed)
         return await self.checkpointing.take()
 
     def pin(self) -> None:
@@ -337,11 +337,11 @@ class Engine:
         if not self.failed.done():
             self.failed.set_exception(error)
             self.failed.exception()  # so that asyncio does not log it as never retrieved
-        lost = HorologError(ErrorCode.DISK_FAILED, f"the broker has failed: {error}")
+        lost = too_late(self.failed)
         settle_replies(Reply(item.token, lost) for item in self.inputs)
         self.inputs.clear()
         self._held.refuse(lost)
-        self.checkpointing.refuse()
+        self.checkpointing.refuse(lost)
         self._before_turn.call_all()  # commands of the callbacks are refused
         for future in self._quiet:
             if not future.done():

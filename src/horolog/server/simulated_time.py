@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from horolog.clock import SimulatedClock
-from horolog.errors import ErrorCode, HorologError, refused
+from horolog.errors import refused
 from horolog.limits import FINISHED_HOURS_MAX
+from horolog.server.failures import too_late
 from horolog.storage.api import Storage, read_file, replace_file
 from horolog.units import TIME_MAX_MS
 
@@ -75,6 +76,6 @@ async def advance(engine: Engine, by_ms: int) -> None:
     finally:
         checkpoints.hurries = False
     if engine.failed.done():
-        raise HorologError(ErrorCode.DISK_FAILED, "the broker has failed")
+        raise too_late(engine.failed)
     # A moved clock must not go back at the next start, even if nothing was due on the way.
     replace_file(engine.storage, "", CLOCK_NAME, b"%d\n" % clock.wall_ms())
