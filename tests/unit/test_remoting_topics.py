@@ -327,6 +327,20 @@ def test_delay_levels_are_queues_of_a_topic_for_tools(tmp_path: Path) -> None:
         assert offsets == {"1": 1, "3": 0}
 
 
+def test_the_rate_of_delayed_messages_is_that_of_the_topic_of_the_levels(tmp_path: Path) -> None:
+    """`mqadmin exportMetrics` takes its `scheduleInTps` from there."""
+    with remoting_door(tmp_path) as door, door.client() as client:
+        door.create("orders", queues=1)
+        client.json(Code.GET_BROKER_RUNTIME_INFO)
+        send_levels(client, 1, 3, 3)
+        client.json(Code.GET_BROKER_RUNTIME_INFO)
+        asked = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "SCHEDULE_TOPIC_XXXX"}
+        found = client.json(Code.VIEW_BROKER_STATS_DATA, asked)
+        assert (found["statsMinute"]["sum"], found["statsDay"]["sum"]) == (3, 3)
+        stats = client.done(Code.GET_TOPIC_STATS_INFO, {"topic": "SCHEDULE_TOPIC_XXXX"})
+        assert b'"topicPutTps":0.05' in stats.body
+
+
 def send_levels(client: RemotingClient, *levels: int) -> None:
     """A message with each of these delay levels."""
     for level in levels:

@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeVar
 
 from horolog.errors import HorologError
 from horolog.limits import RATED_PAIRS_MAX
-from horolog.protocol.commands import BrokerView, DescribeBroker
+from horolog.protocol.commands import BrokerView, DescribeBroker, DescribeLanes, LaneView
+from horolog.protocol.rocketmq.names import LANES_TOPIC
 from horolog.server import listing
 from horolog.server.running import RunningEngine
 
@@ -150,7 +151,10 @@ class Rates:
                 await self._task
 
     def puts(self, topic: str = "") -> Recent:
-        """Return the messages that came into a topic; "": into all topics."""
+        """Return the messages that came into a topic; "": into all topics.
+
+        `LANES_TOPIC` has those that were scheduled by a delay level.
+        """
         return self._recent(topic)
 
     def gets(self, topic: str = "", group: str = "") -> Recent:
@@ -196,6 +200,8 @@ class Rates:
         self._seen = set()
         wall_ms = self._engine.clock.wall_ms()
         stored, whole = await self._count_stored(first=first)
+        lanes: list[LaneView] = await self._engine.submit(DescribeLanes())
+        self._record(LANES_TOPIC, sum(lane.scheduled for lane in lanes))
         if first:
             ended = view.recalled + view.expired  # without a hand-over
             self._put_before = stored + view.pending + ended - view.accepted

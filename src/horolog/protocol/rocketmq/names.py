@@ -10,10 +10,11 @@ from horolog.limits import ATTEMPT_ID_MAX, GROUP_NAME_MAX, SCHEDULE_NAME_MAX, TO
 
 _NAME = re.compile(r"[A-Za-z0-9%|_-]+\Z")
 
+LANES_TOPIC = "SCHEDULE_TOPIC_XXXX"  # a queue for each delay level, readable by tools
 SYSTEM_TOPICS = frozenset(
     {
         "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
+        LANES_TOPIC,
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",

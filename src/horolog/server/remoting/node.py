@@ -30,7 +30,6 @@ TEMPLATE_TOPIC = "TBW102"  # clients ask for its route if a topic is unknown, an
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # clients that trace send to it, whether it exists or not
 
 _LEVELS = parse_levels(DEFAULT_LEVELS)
-LANES_TOPIC = "SCHEDULE_TOPIC_XXXX"  # a queue for each delay level, readable by tools
 _MADE_AT_USE = (RETRY_PREFIX, DEAD_LETTER_PREFIX, CLOUD_TRACE_PREFIX)
 
 

@@ -14,17 +14,12 @@ from horolog.protocol.remoting.routes import (
     cluster,
     route,
 )
-from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX, check_group
+from horolog.protocol.rocketmq.names import CLOUD_TRACE_PREFIX, LANES_TOPIC, check_group
 from horolog.protocol.rocketmq.retry import RETRY_PREFIX
 from horolog.protocol.topic_commands import PERM_READ
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.kv_table import ORDER_TOPICS
-from horolog.server.remoting.node import (
-    LANES_TOPIC,
-    TEMPLATE_TOPIC,
-    TRACE_TOPIC,
-    Node,
-)
+from horolog.server.remoting.node import TEMPLATE_TOPIC, TRACE_TOPIC, Node
 from horolog.server.remoting.request import Request
 
 _CLUSTER_TOPIC_QUEUES = 16

@@ -25,13 +25,13 @@ from horolog.protocol.remoting.request import DONE, Answer, content, entries, fl
 from horolog.protocol.remoting.routes import INHERIT
 from horolog.protocol.remoting.topic_bodies import QueueState
 from horolog.protocol.rocketmq.late_policy import Late, parse_policy
-from horolog.protocol.rocketmq.names import SYSTEM_TOPICS, check_topic
+from horolog.protocol.rocketmq.names import LANES_TOPIC, SYSTEM_TOPICS, check_topic
 from horolog.protocol.rocketmq.retry import retry_topic
 from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, PERM_WRITE, TopicSettings
 from horolog.server.listing import groups, some_of, stored_ms, topics
 from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
-from horolog.server.remoting.node import LANES_TOPIC, Node
+from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
 
 _PERM_MAX = 15
@@ -181,7 +181,8 @@ class TopicCodes:
         queues = [QueueState(0, 0, 0)] * levels
         for lane in found:
             queues[lane.level - 1] = QueueState(lane.done, lane.scheduled, 0)
-        return Answer(body=bodies.topic_stats(LANES_TOPIC, self._node.broker_name, queues, 0.0))
+        rate = self._rates.puts(LANES_TOPIC).minute.a_second
+        return Answer(body=bodies.topic_stats(LANES_TOPIC, self._node.broker_name, queues, rate))
 
     async def lane_offsets(self, request: Request) -> Answer:
         """Return how many messages of every delay level are done."""
