@@ -27,11 +27,10 @@ from horolog.spark.due_runs import Piece, RunDirectory, SortedFiles, grouped
 from horolog.spark.message_columns import arrow_schema
 from horolog.spark.reading_options import DueOptions, due_options
 from horolog.spark.stream_api import (
-    ReadAllAvailable,
     ReadLimit,
-    ReadMaxRows,
     SupportsTriggerAvailableNow,
     limit_of,
+    read_limit,
 )
 from horolog.spark.topic_answers import retry_until
 from horolog.spark.topic_range import foreign_offset
@@ -166,8 +165,7 @@ class DueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of option maxRowsPerTrigger."""
-        limit = self._options.per_trigger
-        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+        return read_limit(self._options.per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end of the query: what becomes due later is left to others."""

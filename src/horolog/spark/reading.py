@@ -34,11 +34,10 @@ from horolog.spark.reading_options import (
     topic_options,
 )
 from horolog.spark.stream_api import (
-    ReadAllAvailable,
     ReadLimit,
-    ReadMaxRows,
     SupportsTriggerAvailableNow,
     limit_of,
+    read_limit,
 )
 from horolog.spark.topic_answers import Bounds, TopicAnswers, retry_until
 from horolog.spark.topic_parts import FilePart, read_part
@@ -253,8 +252,7 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of option maxOffsetsPerTrigger."""
-        limit = self._options.per_trigger
-        return ReadMaxRows(limit) if limit else ReadAllAvailable()
+        return read_limit(self._options.per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end of the query: messages that arrive later are left for another query."""
