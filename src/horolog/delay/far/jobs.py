@@ -39,32 +39,37 @@ def run_name(file_id: int) -> str:
 
 def partition_of(due_ms: int, now_ms: int) -> int:
     """Return the first ms of the day or month (UTC) whose run holds messages due at `due_ms`."""
-    day = due_ms - due_ms % DAY_MS
-    if due_ms < now_ms - now_ms % DAY_MS + DAYS * DAY_MS:
-        return day
+    days_end = _days_end(now_ms)
+    if due_ms < days_end:
+        return due_ms - due_ms % DAY_MS
     at = _EPOCH + timedelta(milliseconds=due_ms)
-    month = datetime(at.year, at.month, 1, tzinfo=UTC)
-    first = (month - _EPOCH) // timedelta(milliseconds=1)
     # In the month in which the days end, the month's run begins after the last day.
-    return max(first, now_ms - now_ms % DAY_MS + DAYS * DAY_MS)
+    return max(_month_ms(at.year, at.month), days_end)
 
 
 def bounds_of(first_ms: int, last_ms: int, now_ms: int) -> list[int]:
     """Return where the runs of a merge begin: `first_ms`, then each day or month to `last_ms`."""
     bounds = [first_ms]
     at = first_ms
+    days_end = _days_end(now_ms)
     while True:
-        part = partition_of(at, now_ms)
-        days_end = now_ms - now_ms % DAY_MS + DAYS * DAY_MS
         if at < days_end:
-            at = part + DAY_MS
+            at += DAY_MS - at % DAY_MS
         else:
             day = _EPOCH + timedelta(milliseconds=at)
             year, month = divmod(day.year * 12 + day.month, 12)
-            at = (datetime(year, month + 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+            at = _month_ms(year, month + 1)
         if at > last_ms:
             return bounds
         bounds.append(at)
+
+
+def _days_end(now_ms: int) -> int:
+    return now_ms - now_ms % DAY_MS + DAYS * DAY_MS
+
+
+def _month_ms(year: int, month: int) -> int:
+    return (datetime(year, month, 1, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 @dataclass
