@@ -6,7 +6,7 @@ import socket
 
 import pytest
 from tests.support.remoting_client import RemotingClient
-from tests.unit.test_remoting_messages import bodies, pulling, sending
+from tests.support.remoting_requests import bodies, pulling, sending
 
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.testing.broker import BrokerProcess

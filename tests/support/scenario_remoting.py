@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 import uuid
 from typing import Any
 
 import orjson
 from remoting_client import RemotingClient
+from remoting_requests import layouts
 from remoting_sends import item, stored
 from scenario import SQL, Half, Refused, Sent, Shown
 
@@ -118,7 +118,7 @@ class RemotingSide:
         if answer.code not in (Status.SUCCESS, Status.PULL_NOT_FOUND):
             raise Refused(answer.remark)
         found = []
-        for message in _layouts(answer.body):
+        for message in layouts(answer.body):
             handle = properties.decode(message.properties)["POP_CK"]
             found.append(self._shown(message, (group, topic, 0))._replace(handle=handle))
         return found
@@ -182,7 +182,7 @@ class RemotingSide:
                     break
                 if answer.code not in (Status.SUCCESS, Status.PULL_RETRY_IMMEDIATELY):
                     raise Refused(answer.remark)
-                for message in _layouts(answer.body):
+                for message in layouts(answer.body):
                     shown = self._shown(message, place)
                     # Compare tags as clients do, because the broker compares hashes
                     if is_sql or filter == "*" or shown.tag in wanted:
@@ -266,12 +266,3 @@ class RemotingSide:
             Code.RECALL_MESSAGE, {"producerGroup": "s", "topic": topic, "recallHandle": handle}
         )
         return str(answer.fields["msgId"])
-
-
-def _layouts(body: bytes) -> list[layout.Stored]:
-    found, at = [], 0
-    while at < len(body):
-        (size,) = struct.unpack_from(">I", body, at)
-        found.append(layout.decode(body[at : at + size]))
-        at += size
-    return found

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import orjson
 from tests.support.refusals import differences, rows_of
 from tests.support.remoting_door import RemotingDoor, remoting_door
-from tests.unit.test_remoting_messages import pulling, sending
-from tests.unit.test_remoting_pop import popping
+from tests.support.remoting_requests import popping, pulling, sending
 
 from horolog.protocol.commands import ChangeTopic, TopicType
 from horolog.protocol.remoting.codes import Code, Status

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.support.remoting_fuzz import requests
-from tests.unit.test_remoting_messages import pulling, sending
+from tests.support.remoting_requests import pulling, sending
 
 from horolog.clock import SimulatedClock
 from horolog.errors import ErrorCode, HorologError

@@ -10,11 +10,10 @@ import orjson
 import pytest
 from tests.support.remoting_client import DEADLINE_S
 from tests.support.remoting_door import remoting_door
+from tests.support.remoting_requests import popping, pulling
 from tests.unit.test_remoting_groups import JAVA
 from tests.unit.test_remoting_hostile import gathered, sends
 from tests.unit.test_remoting_members import join, of
-from tests.unit.test_remoting_messages import pulling
-from tests.unit.test_remoting_pop import popping
 
 from horolog.config_sources import load
 from horolog.errors import ErrorCode, HorologError

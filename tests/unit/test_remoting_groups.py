@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
+from tests.support.remoting_requests import pulling
 from tests.support.sent import send
-from tests.unit.test_remoting_messages import pulling
 
 from horolog.protocol.queue_commands import CommitOffsets, FindGroup, GetOffsets
 from horolog.protocol.remoting import object_keys

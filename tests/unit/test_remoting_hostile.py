@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import remoting_door
+from tests.support.remoting_requests import batch, layouts, popping, sending
 from tests.unit.test_remoting_members import join, of
-from tests.unit.test_remoting_messages import batch, layouts, sending
-from tests.unit.test_remoting_pop import popping
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HEARTBEAT_BYTES_MAX, KIB, MESSAGES_PER_SEND_MAX, MIB, UNREAD_BYTES_MAX

@@ -2,73 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
+from tests.support.remoting_requests import batch, bodies, layouts, pulling, sending, stored
 
 from horolog.protocol.commands import TopicType
 from horolog.protocol.queue_commands import DeleteGroup, GroupSettings, PutGroup
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
-from horolog.protocol.rocketmq import layout
-
-
-def stored(properties: dict[str, str]) -> str:
-    """Properties as clients write them."""
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-
-
-def sending(topic: str = "orders", **fields: Any) -> dict[str, Any]:
-    """Fields of a send, in the short header."""
-    properties = stored(fields.pop("properties", {}))
-    return {
-        "a": "producers", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1_700_000_000_000,
-        "h": 0, "i": properties, "j": 0, "k": False, "m": False, "n": "broker-a", **fields,
-    }  # fmt: skip
-
-
-def pulling(topic: str = "orders", **fields: Any) -> dict[str, Any]:
-    """Fields of a pull that does not wait."""
-    return {
-        "consumerGroup": "g", "topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
-        "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 15_000, "subscription": "*",
-        "subVersion": 0, **fields,
-    }  # fmt: skip
-
-
-def layouts(body: bytes) -> list[Any]:
-    """The messages in the body of an answer."""
-    found, at = [], 0
-    while at < len(body):
-        (size,) = struct.unpack_from(">I", body, at)
-        found.append(layout.decode(body[at : at + size]))
-        at += size
-    return found
-
-
-def bodies(answer: Frame) -> list[bytes]:
-    """Bodies of the messages in an answer."""
-    return [message.body for message in layouts(answer.body)]
-
-
-def batch(*items: tuple[bytes, str]) -> bytes:
-    """Items (body, properties) as clients encode a batch."""
-    pieces = []
-    for body, properties in items:
-        text = properties.encode()
-        size = 22 + len(body) + len(text)
-        pieces.append(
-            struct.pack(">iiiii", size, 0, 0, 0, len(body))
-            + body
-            + struct.pack(">H", len(text))
-            + text
-        )
-    return b"".join(pieces)
-
 
 # --- sends ------------------------------------------------------------------------------------------
 

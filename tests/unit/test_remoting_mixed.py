@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
+from tests.support.remoting_requests import layouts, pulling
 from tests.support.remoting_sends import batch_frame, item, send_frame
-from tests.unit.test_remoting_messages import layouts, pulling
 
 from horolog.protocol.commands import ChangeTopic, TopicSettings, TopicType
 from horolog.protocol.remoting.codes import Code, Status

@@ -12,7 +12,7 @@ import orjson
 import pytest
 from tests.support.remoting_client import DEADLINE_S, RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
-from tests.unit.test_remoting_messages import layouts, sending
+from tests.support.remoting_requests import layouts, popping, sending
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.protocol.remoting.assignment import share
@@ -44,14 +44,6 @@ def send(client: RemotingClient, *names: str, queue: int = 0, tag: str = "TagA")
     for name in names:
         known = {"UNIQ_KEY": name, "TAGS": tag}
         client.done(Code.SEND_MESSAGE_V2, sending(e=queue, properties=known), name.encode())
-
-
-def popping(**fields: Any) -> dict[str, Any]:
-    return {
-        "consumerGroup": "g", "topic": "orders", "queueId": -1, "maxMsgNums": 32,
-        "invisibleTime": MINUTE, "pollTime": 0, "bornTime": 1, "initMode": 0, "expType": "TAG",
-        "exp": "*", "order": "false", **fields,
-    }  # fmt: skip
 
 
 def pop(client: RemotingClient, **fields: Any) -> list[layout.Stored]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.support.remoting_door import STORE_HOST, RemotingDoor, remoting_door
-from tests.unit.test_remoting_messages import layouts, sending
+from tests.support.remoting_requests import layouts, sending
 
 from horolog.protocol.remoting.codes import Code, Status
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
+from tests.support.remoting_requests import bodies, pulling
 from tests.support.sent import send
 from tests.unit.test_admin_resets import ask
-from tests.unit.test_remoting_messages import bodies, pulling
 
 from horolog.protocol.queue_commands import CommitOffsets, GetOffsets
 from horolog.protocol.remoting import object_keys

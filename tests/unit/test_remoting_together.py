@@ -12,7 +12,7 @@ import pytest
 from tests.support.asked import note_asked
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
-from tests.unit.test_remoting_messages import layouts, pulling, sending
+from tests.support.remoting_requests import layouts, pulling, sending
 
 from horolog.protocol.commands import ChangeTopic, DeleteTopic, TopicSettings, TopicType
 from horolog.protocol.remoting.codes import Code, Status

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
-from tests.unit.test_remoting_messages import batch, sending, stored
+from tests.support.remoting_requests import batch, sending, stored
 
 from horolog.protocol.commands import Ack, Receive, TopicType
 from horolog.protocol.remoting.codes import Code, Status

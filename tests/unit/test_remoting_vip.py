@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import remoting_door
-from tests.unit.test_remoting_messages import bodies, pulling, sending
+from tests.support.remoting_requests import bodies, pulling, sending
 
 from horolog.protocol.remoting.codes import Code
 

@@ -12,8 +12,7 @@ from google.protobuf.duration_pb2 import Duration
 from tests.support.grpc_door import HEADERS, Door, with_door
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
-from tests.unit.test_remoting_messages import pulling, sending
-from tests.unit.test_remoting_pop import popping
+from tests.support.remoting_requests import popping, pulling, sending
 
 from horolog.limits import MIB, PARKED_POLLS_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb

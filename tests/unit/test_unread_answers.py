@@ -11,7 +11,7 @@ from tests.support import grpc_peer
 from tests.support.grpc_peer import head
 from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
-from tests.unit.test_remoting_messages import bodies, pulling, sending
+from tests.support.remoting_requests import bodies, pulling, sending
 
 from horolog.limits import MIB, UNREAD_STUCK_MS
 from horolog.protocol.grpc import messaging_pb2 as pb
