@@ -100,12 +100,30 @@ def test_attributes_of_a_group_are_changed_one_by_one(tmp_path: Path) -> None:
             Status.INVALID_PARAMETER,
             "attributes: 'nosuch' is not known; there are lite.bind.topic",
         ),
+        (
+            {"groupName": "g", "brokerId": "x"},
+            Status.INVALID_PARAMETER,
+            "brokerId: 'x' is no number",
+        ),
+        (
+            {"groupName": "g", "groupSysFlag": 1 << 31},
+            Status.INVALID_PARAMETER,
+            "groupSysFlag: 214",
+        ),
+        ({"groupName": "g", "consumeFromMinEnable": 1}, Status.INVALID_PARAMETER, "consumeFromMin"),
+        ({"groupName": "g", "subscriptionDataSet": "x"}, Status.INVALID_PARAMETER, "subscription"),
+        (
+            {"groupName": "g", "subscriptionDataSet": [{"topic": "t", "version": "x"}]},
+            Status.INVALID_PARAMETER,
+            "subscriptionDataSet.version: 'x' is no number",
+        ),
         ({"groupName": "g", "attributes": "x"}, Status.INVALID_PARAMETER, "attributes: 'x' is no"),
     ],
 )
 def test_what_is_wrong_with_a_group_is_named_and_nothing_is_made(
     tmp_path: Path, body: object, status: int, message: str
 ) -> None:
+    """Java's tools could read no group at all after one with a value of the wrong type."""
     with remoting_door(tmp_path) as door, door.client() as client:
         answer = client.call(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
         assert (answer.code, answer.remark[: len(message)]) == (status, message)

@@ -11,6 +11,7 @@ import orjson
 from horolog.errors import refused
 from horolog.protocol.queue_commands import GroupSettings, GroupView
 from horolog.protocol.remoting import object_keys
+from horolog.protocol.remoting.request import I32_MAX, I32_MIN
 from horolog.protocol.remoting.topic_bodies import DATA_VERSION, encode, queue_key
 from horolog.protocol.rocketmq import backoff
 
@@ -31,6 +32,7 @@ _SWITCHES = {
     "consumeMessageOrderly": "orderly",
 }
 _ATTRIBUTES = "attributes"
+_SUBSCRIPTIONS = "subscriptionDataSet"
 _KNOWN = {
     "lite.bind.topic",
     "lite.sub.client.max.event.cnt",
@@ -94,18 +96,40 @@ def read_group_config(body: Mapping[str, Any]) -> tuple[str, GroupSettings]:
     others: dict[str, object] = {}
     for key, value in body.items():
         if key in _SWITCHES:
-            if not isinstance(value, bool):
-                raise refused(key, f"{value!r:.40} is neither true nor false")
-            known[_SWITCHES[key]] = value
+            known[_SWITCHES[key]] = _switch(key, value)
         elif key in _NUMBERS:
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise refused(key, f"{value!r:.40} is no number")
-            known[_NUMBERS[key]] = value
+            known[_NUMBERS[key]] = _number(key, value)
         elif key == backoff.FIELD:
             known["backoff"] = backoff.backoff_of(value)
         elif key != "groupName" and value is not None:
+            _check_unused(key, value)
             others[key] = value
     return name, GroupSettings(**known, attributes=others)
+
+
+def _switch(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise refused(key, f"{value!r:.40} is neither true nor false")
+    return value
+
+
+def _number(key: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise refused(key, f"{value!r:.40} is no number")
+    return value
+
+
+def _check_unused(key: str, value: object) -> None:
+    """Check the type of a value that is only shown: Java's tools fail for all groups on another."""
+    if isinstance(_UNUSED.get(key), bool):
+        _switch(key, value)
+    elif key in _UNUSED and not I32_MIN <= _number(key, value) <= I32_MAX:
+        raise refused(key, f"{value}; {I32_MIN} to {I32_MAX} are allowed")
+    elif key == _SUBSCRIPTIONS:
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+            raise refused(key, f"{value!r:.40} is no list of objects")
+        for entry in value:
+            _number(f"{key}.version", entry.get("version") or 0)
 
 
 def with_attributes_of(before: GroupSettings, settings: GroupSettings) -> GroupSettings:
