@@ -422,6 +422,28 @@ def test_a_segment_grows_when_it_cannot_be_allocated() -> None:
     assert writer.prepare_next()
 
 
+@pytest.mark.parametrize("code", [ErrorCode.TOO_MANY_FILES, ErrorCode.DISK_FULL])
+@pytest.mark.parametrize("change", ["create log/00000000000000001024.log", "sync log"])
+def test_a_segment_that_cannot_be_made_at_all_is_known_in_advance(change: str, code) -> None:
+    """For want of inodes or descriptors: sends went on to the end of the last segment, and the broker with it."""
+    disk = FaultyDisk(1, capacity_bytes=1 << 20)
+    disk.make_dir("log")
+    writer = SegmentWriter(disk, "log", 1_024)
+    writer.write([Write(0, b"a" * 1_000)])
+
+    def fail(what: str) -> None:
+        if what == change:
+            raise HorologError(code, f"{what}: none is left")
+
+    disk.on_effect = fail
+    assert not writer.is_confined
+    assert not writer.prepare_next()
+    assert writer.is_confined
+    disk.on_effect = None
+    assert writer.prepare_next()
+    assert not writer.is_confined
+
+
 @pytest.mark.parametrize("code", [ErrorCode.TOO_MANY_FILES, ErrorCode.DISK_FAILED])
 def test_where_nobody_can_look_what_was_known_holds(small, monkeypatch, code) -> None:
     """It ended the broker, which had only wanted to know how much space a segment has."""

@@ -117,7 +117,11 @@ class SegmentWriter:
         new = not self._storage.exists(path)
         if new and whole:
             self._check_space(path, self._segment_bytes)
-        file = self._storage.open(path, create=True)
+        try:
+            file = self._storage.open(path, create=True)
+        except HorologError as error:
+            self.is_confined = error.code in NO_ROOM  # no inode, no descriptor, or a quota
+            raise
         self._files[base] = file
         try:
             self._allocate(path, file)
@@ -129,7 +133,8 @@ class SegmentWriter:
         try:
             file.sync()
             self._storage.sync_dir(self._directory)
-        except HorologError:
+        except HorologError as error:
+            self.is_confined |= error.code in NO_ROOM  # no descriptor for the directory
             self._files.pop(base).close()  # the next attempt must sync as well
             raise
 
