@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
+
+import pytest
 
 from horolog.storage.crash_note import LAST_NAME, NAME
 from horolog.testing.broker import BrokerProcess, installed_command
+
+DEADLINE_S = 30
 
 
 def said(*arguments: str) -> str:
@@ -45,3 +50,16 @@ def test_a_broker_that_could_not_read_a_mapped_file_serves_again(tmp_path: Path)
         (broker.data_dir / NAME).touch()  # as while it runs
         for command in ("verify", "inspect"):
             assert said(command, str(broker.data_dir))
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_more_signals_do_not_change_the_exit_code(tmp_path: Path, number: signal.Signals) -> None:
+    """Those that arrived after the broker had stopped, while Python ended, did."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        process = broker._process
+        assert process is not None
+        deadline = time.monotonic() + DEADLINE_S
+        while process.poll() is None and time.monotonic() < deadline:
+            process.send_signal(number)
+        assert process.returncode == 0

@@ -116,7 +116,13 @@ def _run(settings: Settings) -> int:
         from horolog.server import main as server
         from horolog.server.parts import real_parts
 
-        return uvloop.run(server.serve(settings, real_parts(promote_late)))
+        async def serve() -> int:
+            try:
+                return await server.serve(settings, real_parts(promote_late))
+            finally:
+                server.ignore_signals()
+
+        return uvloop.run(serve())
     except HorologError as error:
         if settings.log_format == "plain":
             raise  # reported as one sentence

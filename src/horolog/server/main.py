@@ -242,3 +242,14 @@ def _take_signals(signals: _Signals) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signals.stop.set)
     loop.add_signal_handler(signal.SIGHUP, signals.reload.set)
+
+
+def ignore_signals() -> None:
+    """Ignore SIGTERM, SIGINT and SIGHUP from now on; the process ends soon with its exit code.
+
+    Otherwise a second one would end it, and its exit code would not say whether it had failed.
+    """
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.remove_signal_handler(number)  # the loop would restore the default when it closes
+        signal.signal(number, signal.SIG_IGN)
