@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from horolog.cli.exits import Exit, exit_of
-from horolog.cli.pipeline_audit import verdict
+from horolog.cli.on_spark import say_nothing_of_ctrl_c
+from horolog.cli.pipeline_audit import verdict, write_page
 from horolog.errors import ErrorCode, HorologError
 from horolog.pipeline.audit import AuditResult
 from horolog.pipeline.audit_tables import (
@@ -126,3 +129,27 @@ def test_faults_have_an_exit_code_of_their_own() -> None:
     for faulty in (replace(result, counts={"lost": 1}), replace(result, damaged=[(0, 8)])):
         assert verdict(faulty) == Exit.FAULTS
     assert Exit.FAULTS not in {exit_of(HorologError(code, "why")) for code in ErrorCode}
+
+
+def test_a_report_for_which_there_is_no_space_is_named_and_removed(tmp_path: Path) -> None:
+    """The sentence was "No space left on device", without a file."""
+    page = tmp_path / "report.html"
+    page.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as failed:
+        write_page(tmp_path, "<html>" * 10_000)
+    assert failed.value.filename == str(page)
+    assert not page.is_symlink()
+    write_page(tmp_path, "<html>")
+    assert page.read_text() == "<html>"
+
+
+def test_ctrl_c_shows_no_traceback_of_a_library(caplog: pytest.LogCaptureFixture) -> None:
+    say_nothing_of_ctrl_c()
+    for error in (KeyboardInterrupt, ValueError):
+        try:
+            raise error
+        except error:
+            logging.exception("while sending command")
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ValueError

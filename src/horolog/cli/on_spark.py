@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +36,7 @@ def spark_session(command: str, master: str, conf: Sequence[str] | None) -> Iter
     from horolog.spark.failures import job_failures
     from horolog.spark.session import make_session
 
+    say_nothing_of_ctrl_c()
     settings = pairs("--conf", conf or (), "NAME=VALUE")
     session = make_session(f"horolog pipeline {command}", master=master, conf=settings)
     with job_failures(command):
@@ -45,6 +47,15 @@ def spark_session(command: str, master: str, conf: Sequence[str] | None) -> Iter
                 session.stop()
             raise
         session.stop()
+
+
+def say_nothing_of_ctrl_c() -> None:
+    """Keep Py4J from logging a traceback when Ctrl-C ends the command."""
+    logging.getLogger().addFilter(_is_no_interrupt)  # Py4J logs it with the root logger
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
 
 
 def pairs(flag: str, texts: Sequence[str], form: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -90,13 +90,25 @@ def audit(
             report=report,
         )
     if place is not None:
-        (place / "report.html").write_text(audit_page(result), encoding="utf-8")
+        write_page(place, audit_page(result))
     if as_json:
         print_json(_audit_json(result, place))
     else:
         show(Console(), result)
         _print_place(place)
     return verdict(result)
+
+
+def write_page(place: Path, page: str) -> None:
+    """Write `report.html`; half a page is removed, and the OSError names the file."""
+    path = place / "report.html"
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        error.filename = str(path)  # the error of a write has none
+        raise
 
 
 def verdict(result: AuditResult) -> Exit:
@@ -133,7 +145,7 @@ def forecast(
     with spark_session("forecast", master, conf) as session, stages(quiet=as_json) as report:
         result = run(session, root, out=place, hours=hours, report=report)
     if place is not None:
-        (place / "report.html").write_text(forecast_page(result), encoding="utf-8")
+        write_page(place, forecast_page(result))
     if as_json:
         print_json(_forecast_json(result, place))
     else:
