@@ -23,6 +23,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq import layout, properties
 from horolog.storage.disk import Disk
+from horolog.testing.sim_broker import properties_of
 from horolog.verify.directory import verify_directory
 
 HERE = Path(__file__).parent
@@ -44,7 +45,7 @@ def received(opened: Opened, topic: str, wall_ms: int) -> dict[int, list[str]]:
     command = Receive("new", topic, -1, "*", 32, 60_000, False, 0, "c")
     while got := ask(opened, command, wall_ms).messages:
         for m in got:
-            known = properties.decode(layout.decode(m.layout).properties)
+            known = properties_of(m)
             ids.setdefault(m.queue_id, []).append(known["UNIQ_KEY"])
     return ids
 

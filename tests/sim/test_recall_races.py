@@ -30,10 +30,9 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.disk import FaultyDisk, Killed
-from horolog.testing.sim_broker import Answer, SimBroker
+from horolog.testing.sim_broker import Answer, SimBroker, properties_of
 
 HOUR_MS = 3_600_000
 
@@ -188,7 +187,7 @@ class Races:
             Receive("g", "t", -1, "*", 32, 600_000, False, 0, "c")
         ).messages:
             for m in messages:
-                decoded = properties.decode(layout.decode(m.layout).properties)
+                decoded = properties_of(m)
                 # KeyError: a message of a former round came too late
                 message = self.messages[decoded["UNIQ_KEY"]]
                 message.seen.append(int(decoded["TIMER_DELIVER_MS"]))

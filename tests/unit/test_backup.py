@@ -29,13 +29,13 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.server.loop import Engine
 from horolog.server.open_broker import ClockKind, open_engine
 from horolog.server.remoting.kv_table import ORDER_TOPICS, KvTable
 from horolog.storage.api import read_file
 from horolog.storage.disk import Disk
+from horolog.testing.sim_broker import properties_of
 from horolog.verify.directory import verify_directory
 
 SEGMENT = 1 << 16
@@ -88,7 +88,7 @@ async def take_all(engine: Engine) -> list[str]:
     while messages := (
         await engine.submit(Receive("g", "t", -1, "*", 32, 60_000, False, 0, "c"))
     ).messages:
-        got += [properties.decode(layout.decode(m.layout).properties)["UNIQ_KEY"] for m in messages]
+        got += [properties_of(m)["UNIQ_KEY"] for m in messages]
         await engine.submit(Ack("g", "t", [m.receipt_handle for m in messages]))
     return got
 

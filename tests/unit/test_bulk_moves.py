@@ -25,9 +25,8 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.history_commands import ShowMessage
 from horolog.protocol.move_commands import BulkAct, DescribeBulk, MovedMany, MoveMany
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.sim_broker import Answer
+from horolog.testing.sim_broker import Answer, properties_of
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -73,7 +72,7 @@ def listed(world) -> dict[tuple[str, str], int]:
     found = {(each.topic, each.message_id): each.due_ms for each in rows}
     assert len(found) == len(rows), "a message waits twice"
     for each in rows:
-        decoded = properties.decode(layout.decode(each.layout).properties)
+        decoded = properties_of(each)
         assert decoded["TIMER_DELIVER_MS"] == str(each.due_ms)
     return found
 

@@ -26,9 +26,8 @@ from horolog.protocol.commands import (
     SendMessages,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.sim_broker import Answer
+from horolog.testing.sim_broker import Answer, properties_of
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -81,7 +80,7 @@ def seen(world) -> set[str]:
             Receive("g", topic, -1, "*", 32, 600_000, False, 0, "c")
         ).messages:
             for m in messages:
-                decoded = properties.decode(layout.decode(m.layout).properties)
+                decoded = properties_of(m)
                 assert decoded["UNIQ_KEY"] not in got
                 got.add(decoded["UNIQ_KEY"])
     return got

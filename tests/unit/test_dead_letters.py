@@ -18,7 +18,7 @@ from horolog.protocol.queue_commands import GroupSettings, PutGroup
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.sim_broker import Answer
+from horolog.testing.sim_broker import Answer, properties_of
 
 DEAD = "%DLQ%g"
 LEASE_MS = 10_000
@@ -42,11 +42,7 @@ def receive(world, *, topic: str = "t", gives_up: bool = True, batch: int = 32) 
 
 
 def ids(messages: list[Delivered]) -> list[str]:
-    return sorted(known(each)[properties.UNIQ_KEY] for each in messages)
-
-
-def known(message: Delivered) -> dict[str, str]:
-    return properties.decode(layout.decode(message.layout).properties)
+    return sorted(properties_of(each)[properties.UNIQ_KEY] for each in messages)
 
 
 def fail(world, times: int) -> None:
@@ -79,8 +75,8 @@ def test_what_was_leased_as_often_as_the_group_allows_is_a_dead_letter(world, br
     (letter,) = dead(world)
     assert ids([letter]) == ["a"]
     assert layout.decode(letter.layout).reconsume_times == 3
-    assert known(letter)[properties.DLQ_ORIGIN_TOPIC] == "t"
-    assert known(letter)[properties.TAGS] == "T"
+    assert properties_of(letter)[properties.DLQ_ORIGIN_TOPIC] == "t"
+    assert properties_of(letter)[properties.TAGS] == "T"
 
 
 def test_others_are_received_in_the_same_request(world, broker) -> None:
@@ -117,7 +113,7 @@ def test_consumers_that_do_not_ask_for_it_go_on(world, broker) -> None:
 
 def test_a_consumer_gives_a_message_up(world, broker) -> None:
     send(world, "a", "b")
-    messages = {known(each)[properties.UNIQ_KEY]: each for each in receive(world)}
+    messages = {properties_of(each)[properties.UNIQ_KEY]: each for each in receive(world)}
     command = ForwardToDeadLetters("g", "t", messages["a"].receipt_handle)
     assert len(broker.ask(command).origins) == 1
     assert broker.ask(command).origins == [], "it is consumed: the answer was lost"

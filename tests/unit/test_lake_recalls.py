@@ -39,7 +39,7 @@ from horolog.protocol.tier_commands import (
     TierRow,
 )
 from horolog.storage.api import read_file, replace_file
-from horolog.testing.sim_broker import Answer
+from horolog.testing.sim_broker import Answer, properties_of
 from horolog.testing.sim_lake_rows import frozen_messages
 
 ALL_MS = 1 << 50
@@ -92,7 +92,7 @@ def body_of(stored: bytes) -> bytes:
 
 
 def id_of(message) -> str:
-    return properties.decode(layout.decode(message.layout).properties)[properties.UNIQ_KEY]
+    return properties_of(message)[properties.UNIQ_KEY]
 
 
 def test_a_message_in_the_lake_is_moved_in_one_frame(make_world) -> None:

@@ -28,12 +28,13 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.dead_letter_commands import CountDeadLetters, Redrive
 from horolog.protocol.history_commands import ShowMessage
-from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.late_policy import Late, LatePolicy, parse_policy
 from horolog.protocol.rocketmq.message import encode
 from horolog.protocol.transaction_commands import EndTransaction, Resolution, SendHalf, as_half
 from horolog.server.open_broker import open_engine
 from horolog.storage.disk import Disk
+from horolog.testing.sim_broker import properties_of
 from horolog.verify.directory import verify_directory
 
 MINUTE_MS = 60_000
@@ -66,7 +67,7 @@ def bodies(world, topic: str = "t") -> list[str]:
     found = []
     command = Receive("g", topic, -1, "*", 32, 600_000, False, 0, "c")
     while messages := world.broker.ask(command).messages:
-        found += [properties.decode(layout.decode(each.layout).properties) for each in messages]
+        found += [properties_of(each) for each in messages]
     return sorted(each["UNIQ_KEY"] for each in found)
 
 

@@ -27,8 +27,8 @@ from horolog.protocol.commands import (
     RescheduleStatus,
     TopicType,
 )
-from horolog.protocol.rocketmq import layout, properties
 from horolog.storage.api import replace_file
+from horolog.testing.sim_broker import properties_of
 from horolog.verify.directory import verify_directory
 
 
@@ -37,7 +37,7 @@ def take(world, group: str = "g") -> list[str]:
     while messages := world.broker.ask(
         Receive(group, "t", -1, "*", 32, 60_000, False, 0, "c")
     ).messages:
-        got += [properties.decode(layout.decode(m.layout).properties)["UNIQ_KEY"] for m in messages]
+        got += [properties_of(m)["UNIQ_KEY"] for m in messages]
     return got
 
 

@@ -30,7 +30,7 @@ from horolog.protocol.queue_commands import GroupSettings, PutGroup
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
-from horolog.testing.sim_broker import Answer
+from horolog.testing.sim_broker import Answer, properties_of
 
 LEASE_MS = 10_000
 
@@ -61,12 +61,8 @@ def receive(broker, topic: str = "t", group: str = "others") -> list[Delivered]:
     return found
 
 
-def known(message: Delivered) -> dict[str, str]:
-    return properties.decode(layout.decode(message.layout).properties)
-
-
 def names(messages: list[Delivered]) -> list[str]:
-    return sorted(known(each)[properties.UNIQ_KEY] for each in messages)
+    return sorted(properties_of(each)[properties.UNIQ_KEY] for each in messages)
 
 
 def redrive(broker, **options: Any) -> Redriven:
@@ -89,7 +85,7 @@ def test_a_dead_letter_is_the_message_again(broker) -> None:
     assert (stored.topic, stored.body, stored.reconsume_times) == ("t", b"body of a", 0)
     assert message.attempt == 1
     own = {"UNIQ_KEY": "a", "TAGS": "T", "KEYS": "k", "colour": "blue"}
-    assert known(message) == {"MSG_REGION": "DefaultRegion", **own}
+    assert properties_of(message) == {"MSG_REGION": "DefaultRegion", **own}
     assert names(receive(broker, group="g")) == ["a"], "its group gets it too, from the beginning"
 
 
@@ -164,7 +160,7 @@ def test_to_another_topic_and_to_the_group_alone(broker) -> None:
     redrive(broker, to="%RETRY%g")
     (message,) = receive(broker, "%RETRY%g")
     assert {first.message_id, *names([message])} == {"a", "b"}
-    assert known(message)[properties.RETRY_TOPIC] == "t"
+    assert properties_of(message)[properties.RETRY_TOPIC] == "t"
 
 
 def test_a_message_group_goes_to_its_queue_again(broker) -> None:
@@ -176,7 +172,7 @@ def test_a_message_group_goes_to_its_queue_again(broker) -> None:
     ]  # fmt: skip
     broker.ask(SendMessages("ordered", made))
     messages = receive(broker, "ordered", "g")
-    queues = {known(each)["__SHARDINGKEY"]: each.queue_id for each in messages}
+    queues = {properties_of(each)["__SHARDINGKEY"]: each.queue_id for each in messages}
     for message in messages:
         broker.ask(ForwardToDeadLetters("g", "ordered", message.receipt_handle))
     before = broker.ask(DescribeTopic("ordered")).queue_offsets

@@ -18,8 +18,8 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.queue_commands import CommitOffsets, CountLags
-from horolog.protocol.rocketmq import layout, properties
-from horolog.testing.sim_broker import Answer
+from horolog.protocol.rocketmq import properties
+from horolog.testing.sim_broker import Answer, properties_of
 
 HOUR = 3_600_000
 SEGMENT = 65_536
@@ -52,7 +52,7 @@ def take(world, group: str = "g", *, ack: bool = True) -> list[str]:
         Receive(group, "t", -1, "*", 32, 60_000, False, 0, "c")
     ).messages:
         for m in messages:
-            found = properties.decode(layout.decode(m.layout).properties)
+            found = properties_of(m)
             got.append(found[properties.UNIQ_KEY])
         if ack:
             world.broker.ask(Ack(group, "t", [m.receipt_handle for m in messages]))

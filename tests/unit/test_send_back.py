@@ -22,7 +22,7 @@ from horolog.protocol.retry_commands import SendBack, SendRetry
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.protocol.send_commands import HEAD_AS_SENT
-from horolog.testing.sim_broker import Answer
+from horolog.testing.sim_broker import Answer, properties_of
 
 RETRY, DEAD = "%RETRY%g", "%DLQ%g"
 PAUSES_S = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200]
@@ -58,10 +58,6 @@ def take(world, topic: str, group: str = "g") -> list[Delivered]:
 
 def stored(message: Delivered) -> layout.Stored:
     return layout.decode(message.layout)
-
-
-def properties_of(message: Delivered) -> dict[str, str]:
-    return properties.decode(stored(message).properties)
 
 
 def one(world, topic: str, group: str = "g") -> Delivered:

@@ -25,7 +25,8 @@ from horolog.delay.far.compaction import FarSettings
 from horolog.delay.far.jobs import FarJob
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.segment import SegmentReader, SegmentWriter, Write
-from horolog.protocol.commands import Command
+from horolog.protocol.commands import Command, Delivered
+from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.tier_commands import LookElsewhere
 from horolog.protocol.topic_commands import CreateTopic
 from horolog.protocol.transaction_commands import CheckDue
@@ -49,6 +50,11 @@ class Answer:
         """Return whether the command makes a topic, or names it."""
         made = self.command.name if isinstance(self.command, CreateTopic) else ""
         return topic in (made, getattr(self.command, "topic", ""))
+
+
+def properties_of(message: Delivered) -> dict[str, str]:
+    """Return the properties of a message that was received."""
+    return properties.decode(layout.decode(message.layout).properties)
 
 
 class SimBroker:

@@ -24,10 +24,10 @@ from horolog.protocol.commands import (
     TopicType,
 )
 from horolog.protocol.move_commands import MovedMany, MoveMany
-from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.rocketmq import properties
 from horolog.protocol.rocketmq.message import encode, key_hash
 from horolog.testing.sim_actor import Actor
-from horolog.testing.sim_broker import Answer, SimBroker
+from horolog.testing.sim_broker import Answer, SimBroker, properties_of
 from horolog.testing.sim_checks import PromiseBroken
 
 TOPIC = "moved"
@@ -121,7 +121,7 @@ class Movers(Actor):
         command = Receive("final", TOPIC, -1, "*", 32, 600_000, False, 0, "final")
         while messages := self._broker.ask(command).messages:
             for message in messages:
-                known = properties.decode(layout.decode(message.layout).properties)
+                known = properties_of(message)
                 message_id = known[properties.UNIQ_KEY]
                 there[message_id] += 1
                 if key_hash(TOPIC, message_id) in rotten:

@@ -34,7 +34,7 @@ from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq import layout, properties, retry
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, encode
 from horolog.testing.sim_actor import Actor
-from horolog.testing.sim_broker import Answer, SimBroker
+from horolog.testing.sim_broker import Answer, SimBroker, properties_of
 from horolog.testing.sim_checks import PromiseBroken
 
 GROUP = "in-order"
@@ -194,7 +194,7 @@ class InOrder(Actor):
         first: dict[str, _Place] = {}
         receive = _receive_of(command)
         for place, each in zip(places, result.messages, strict=True):
-            known = properties.decode(layout.decode(each.layout).properties)
+            known = properties_of(each)
             key = self._keys[place] = known[properties.SHARDING_KEY]
             if first.setdefault(key, place) == place:
                 until, who = self._until.get(place, (0, ""))
@@ -300,7 +300,7 @@ class InOrder(Actor):
             command = Receive("final", _DEAD, -1, "*", 32, 600_000, False, 0, "final")
             while messages := self._broker.ask(command).messages:
                 for each in messages:
-                    known = properties.decode(layout.decode(each.layout).properties)
+                    known = properties_of(each)
                     ids.add(known[properties.UNIQ_KEY])
         return ids
 
