@@ -6,11 +6,11 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from random import Random
 
 import grpc
 import pytest
+from benchmarks.memory import memory_mb
 from frame_fuzz import mutated, story
 from google.protobuf.duration_pb2 import Duration
 from http2_frames import Http2Connection
@@ -24,14 +24,6 @@ pytestmark = [pytest.mark.process, pytest.mark.usefixtures("installed")]
 STREAMS = 20_000
 GREW_MAX_MB = 10
 SEND_MAX_S = 3.0
-
-
-def anonymous_mb(pid: int) -> float:
-    """Memory of a process that is not of files."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError("no RssAnon")
 
 
 class Sender:
@@ -90,13 +82,13 @@ def test_streams_that_are_reset_at_once_are_not_kept(
     sender = Sender(broker)
     for _ in range(20):
         sender.send()
-    before = anonymous_mb(broker.pid)
+    before = memory_mb(broker.pid)
     flood = Http2Connection(int(broker.grpc_endpoint.rpartition(":")[2]))
     flood.reset_rapidly(STREAMS, f"/{SERVICE}/{call}", content)
     slowest = sender.send()
     flood.until_closed()
     slowest = max(slowest, sender.send())
-    grew = anonymous_mb(broker.pid) - before
+    grew = memory_mb(broker.pid) - before
     flood.close()
     sender.close()
     assert int.from_bytes(flood.goaway[4:8], "big") == Code.ENHANCE_YOUR_CALM
@@ -137,11 +129,11 @@ def test_mutated_frames_leave_the_broker_serving(broker: BrokerProcess, connecti
         if seed % 20 == 0:
             slowest = max(slowest, sender.send())
         if seed == connections // 10:
-            before = anonymous_mb(broker.pid)
+            before = memory_mb(broker.pid)
     for connection in held:
         connection.close()
     slowest = max(slowest, sender.send())
-    grew = anonymous_mb(broker.pid) - before
+    grew = memory_mb(broker.pid) - before
     sender.close()
     assert slowest < SEND_MAX_S
     assert grew < GREW_MAX_MB

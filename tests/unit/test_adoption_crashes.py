@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from offloads import SMALL
 from worlds import adopted_files, changes_of, checkpoint, killed_at, take_all, view
 
 from horolog.broker.adopt import staging
 from horolog.broker.adopt.staging import Begun, ShardFiles
-from horolog.delay.far.compaction import FarSettings
 from horolog.errors import HorologError
 from horolog.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, STAGING_TTL_MS
 from horolog.protocol.adoption_commands import Adopted, BeginAdoption, DescribeAdoption
@@ -24,7 +24,6 @@ from horolog.protocol.commands import (
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_adoptions import Transaction
 
-SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
 DELAYS = [-5_000, 2_000, 3 * HOUR_MS, 30 * HOUR_MS, 5 * DAY_MS]
 
 

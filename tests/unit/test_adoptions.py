@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from offloads import SMALL
 from worlds import adopted_files, checkpoint, take_all
 
 from horolog.broker.adopt import adoptions
 from horolog.broker.adopt.staging import Begun
-from horolog.delay.far.compaction import FarSettings
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, FIND_MAX, HOUR_MS, MAX_DELAY_MS
 from horolog.protocol.adoption_commands import Adopt, Adopted, BeginAdoption, DescribeAdoption
@@ -35,8 +35,6 @@ from horolog.protocol.history_commands import MessageEvent, ShowMessage
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_adoptions import Transaction
 from horolog.testing.sim_broker import Answer
-
-SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
 
 
 def made(message_id: str, due_ms: int, **more):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from offloads import SMALL
 from worlds import changes_of, checkpoint, killed_at, take_all
 
 from horolog.delay.far.compaction import FarSettings
@@ -21,7 +22,6 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.rocketmq.message import encode
 
-SMALL = FarSettings(buffer_bytes=4_096, runs_max=2, part_runs_max=1)
 DAYS = [26 * HOUR_MS, 3 * DAY_MS, 3 * DAY_MS + 1, 33 * DAY_MS, 90 * DAY_MS, 400 * DAY_MS]
 
 
