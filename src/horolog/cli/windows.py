@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 class WindowAction(NamedTuple):
     """An action on the messages of a window, with its words.
 
-    verb   for the question: "Cancel"
-    would  for a dry run: "would be cancelled"
-    did    for what was done: "will not be handed over"
-    none   if the user declines: "nothing was recalled"
+    path    of the request
+    verb    for the question: "Cancel"
+    would   for a dry run: "would be cancelled"
+    status  before the count of what was done: "CANCELLED"
+    did     for what was done: "will not be handed over"
+    none    if the user declines: "nothing was recalled"
+    done    the field of the answer that counts the messages done
     """
 
     path: str
@@ -33,7 +36,7 @@ class WindowAction(NamedTuple):
     status: str
     did: str
     none: str
-    done: str  # the field of the answer that counts the messages done
+    done: str
 
 
 def act_on_window(
