@@ -23,6 +23,7 @@ from horolog.spark import bulk_load, make_session
 ROWS, PARTS = 400, 4
 
 
+# Stands in `faulty_daemon` too: executors get the functions of a script, and no module beside it.
 def parent_of(pid: int) -> int:
     """Return the id of the parent process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
