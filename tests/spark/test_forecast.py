@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from io import StringIO
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from audited import (
     START_MS,
     TOPICS,
@@ -19,12 +21,17 @@ from audited import (
     open_directory,
     send,
 )
+from cut_worlds import SEGMENT, cut_world
 from rich.console import Console
+from worlds import view
 
+from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS
+from horolog.pipeline.audit import audit
 from horolog.pipeline.forecast import Forecast, forecast
 from horolog.pipeline.forecast_report import forecast_page, sentence, show
 from horolog.protocol.commands import Recall
+from horolog.spark.topic_files import TopicFiles
 
 
 def _seconds(spark, path: Path) -> dict[int, int]:
@@ -74,6 +81,27 @@ def test_what_happened_after_the_checkpoint_counts(spark, tmp_path):
     assert made.by_topic[TOPICS[0]] > 50
     assert made.by_second
     assert min(made.by_second) > START_MS
+
+
+def test_a_cut_log_without_a_checkpoint_is_neither_counted_nor_audited(
+    spark, make_world, tmp_path
+) -> None:
+    """What was pending before the log begins is known to the checkpoint alone."""
+    path = tmp_path / "data"
+    path.mkdir()
+    world = cut_world(lambda: make_world(root=path, segment_bytes=SEGMENT))
+    meta = {"format": 1, "shards": 1, "clock": "simulated", "segment_bytes": SEGMENT}
+    (path / "meta").write_text(json.dumps({**meta, "log_id": f"{0x5EED5EED5EED5EED:016x}"}))
+    assert forecast(spark, path).total == view(world).pending == 44
+    for name in (path / "shard-00" / "checkpoint").glob("*.ckpt"):
+        name.write_bytes(name.read_bytes()[:-1])
+    says = f"begins at log position {view(world).log_start}, and no checkpoint that can be read"
+    for job in (forecast, audit):
+        with pytest.raises(HorologError, match=says) as refused:
+            job(spark, path)
+        assert refused.value.code is ErrorCode.DAMAGED
+    with pytest.raises(HorologError, match="lacks its beginning, and no checkpoint can be read"):
+        TopicFiles(str(path), "t", None)
 
 
 def test_stretches_in_which_nothing_is_due_are_not_among_the_busiest() -> None:

@@ -37,7 +37,15 @@ from horolog.pipeline.audit_tables import (
     lateness_table,
     totals_table,
 )
-from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log, plan_text
+from horolog.pipeline.data_files import (
+    FIELD,
+    LogPlan,
+    files_of,
+    must_see,
+    need_checkpoint,
+    plan_log,
+    plan_text,
+)
 from horolog.pipeline.file_damage import DamagedFile, damaged_files
 from horolog.pipeline.log_screen import ScreenSource, suspects
 from horolog.pipeline.log_totals import TotalsSource
@@ -119,7 +127,9 @@ def audit(
     if to_ms is not None:
         options["to"] = str(to_ms)
     report("reading the end of the log")
-    plan = with_adopted(plan_log(data_dir))
+    found = plan_log(data_dir)
+    need_checkpoint(found)
+    plan = with_adopted(found)
     horizon_ms = plan.newest_ms if to_ms is None else min(plan.newest_ms, to_ms)
     with work_directory("audit", out) as work:
         prove_shared(spark, str(work), "--out", must_see(plan.root))

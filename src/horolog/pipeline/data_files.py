@@ -152,6 +152,20 @@ def read_meta(files: DataFiles) -> tuple[int, int]:
     return meta.log_id, meta.segment_bytes
 
 
+def need_checkpoint(plan: LogPlan) -> None:
+    """Raise DAMAGED if the beginning of the log is gone, and no checkpoint tells what it left.
+
+    Its pending messages would be missing from every count, as if they had never been there.
+    """
+    if plan.checkpoint < 0 and plan.start > 0:
+        raise refused(
+            FIELD,
+            f"the commit log of {plan.root} begins at log position {plan.start}, and no checkpoint "
+            "that can be read says what was pending before it; restore a backup",
+            code=ErrorCode.DAMAGED,
+        )
+
+
 def plan_log(root: Path) -> LogPlan:
     """Find where the log begins and ends; raise NOT_FOUND, DAMAGED or VERSION_UNSUPPORTED."""
     files = files_of(str(root.resolve()))

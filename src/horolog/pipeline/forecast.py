@@ -17,7 +17,14 @@ import pyarrow.parquet as pq
 from horolog.clock import SystemClock
 from horolog.limits import HOUR_MS
 from horolog.log.record import Kind
-from horolog.pipeline.data_files import FIELD, LogPlan, files_of, must_see, plan_log
+from horolog.pipeline.data_files import (
+    FIELD,
+    LogPlan,
+    files_of,
+    must_see,
+    need_checkpoint,
+    plan_log,
+)
 from horolog.pipeline.log_walk import controls_of, walk_log
 from horolog.pipeline.pending_source import LoadSource
 from horolog.pipeline.progress import Stages, quiet
@@ -84,6 +91,7 @@ def _forecast(
 ) -> Forecast:
     report("reading the end of the log")
     plan = plan_log(data_dir)
+    need_checkpoint(plan)
     now_ms = now_of(plan)
     to_ms = None if hours is None else now_ms + hours * HOUR_MS
     reader = spark.read.format("horolog_load").option("path", plan.root)

@@ -81,9 +81,8 @@ class TopicFiles:
                     self._bounds[queue] = Bounds(firsts.get((topic, queue), 0), length)
         start = checkpoint.position if checkpoint is not None else (start_of(checkpoint) or 0)
         if not bases or (checkpoint is None and bases[0] != 0):
-            raise HorologError(
-                ErrorCode.DAMAGED, f"{self._path}: the log is not there", field="path"
-            )
+            why = "lacks its beginning, and no checkpoint can be read" if bases else "is not there"
+            raise HorologError(ErrorCode.DAMAGED, f"{self._path}: the log {why}", field="path")
         limit = bases[-1] + self._meta.segment_bytes if commit is None else commit
         reader = SegmentReader(self._disk, f"{SHARD}/log", self._meta.segment_bytes)
         scan = LogScan(
