@@ -32,6 +32,7 @@ class Stepped:
         # A killed job cleans nothing up.
         self._folder = tempfile.TemporaryDirectory("-job", "horolog-", ignore_cleanup_errors=True)
         place = dict.fromkeys(("TMPDIR", "SPARK_LOCAL_DIRS"), self._folder.name)
+        place["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={self._folder.name}"  # of the JVM
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as long as the job
         self._process = subprocess.Popen(
             [sys.executable, str(script), *arguments],
