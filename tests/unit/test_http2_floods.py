@@ -21,7 +21,7 @@ from http2_peer import (
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.events import Body, Head, Limits
 from horolog.protocol.http2.faults import Code
-from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, Type, frame
+from horolog.protocol.http2.frames import ACK, END_HEADERS, END_STREAM, Type, frame
 
 SMALL = Limits(resets_burst=50, frames_burst=50, resets_per_second=10, frames_per_second=10)
 # A literal of 3 000 bytes that goes into the table, and eight fields of a byte that mean the same again.
@@ -67,6 +67,17 @@ def test_whoever_gets_answers_may_reset_now_and_then() -> None:
         connection.receive(headers(first, flags=END_HEADERS | END_STREAM), 0)
         connection.out.respond(first, HEAD, b"x", TRAILERS)
         connection.receive(headers(second) + frame(Type.RST_STREAM, 0, second, bytes(4)), 0)
+    assert not connection.closed
+
+
+def test_whoever_answers_our_pings_may_update_windows_too() -> None:
+    connection = greeted(SMALL)
+    for i in range(1_000):
+        stream = 2 * i + 1
+        connection.receive(headers(stream, flags=END_HEADERS | END_STREAM), 0)
+        connection.out.respond(stream, HEAD, b"x", TRAILERS)
+        connection.ping(bytes(8))
+        connection.receive(frames.window_update(0, 1) + frame(Type.PING, ACK, 0, bytes(8)), 0)
     assert not connection.closed
 
 

@@ -312,6 +312,7 @@ class Connection:
 
     def ping(self, opaque: bytes) -> None:
         """Ask whether the peer is alive; `Pong` brings the same 8 bytes back."""
+        self._floods.expect_frame()
         self.out.ready.append(frames.frame(Type.PING, 0, 0, opaque))
 
     def announce_shutdown(self) -> None:

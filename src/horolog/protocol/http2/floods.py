@@ -1,7 +1,8 @@
 """Limits on frames that are cheap for the peer and costly for us.
 
 Resets of unanswered streams, and frames without content (PING, SETTINGS, PRIORITY, GOAWAY, empty
-DATA, WINDOW_UPDATE, unknown ones), each take a token; an answered stream gives one of each back.
+DATA, WINDOW_UPDATE, unknown ones), each take a token; an answered stream gives one of each back,
+and a ping of ours the one that its answer takes.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ class Floods:
         self._give_back()
         if not self._frames.spend(self.now_ms):
             raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames without content")
+
+    def expect_frame(self) -> None:
+        """Give back the token that the answer to a frame of ours will take."""
+        self._frames.refill(1)
 
     def spend_reset(self) -> None:
         """Count a reset of an unanswered stream; ENHANCE_YOUR_CALM if there are too many."""
