@@ -6,9 +6,10 @@
 
 After a fault of the connection, and after `abort`, `closed` is true: write the output and close the
 transport.  `receive` returns `Head` and `Body` for requests, or `WholeRequest` for one whose frames
-came together, `StreamAborted` for a reset stream, `AnswerSent` for a delayed answer that has gone
-out, and `Pong` for the answer to `ping`.  Requests that the peer may not make are answered here and
-never seen: malformed ones, those beyond `Limits.streams`, those with too many fields.
+came together, `StreamAborted` for a reset stream, `LateReset` for one that had ended, `AnswerSent`
+for a delayed answer that has gone out, and `Pong` for the answer to `ping`.  Requests that the peer
+may not make are answered here and never seen: malformed ones, those beyond `Limits.streams`, those
+with too many fields.
 
 Flow control.  Received bytes are credited at once: the reader of the socket limits memory by not
 reading.  Sent bytes wait in their stream for room in the peer's windows (`outgoing`); `wants_room`
