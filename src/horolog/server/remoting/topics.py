@@ -124,12 +124,7 @@ class TopicCodes:
         return Answer(fields={"addTopicCount": str(changed)})
 
     async def _change_perms(self, request: Request, changed: Callable[[int], int]) -> int:
-        broker = text(request.frame, "brokerName")
-        if broker != self._node.broker_name:
-            raise refused(
-                "brokerName",
-                f"{broker[:200]!r} is not known here; this is {self._node.broker_name!r}",
-            )
+        _check_named(request, "brokerName", self._node.broker_name)
         count = 0
         for topic in [topic async for topic in topics(self._engine)]:
             perm = changed(topic.settings.perm)
@@ -203,11 +198,7 @@ class TopicCodes:
 
     async def names_of_cluster(self, request: Request) -> Answer:
         """Return the names of all topics, if the cluster is this one."""
-        cluster = text(request.frame, "cluster")
-        if cluster != self._node.cluster_name:
-            raise refused(
-                "cluster", f"{cluster!r} is not known here; this is {self._node.cluster_name!r}"
-            )
+        _check_named(request, "cluster", self._node.cluster_name)
         return await self.names(request)
 
     async def system_names(self, request: Request) -> Answer:
@@ -257,6 +248,12 @@ def _wanted(fields: dict[str, str]) -> _Wanted:
     order = flag(frame, "order")
     multi_tag = bodies.multi_tag_wanted(text(frame, "topicFilterType", ""), attributes)
     return _Wanted(name, type, read, write, perm, order, attributes, multi_tag)
+
+
+def _check_named(request: Request, field: str, own: str) -> None:
+    named = text(request.frame, field)
+    if named != own:
+        raise refused(field, f"{named[:200]!r} is not known here; this is {own!r}")
 
 
 def _perm(frame: Frame) -> int:
