@@ -18,11 +18,11 @@ DEADLINE_S = 120
 
 
 def until_staged(broker: BrokerProcess, load: subprocess.Popen[bytes]) -> None:
-    """Wait until the load has begun to write its runs."""
+    """Wait until the load has staged rows."""
     deadline = time.monotonic() + DEADLINE_S
     staging = broker.data_dir / "shard-00" / "staging"
-    while not list(staging.glob("*/begin.json")):
-        assert time.monotonic() < deadline, "the load never begins"
+    while not list(staging.glob("*/*.run")):
+        assert time.monotonic() < deadline, "the load stages nothing"
         with suppress(subprocess.TimeoutExpired):
             pytest.fail(f"the load has ended with {load.wait(0.01)}")
 
@@ -51,7 +51,7 @@ def test_a_signal_ends_a_load_without_a_trace(
         _, error = load.communicate(timeout=DEADLINE_S)
     assert load.returncode == 130, error.decode()
     assert b"Traceback" not in error
-    assert not list((broker.data_dir / "shard-00" / "staging").glob("*/begin.json"))
+    assert not list((broker.data_dir / "shard-00" / "staging").glob("*/*"))
     assert not list(temporary.glob("horolog-*"))
     broker.advance("2h")
     assert broker.admin.post("/v1/receive", {"topic": "t", "group": "g"})["messages"] == []

@@ -45,9 +45,11 @@ def spark_session(command: str, master: str, conf: Sequence[str] | None) -> Iter
     with job_failures(command):
         try:
             yield session
-        except BaseException:
+        except BaseException as error:
             with suppress(Exception):  # the error of a JVM that is gone would hide the real one
                 session.stop()
+            if _was_interrupted(error):  # what PySpark raises instead: a job was cancelled
+                raise KeyboardInterrupt from None
             raise
         session.stop()
 
@@ -57,6 +59,12 @@ def _end_as_ctrl_c(_number: int, frame: FrameType | None) -> None:
     if callable(cancel):
         cancel(signal.SIGINT, frame)
     raise KeyboardInterrupt
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def say_nothing_of_ctrl_c() -> None:
