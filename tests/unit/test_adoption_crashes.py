@@ -344,6 +344,47 @@ def test_orphans_are_swept(make_world) -> None:
     assert world.disk.list("shard-00/staging") == []
 
 
+def begun_load(world) -> Transaction:
+    """Begin a load and stage its runs."""
+    start = world.clock.wall_ms()
+    transaction = Transaction(world.broker.place, Begun("d" * 16, "load", 7, "t", start), 1, 1)
+    transaction.begin()
+    transaction.stage(parts_of(7, start))
+    return transaction
+
+
+def test_a_task_that_still_writes_leaves_no_file_when_its_load_is_aborted(make_world) -> None:
+    world = open_world(make_world)
+    load = begun_load(world)
+    refused = []
+
+    def write_one_more(effect: str) -> None:
+        if effect.startswith("remove"):
+            with pytest.raises(FileNotFoundError):
+                world.disk.open(f"shard-00/staging/{load.begun.token}/late.run", create=True)
+            refused.append(effect)
+
+    world.disk.on_effect = write_one_more
+    load.undo()
+    assert refused
+    assert world.disk.list("shard-00/staging") == []
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_an_abort_that_was_cut_off_leaves_nothing_for_long(make_world, restarted: bool) -> None:
+    world = open_world(make_world)
+    load = begun_load(world)
+    world.disk.fail_next("remove")
+    with pytest.raises(HorologError, match="Input/output error"):
+        load.undo()
+    assert world.disk.list("shard-00/staging") == [f"{load.begun.token}.ended"]
+    if restarted:
+        world.reopen()
+    else:
+        begun_load(world).undo()
+    assert world.disk.list("shard-00/staging") == []
+
+
 def test_what_was_staged_for_a_committed_version_is_swept(make_world) -> None:
     world = open_world(make_world)
     start = world.clock.wall_ms()

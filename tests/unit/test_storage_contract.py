@@ -75,6 +75,12 @@ def test_names(storage) -> None:
     storage.rename("d/e/two", "d/e/one")
     assert storage.list("d/e") == ["one"]
     assert read_file(storage, "d/e/one") == b"2"
+    storage.rename("d/e", "d/f")
+    assert storage.list("d") == ["f"]
+    assert read_file(storage, "d/f/one") == b"2"
+    with pytest.raises(FileNotFoundError):
+        storage.open("d/e/one", create=True)
+    storage.rename("d/f", "d/e")
     storage.remove("d/e/one")
     storage.remove("d/e/one")
     storage.sync_dir("d/e")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,22 +33,38 @@ Conf = Annotated[
 def spark_session(command: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
     """Yield the session of `horolog pipeline COMMAND`, and stop it at the end.
 
-    Failures of the job become one sentence.
+    Failures of the job become one sentence; SIGTERM ends the command as Ctrl-C does.
     """
     from horolog.spark.failures import job_failures
     from horolog.spark.session import make_session
 
     say_nothing_of_ctrl_c()
+    signal.signal(signal.SIGTERM, _end_as_ctrl_c)
     settings = pairs("--conf", conf or (), "NAME=VALUE")
     session = make_session(f"horolog pipeline {command}", master=master, conf=settings)
     with job_failures(command):
         try:
             yield session
-        except BaseException:
+        except BaseException as error:
             with suppress(Exception):  # the error of a JVM that is gone would hide the real one
                 session.stop()
+            if _was_interrupted(error):  # what PySpark raises instead: a job was cancelled
+                raise KeyboardInterrupt from None
             raise
         session.stop()
+
+
+def _end_as_ctrl_c(_number: int, frame: FrameType | None) -> None:
+    cancel = signal.getsignal(signal.SIGINT)  # Spark's own, which cancels its jobs
+    if callable(cancel):
+        cancel(signal.SIGINT, frame)
+    raise KeyboardInterrupt
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def say_nothing_of_ctrl_c() -> None:

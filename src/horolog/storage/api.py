@@ -110,7 +110,10 @@ class Storage(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Rename `source` to `target` atomically, replacing `target`."""
+        """Rename `source` to `target` atomically.
+
+        A file replaces `target`; a directory is renamed with its content, to a name that is free.
+        """
         ...
 
     def remove(self, path: str) -> None:

@@ -280,11 +280,15 @@ class FaultyDisk:
             self._dirs.add("/".join(parts[: i + 1]))
 
     def rename(self, source: str, target: str) -> None:
-        """Rename `source` to `target`."""
-        if source not in self._names:
+        """Rename `source` to `target`; a power cut may undo that for some files of a directory."""
+        if not self.exists(source):
             raise FileNotFoundError(source)
         self.effect("rename", source)
-        self._names[target] = self._names.pop(source)
+        inside = f"{source}/"
+        for name in [name for name in self._names if name == source or name.startswith(inside)]:
+            self._names[target + name.removeprefix(source)] = self._names.pop(name)
+        moved = {name for name in self._dirs if name == source or name.startswith(inside)}
+        self._dirs = self._dirs - moved | {target + name.removeprefix(source) for name in moved}
         self.unreadable.pop(target, None)  # the file of that name is now elsewhere on the disk
 
     def remove(self, path: str) -> None:

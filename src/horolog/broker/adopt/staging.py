@@ -2,6 +2,7 @@
 
     staging/<token>/begin.json          app, version, topic, and when it was begun
     staging/<token>/<name>.run          of the loading program; adopted by name only, never listed
+    staging/<token>.ended               on its way to be removed
     runs/adopted.<stamp>.<number>.run   moved by a commit, in the order of its manifest
 
 This is file work for a thread; it touches no live state.
@@ -42,6 +43,7 @@ from horolog.storage.api import Storage, read_file, replace_file
 BEGUN = "begin.json"
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,116}\.run")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
+_ENDED = ".ended"
 
 
 class Begun(NamedTuple):
@@ -140,8 +142,12 @@ def find(place: ShardFiles, token: str) -> Begun:
 
 
 def end(place: ShardFiles, token: str) -> None:
-    """Remove a staging directory and its files."""
-    place.storage.remove_dir(place.staging(token))
+    """Remove a staging directory and its files, though tasks may still be writing some."""
+    ended = f"{place.staging(token)}{_ENDED}"
+    place.storage.remove_dir(ended)  # left by a process that was killed
+    # By its old name no task finds the directory: none makes a file while it is removed.
+    place.storage.rename(place.staging(token), ended)
+    place.storage.remove_dir(ended)
 
 
 def undo(place: ShardFiles, begun: Begun) -> None:
@@ -164,7 +170,10 @@ def sweep_staging(
     """
     gone = []
     for token in place.storage.list(place.stagings):
-        if token in keep:
+        if token.removesuffix(_ENDED) in keep:
+            continue
+        if token.endswith(_ENDED):
+            place.storage.remove_dir(place.staging(token))
             continue
         try:
             begun = find(place, token)
@@ -174,7 +183,7 @@ def sweep_staging(
             begun = Begun(token, "", -1, "", now_ms - STAGING_TTL_MS)
         left = now_ms - begun.begun_ms >= STAGING_TTL_MS and _is_idle(place, token)
         if left or is_committed(begun.app, begun.version):
-            place.storage.remove_dir(place.staging(token))
+            end(place, token)
             gone.append(token)
     return gone
 
