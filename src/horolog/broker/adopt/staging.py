@@ -143,11 +143,13 @@ def find(place: ShardFiles, token: str) -> Begun:
 
 def end(place: ShardFiles, token: str) -> None:
     """Remove a staging directory and its files, though tasks may still be writing some."""
-    ended = f"{place.staging(token)}{_ENDED}"
+    directory = place.staging(token)
+    ended = f"{directory}{_ENDED}"
     place.storage.remove_dir(ended)  # left by a process that was killed
-    # By its old name no task finds the directory: none makes a file while it is removed.
-    place.storage.rename(place.staging(token), ended)
-    place.storage.remove_dir(ended)
+    if place.storage.exists(directory):
+        # By its old name no task finds the directory: none makes a file while it is removed.
+        place.storage.rename(directory, ended)
+        place.storage.remove_dir(ended)
 
 
 def undo(place: ShardFiles, begun: Begun) -> None:
