@@ -8,7 +8,7 @@ from work import bytecodes
 from worlds import checkpoint
 
 from horolog.broker.broker import Input
-from horolog.errors import ErrorCode, HorologError
+from horolog.errors import ErrorCode
 from horolog.limits import ORDER_HELD_MAX
 from horolog.protocol.commands import (
     Ack,
@@ -408,22 +408,6 @@ def send_many(world, count: int) -> None:
     assert not world.broker.ask(SendMessages("t", made)).refused
 
 
-def test_without_room_for_leases_a_group_goes_on_when_there_is_some(world, broker) -> None:
-    send(world, "a1 a2 b1 c1")
-    world.broker.shard.ready.leases_max = 2
-    found = take(world)
-    assert names(found) == "a1 a2"
-    with pytest.raises(HorologError, match="2 messages are leased"):
-        world.broker.ask(receive())
-    waiting = put(world, receive(poll_ms=20_000))
-    after(world, 1_000)
-    assert not waiting.done
-    ack(world, *found.values())
-    world.broker.settle()
-    assert [name_of(each) for each in waiting.result.messages] == ["b1", "c1"]
-    world.broker.check_invariants(rows=True)
-
-
 def test_offsets_that_are_set_start_again(world, broker) -> None:
     send(world, "a1 a2 b1 a3")
     take(world, 2)
@@ -458,29 +442,3 @@ def test_acks_of_grants_that_were_lost_are_taken(make_world) -> None:
     ack(world, found["a1"], found["b1"])
     assert names(take(world)) == "a2 b2"
     world.broker.check_invariants(rows=True)
-
-
-def test_many_leases_are_read_in_pieces_after_a_start(world, broker) -> None:
-    made = [
-        encode(
-            topic="t",
-            body=b"b",
-            message_id=f"m{n}",
-            type=MessageType.FIFO,
-            message_group=f"g{n % 600}",
-        )
-        for n in range(1_200)
-    ]
-    world.broker.ask(SendMessages("t", made))
-    found: dict[str, Delivered] = {}
-    while more := take(world):
-        found |= more
-    assert len(found) == 600
-    world.reopen()
-    assert not take(world)
-    assert world.broker.shard.ready.progress_of(*place(world)).order.is_learned
-    ack(world, *list(found.values())[:200])
-    again: dict[str, Delivered] = {}
-    while more := take(world):
-        again |= more
-    assert list(again) == [f"m{n}" for n in range(600, 800)]

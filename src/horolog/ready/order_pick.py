@@ -143,9 +143,11 @@ class _Pick:
             order.put_back(group)
 
     def _stop(self, group: int, place: int) -> None:
-        """Stop picking a group before member `place`: revoke the leases from that member on."""
+        """Stop picking a group before member `place`: revoke the leases from that member on.
+
+        A group that got nothing stays begun, so that this scan comes to the groups after it.
+        """
         if not place:
-            self._begun.discard(group)
             self._order.put_back(group)
             return
         for offset in self._order.members(group)[place:]:
