@@ -72,6 +72,24 @@ def test_what_has_rotted_blocks_all_groups_while_somebody_has_it(world, broker) 
     assert [name_of(each) for each in waits.result.messages] == ["b1", "a2", "b2"]
 
 
+def test_a_group_whose_lease_has_ended_goes_on_when_what_has_rotted_is_consumed(
+    world, broker
+) -> None:
+    """Nothing else happens to the group, which was read when its lease had ended."""
+    send(world, "b1")
+    take(world)
+    after(world, MINUTE // 2)
+    send(world, "a1")
+    found = take(world)
+    start_again(world)
+    rot(world, "a1")
+    after(world, MINUTE // 2)
+    waits = poll(world)
+    assert not waits.done
+    ack(world, found["a1"])
+    assert [name_of(each) for each in waits.result.messages] == ["b1"]
+
+
 def test_what_has_rotted_blocks_nothing_once_its_lease_has_ended(world, broker) -> None:
     send(world, "a1")
     take(world)

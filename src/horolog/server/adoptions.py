@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 import orjson
 from xxhash import xxh64_intdigest
 
-from horolog.broker.adopt import staging
+from horolog.broker.adopt import staged_files, staging
 from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.clock import Clock
 from horolog.errors import ErrorCode, HorologError, refused
@@ -170,7 +170,7 @@ class Adoptions:
         self, begun: AdoptionBegun, now_ms: int, found: Begun, claims: Sequence[FileRow]
     ) -> Adopt:
         place = self._place
-        checked = staging.check(
+        checked = staged_files.check(
             place, found, claims, begun.topic_id, begun.queues, now_ms + HOUR_MS
         )
         for number, claim in enumerate(claims):
@@ -184,9 +184,9 @@ class Adoptions:
                 )
         command = Adopt(found.app, found.version, found.topic, topic_id=begun.topic_id)
         if sum(claim.bytes for claim in claims) <= self.inline_bytes:
-            records = staging.read_records(place, claims, checked, begun.queues)
+            records = staged_files.read_records(place, claims, checked, begun.queues)
             return replace(command, records=records)
-        staging.move(place, claims, checked)
+        staged_files.move(place, claims, checked)
         return replace(command, files=checked.files, soon_bytes=checked.soon_bytes)
 
     async def abort(self, app: str, version: int, token: str) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from horolog.broker.adopt import staging
+from horolog.broker.adopt import staged_files, staging
 from horolog.broker.adopt.staging import Begun, ShardFiles
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import DAY_MS, HOUR_MS
@@ -63,12 +63,12 @@ class Transaction:
     def prepare(self, now_ms: int, *, inline: bool = False) -> Adopt:
         """Check the files, then read or move them; return the command that commits them."""
         begun, number = staging.find(self.place, self.begun.token), self._topic
-        checked = staging.check(self.place, begun, self.claims, number, self._queues, now_ms)
+        checked = staged_files.check(self.place, begun, self.claims, number, self._queues, now_ms)
         command = Adopt(begun.app, begun.version, begun.topic, topic_id=number)
         if inline:
-            records = staging.read_records(self.place, self.claims, checked, self._queues)
+            records = staged_files.read_records(self.place, self.claims, checked, self._queues)
             return replace(command, records=records)
-        staging.move(self.place, self.claims, checked)
+        staged_files.move(self.place, self.claims, checked)
         return replace(command, files=checked.files, soon_bytes=checked.soon_bytes)
 
     def end(self) -> None:

@@ -3,8 +3,8 @@
     begin     is (app, version) new, and may the topic take it?  A staging directory is made
               (`server.adoptions`)
     …         the loading program writes runs into it (`delay.run.format`, adopted)
-    commit    in a thread: check, sync and move the files (`broker.adopt.staging`); then in a step:
-              append ADOPT
+    commit    in a thread: check, sync and move the files (`broker.adopt.staged_files`); then in a
+              step: append ADOPT
     apply     when that frame is committed the files are sources like all runs (`delay.far.adopted`)
 
 The table of what that means for each version of an app is `broker.adopt.adoption_life`.
