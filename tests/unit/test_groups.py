@@ -9,6 +9,7 @@ from horolog.limits import GROUP_ATTRIBUTES_MAX, TURN_GROUPS_MAX
 from horolog.protocol.commands import (
     Ack,
     CreateTopic,
+    DeleteTopic,
     DescribeBroker,
     DescribeGroup,
     Receive,
@@ -173,6 +174,16 @@ def test_a_deleted_group_leaves_nothing_behind(any_world, broker, how: str) -> N
     assert [m.queue_offset for m in broker.ask(receive("g")).messages] == [0, 1]
     any_world.clock.advance(120_000)
     broker.settle()
+
+
+def test_a_group_that_has_received_nothing_leaves_nothing_behind(broker) -> None:
+    broker.ask(CreateTopic("empty", TopicType.NORMAL, 2))
+    for group in ("g", "h"):
+        assert broker.ask(Receive(group, "empty", -1, "*", 2, 60_000, False, 0, "c")).messages == []
+    broker.ask(DeleteGroup("g"))
+    assert len(broker.shard.ready._next_queue) == 1
+    broker.ask(DeleteTopic("empty"))
+    assert not broker.shard.ready._next_queue
 
 
 def test_a_deletion_with_commits_and_leases_of_the_same_turn(any_world, broker) -> None:

@@ -43,7 +43,8 @@ class Ready:
         self.is_short = False
         self._tally = Tally()
         self._grants = 0
-        # (group, topic) → queue where the next receive that names none begins
+        # (group, topic) → queue where the next receive that names none begins; also of a group that
+        # has received nothing, and has no progress
         self._next_queue: dict[tuple[int, int], int] = {}
 
     # --- groups ---------------------------------------------------------------------------------
@@ -52,10 +53,14 @@ class Ready:
         """Remove a deleted group with all its progress; none of its polls may wait."""
         self.groups.drop(group_id)
         self._drop_progress([(group_id, topic) for topic in self.topics_of(group_id)])
+        for place in [place for place in self._next_queue if place[0] == group_id]:
+            del self._next_queue[place]
 
     def drop_topic(self, topic_id: int) -> None:
         """Remove the progress of all groups in a deleted topic; no poll may wait for the topic."""
         self._drop_progress([place for place in self.progress if place[1] == topic_id])
+        for place in [place for place in self._next_queue if place[1] == topic_id]:
+            del self._next_queue[place]
 
     def _drop_progress(self, places: list[tuple[int, int]]) -> None:
         for place in places:
@@ -66,7 +71,6 @@ class Ready:
             if not topics:
                 del self._topics_of[place[0]]
             self._ends.pop(place, None)
-            self._next_queue.pop(place, None)
             self.dropped.pop(place, None)
 
     def topics_of(self, group: int) -> list[int]:
@@ -323,6 +327,9 @@ class Ready:
         pairs = {(group, topic) for group in self._topics_of for topic in self.topics_of(group)}
         assert pairs == self.progress.keys(), "topics of a group that are not those of its progress"
         assert self.dropped.keys() <= self.progress.keys(), "dropped of a group without progress"
+        assert {group for group, _ in self._next_queue} <= self.groups.names.keys(), (
+            "a group is gone"
+        )
         for (group, topic), queues in self.progress.items():
             assert group in self.groups.names, f"progress of group {group}, which does not exist"
             ends = self._ends.get((group, topic))
