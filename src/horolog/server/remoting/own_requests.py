@@ -39,9 +39,15 @@ class OwnRequests:
     def wait(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> asyncio.Future[Frame]:
         """Return the future of the answer to the last request; it raises TimeoutError."""
         answer: asyncio.Future[Frame] = loop.create_future()
-        self._waiting[self._opaque] = answer
-        timer = loop.call_later(timeout_s, self._give_up, self._opaque)
-        answer.add_done_callback(lambda _: timer.cancel())
+        opaque = self._opaque
+        self._waiting[opaque] = answer
+        timer = loop.call_later(timeout_s, self._give_up, opaque)
+
+        def end(_: object) -> None:
+            timer.cancel()
+            self._waiting.pop(opaque, None)  # nobody waits any more if the future was cancelled
+
+        answer.add_done_callback(end)
         return answer
 
     def _give_up(self, opaque: int) -> None:
