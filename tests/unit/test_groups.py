@@ -28,6 +28,7 @@ from horolog.protocol.queue_commands import (
     PutGroup,
 )
 from horolog.protocol.rocketmq.message import encode
+from horolog.ready.pop_receipt import serial_of
 from horolog.testing.sim_broker import Answer
 
 ORDERLY = GroupSettings(orderly=True, retry_max=3, attributes={"brokerId": 0, "whatever": [1, "x"]})
@@ -184,6 +185,21 @@ def test_a_group_that_has_received_nothing_leaves_nothing_behind(broker) -> None
     assert len(broker.shard.ready._next_queue) == 1
     broker.ask(DeleteTopic("empty"))
     assert not broker.shard.ready._next_queue
+
+
+@pytest.mark.parametrize(
+    ("granted_ms", "epochs_ago", "why"),
+    [(1, 0, "expired"), (1 << 50, 0, "unknown"), (1 << 50, 9, "another one may have its place")],
+)
+def test_a_refused_handle_begins_no_progress(broker, granted_ms, epochs_ago, why: str) -> None:
+    broker.ask(PutGroup("g"))
+    serial = serial_of(broker.shard.ready.epoch - epochs_ago, 1)
+    handle = f"0 {granted_ms} 60000 {serial} 0 broker-a 0 0"
+    (refused,) = broker.ask(Ack("g", "t", [handle])).refused
+    assert refused.code is ErrorCode.INVALID_RECEIPT_HANDLE
+    assert why in refused.message
+    assert broker.ask(FindGroup("g")).topics == []
+    assert broker.ask(GetOffsets("g", "t")) == {}
 
 
 def test_a_deletion_with_commits_and_leases_of_the_same_turn(any_world, broker) -> None:

@@ -226,32 +226,33 @@ class Ready:
 
     def find_lease(
         self, receipt: Receipt, group: int, topic: int, mono_ms: int, wall_ms: int
-    ) -> tuple[QueueProgress, Lease | None]:
+    ) -> Lease | None:
         """Find the lease of a handle, None if its message is consumed; else INVALID_RECEIPT_HANDLE.
 
-        Returns the progress of the queue too.
+        Changes nothing: also a group without progress in the queue has none after a refusal.
         """
         if receipt.group != group or receipt.topic != topic:
             raise invalid_receipt("of another consumer group or topic")
         if receipt.epoch > self.epoch:
             raise invalid_receipt("of an epoch that has not begun")
-        progress = self.progress_of(group, topic, receipt.queue)
-        lease = progress.leases.get(receipt.offset)
+        progress = self.progress_if_any(group, topic, receipt.queue)
+        lease = None if progress is None else progress.leases.get(receipt.offset)
         if lease is not None:
             if lease.grant != receipt.epoch << 32 | receipt.grant:
                 raise invalid_receipt("superseded: the message was given out again")
             if lease.ends_at <= mono_ms:
                 raise invalid_receipt("expired")
-            return progress, lease
+            return lease
         if receipt.expires_ms <= wall_ms:
             raise invalid_receipt("expired")
-        if receipt.offset < progress.floor or receipt.offset in progress.acked:
-            return progress, None
+        floor = self._first_offset(topic, receipt.queue) if progress is None else progress.floor
+        if receipt.offset < floor or (progress is not None and receipt.offset in progress.acked):
+            return None
         if receipt.epoch == self.epoch:
             raise invalid_receipt("unknown")
         # The record of this grant was lost with its process: the handle itself is the proof.
         left = min(receipt.expires_ms - wall_ms, INVISIBLE_MAX_MS)
-        return progress, Lease(
+        return Lease(
             receipt.attempt,
             receipt.epoch << 32 | receipt.grant,
             mono_ms + left,

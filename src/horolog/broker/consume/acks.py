@@ -134,15 +134,18 @@ def message_of(topic: Topic, receipt: Receipt | HorologError) -> Receipt:
 def lease_of(
     shard: Shard, topic: Topic, receipt: Receipt, group: int, now: Now
 ) -> tuple[QueueProgress, Lease | None]:
-    """Return what `Ready.find_lease` finds for the handle of a message that exists.
+    """Return the progress of a queue, and the lease of a handle of a message that exists there.
+
+    There is no lease if the message is consumed.  Raise as `Ready.find_lease` does.
 
     Where the grant's record was lost, its message may be lost too: to a power cut, or because the
     directory is an older copy of itself.  Another message that has its queue offset now is of a
     newer epoch than the handle.
     """
-    progress, lease = shard.ready.find_lease(receipt, group, topic.id, now.mono_ms, now.wall_ms)
-    if lease is not None and receipt.offset not in progress.leases:
+    lease = shard.ready.find_lease(receipt, group, topic.id, now.mono_ms, now.wall_ms)
+    progress = shard.ready.progress_if_any(group, topic.id, receipt.queue)
+    if lease is not None and (progress is None or receipt.offset not in progress.leases):
         epoch = shard.queued.epoch_at(topic, receipt.queue, receipt.offset)
         if epoch is None or epoch > receipt.epoch:
             raise invalid_receipt("of a message that is lost; another one may have its place")
-    return progress, lease
+    return shard.ready.progress_of(group, topic.id, receipt.queue), lease
