@@ -57,6 +57,15 @@ def dead(world) -> list[Delivered]:
     return receive(world, topic=DEAD, gives_up=False)
 
 
+def test_a_message_is_given_out_once_whatever_its_group_allows(world, broker) -> None:
+    broker.ask(PutGroup("g", GroupSettings(retry_max=-1)))
+    send(world, "a")
+    fail(world, 1)
+    assert receive(world) == []
+    (letter,) = dead(world)
+    assert ids([letter]) == ["a"]
+
+
 def test_what_was_leased_as_often_as_the_group_allows_is_a_dead_letter(world, broker) -> None:
     send(world, "a", "b")
     for attempt in (1, 2, 3):

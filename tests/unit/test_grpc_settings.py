@@ -8,7 +8,9 @@ from google.protobuf.duration_pb2 import Duration
 from horolog.limits import BODY_MAX
 from horolog.protocol.commands import TopicType, TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
-from horolog.protocol.grpc.settings import merged_settings, route
+from horolog.protocol.grpc.settings import consumer_policy, merged_settings, route
+from horolog.protocol.queue_commands import GroupSettings
+from horolog.protocol.remoting.request import I32_MAX
 from horolog.protocol.topic_commands import TopicSettings
 
 ENDPOINTS = pb.Endpoints(scheme=pb.DOMAIN_NAME, addresses=[pb.Address(host="mq.test", port=8081)])
@@ -59,6 +61,13 @@ def test_the_node_client_gets_the_only_policy_it_knows() -> None:
     assert policy.exponential_backoff.initial.seconds == 5
     assert policy.exponential_backoff.multiplier == 2
     assert policy.max_attempts == 17
+
+
+@pytest.mark.parametrize("language", ["JAVA", "PYTHON", "HTTP"])
+@pytest.mark.parametrize(("retry_max", "attempts"), [(-1, 1), (0, 1), (I32_MAX, I32_MAX)])
+def test_the_fewest_and_the_most_retries_of_a_group(language, retry_max, attempts) -> None:
+    policy = consumer_policy(GroupSettings(retry_max=retry_max), language)
+    assert policy.max_attempts == attempts
 
 
 def test_a_simple_consumer_keeps_its_polling_time() -> None:

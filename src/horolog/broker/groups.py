@@ -10,6 +10,7 @@ from horolog.limits import GROUP_ATTRIBUTES_MAX, GROUPS_MAX, QUEUES_MAX, TURN_GR
 from horolog.log.control_records import encode_group, encode_group_end
 from horolog.protocol.commands import Received
 from horolog.protocol.queue_commands import (
+    RETRIES_MAX,
     DeleteGroup,
     FindGroup,
     GroupSettings,
@@ -20,8 +21,6 @@ from horolog.protocol.queue_commands import (
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.groups import settings_row
 from horolog.ready.polls import Waiter
-
-_INT_MAX = (1 << 31) - 1
 
 
 class Groups:
@@ -141,7 +140,7 @@ def _check(settings: GroupSettings) -> None:
     """Raise BAD_REQUEST for settings out of range, or attributes too large or not JSON."""
     for name, value, lowest, highest in (
         ("retry_queues", settings.retry_queues, 0, QUEUES_MAX),
-        ("retry_max", settings.retry_max, -1, _INT_MAX),
+        ("retry_max", settings.retry_max, -1, RETRIES_MAX),
     ):
         if not lowest <= value <= highest:
             raise refused(

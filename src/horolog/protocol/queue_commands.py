@@ -13,6 +13,8 @@ from typing import NamedTuple
 from horolog.limits import TURN_GROUPS_MAX
 from horolog.protocol.rocketmq.backoff import Backoff
 
+RETRIES_MAX = (1 << 31) - 1  # of a message; both protocols count its attempts in 32 bits
+
 
 class PullStatus(IntEnum):
     """Outcome of a pull."""
@@ -131,11 +133,16 @@ class GroupSettings:
     broadcast_enable: bool = True
     orderly: bool = False
     retry_queues: int = 1
-    retry_max: int = 16  # attempts after the first
+    retry_max: int = 16  # attempts after the first; −1, which RocketMQ's tools allow, counts as 0
     # Pauses between attempts; None: those of RocketMQ's delay levels
     backoff: Backoff | None = None
     # Attributes that a client stored with the group: no effect here, and returned unchanged
     attributes: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def attempts_max(self) -> int:
+        """Most attempts of a message: the first, without which nobody would see it, and retries."""
+        return min(1 + max(0, self.retry_max), RETRIES_MAX)
 
 
 @dataclass(slots=True, frozen=True)

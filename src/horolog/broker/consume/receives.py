@@ -181,7 +181,7 @@ class Receives:
 
         A message that the dead letters cannot take is leased once more.
         """
-        most = self._shard.ready.groups.settings_of(group).retry_max + 1
+        most = self._shard.ready.groups.settings_of(group).attempts_max
         spent = [p for p in chosen.picked if p.attempt > most]
         for p in spent:
             place = LeasedPlace(topic.id, queue_id, p.offset)

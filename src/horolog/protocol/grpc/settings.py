@@ -90,7 +90,7 @@ def consumer_policy(settings: GroupSettings, language: str) -> pb.RetryPolicy:
 
     language  the header x-mq-language
     """
-    backoff, attempts = settings.backoff or BY_LEVELS, settings.retry_max + 1
+    backoff, attempts = settings.backoff or BY_LEVELS, settings.attempts_max
     if language == "HTTP" and settings.backoff is None:
         backoff = Exponential()
     if language == "HTTP" and isinstance(backoff, Pauses):
