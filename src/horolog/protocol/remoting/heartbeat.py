@@ -17,6 +17,7 @@ from horolog.protocol.rocketmq.names import check_group_name
 from horolog.units import parse_signed
 
 TAG, SQL92 = "TAG", "SQL92"
+ALL = "*"  # the TAG expression that matches every message
 _SUBSCRIPTION_BYTES = 200  # approximate memory of a subscription besides its text
 
 
@@ -50,7 +51,7 @@ class Subscription(NamedTuple):
     """The subscription of a group to a topic; `version` rises when it changes."""
 
     topic: str
-    expression: str = "*"
+    expression: str = ALL
     type: str = TAG
     version: int = 0
 
@@ -110,7 +111,7 @@ def read_subscription(entry: dict[str, Any]) -> Subscription:
         raise refused("expressionType", "no text")
     return Subscription(
         _required_text(entry, "topic"),
-        expression or "*",
+        expression or ALL,
         kind or TAG,
         _integer(entry, "subVersion"),
     )

@@ -19,7 +19,7 @@ from horolog.protocol.commands import (
     TopicView,
 )
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
+from horolog.protocol.remoting.heartbeat import SQL92
 from horolog.protocol.remoting.pop import counts_of, fields_of, handles_of_batch, popped
 from horolog.protocol.remoting.request import DONE, I32_MAX, Answer, content, flag, integer, text
 from horolog.protocol.rocketmq.lease_time import lease_duration
@@ -31,10 +31,9 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
-from horolog.server.remoting.subscriptions import check_filter
+from horolog.server.remoting.subscriptions import filter_asked
 from horolog.server.remoting.unanswered import UnansweredRequests
 
-_ALL = "*"
 _FROM_END = 1  # value of the field initMode; 0: begin at the start of the queues
 
 
@@ -66,21 +65,19 @@ class PopCodes:
         """Lease messages of a topic, now or when there are some; in order if asked for."""
         frame = request.frame
         topic = text(frame, "topic")
-        expression = text(frame, "exp", _ALL) or _ALL
-        kind = text(frame, "expType", TAG) or TAG
-        check_filter(Subscription(topic, expression, kind))
+        wanted = filter_asked(frame, topic, "exp", "expType")
         command = Receive(
             check_group_name(text(frame, "consumerGroup")),
             topic,
             integer(frame, "queueId", low=-1, high=I32_MAX),
-            expression,
+            wanted.expression,
             integer(frame, "maxMsgNums", low=1, high=RECEIVE_BATCH_MAX),
             integer(frame, "invisibleTime", low=1, high=INVISIBLE_MAX_MS),
             False,
             max(0, min(integer(frame, "pollTime", 0), POLL_MAX_MS)),
             "",
             bytes_max=ANSWER_BYTES_MAX,
-            is_sql=kind == SQL92,
+            is_sql=wanted.type == SQL92,
             attempt_id=check_attempt_id(text(frame, "attemptId", ""), "attemptId"),
             in_order=flag(frame, "order"),
             from_end=integer(frame, "initMode", 0) == _FROM_END,

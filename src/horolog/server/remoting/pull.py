@@ -16,7 +16,7 @@ from horolog.protocol.commands import CancelReceive
 from horolog.protocol.queue_commands import CommitOffsets, Pull, Pulled, PullStatus
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import CPP, Frame
-from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
+from horolog.protocol.remoting.heartbeat import SQL92, Subscription
 from horolog.protocol.remoting.request import I32_MAX, I32_MIN, Answer, integer, text
 from horolog.protocol.remoting.routes import ID_OF_LEADER
 from horolog.protocol.rocketmq.names import check_group_name
@@ -24,7 +24,7 @@ from horolog.server.remoting.family import Handler
 from horolog.server.remoting.link import RemotingLink
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
-from horolog.server.remoting.subscriptions import check_filter
+from horolog.server.remoting.subscriptions import check_filter, filter_asked
 from horolog.server.remoting.unanswered import UnansweredRequests
 from horolog.server.ticket import ignore_result
 
@@ -36,7 +36,6 @@ _STATUS = {
     PullStatus.MOVED: Status.PULL_OFFSET_MOVED,
 }
 _GIVEN = frozenset({PullStatus.FOUND, PullStatus.FILTERED})
-_ALL = "*"
 _STOPPING = Answer(Status.SYSTEM_BUSY, remark="the broker is stopping; pull again later")
 
 
@@ -127,12 +126,7 @@ class PullCodes:
         """
         frame = request.frame
         if flags & _SUBSCRIBES:
-            expression = text(frame, "subscription", _ALL) or _ALL
-            kind = text(frame, "expressionType", TAG) or TAG
-            asked = Subscription(topic, expression, kind)
-            if expression != _ALL or kind != TAG:
-                check_filter(asked)
-            return asked
+            return filter_asked(frame, topic, "subscription", "expressionType")
         version = integer(frame, "subVersion", 0)
         found = self._node.registry.subscription(group, topic)
         if found is None or found.version < version:

@@ -6,8 +6,23 @@ from typing import Any
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.protocol.remoting.client_bodies import subscription_data
-from horolog.protocol.remoting.heartbeat import SQL92, TAG, Subscription
+from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.heartbeat import ALL, SQL92, TAG, Subscription
+from horolog.protocol.remoting.request import text
 from horolog.ready.filter import ALL_TAGS, TagFilter, parse_filter, parse_tags
+
+
+def filter_asked(frame: Frame, topic: str, expression: str, kind: str) -> Subscription:
+    """Return the filter that a request names in two of its fields; all messages if in none.
+
+    Raise ILLEGAL_FILTER if the broker cannot filter by it.
+
+    expression, kind  names of the fields
+    """
+    asked = Subscription(topic, text(frame, expression, ALL) or ALL, text(frame, kind, TAG) or TAG)
+    if (asked.expression, asked.type) != (ALL, TAG):
+        check_filter(asked)
+    return asked
 
 
 def check_filter(subscription: Subscription) -> None:
