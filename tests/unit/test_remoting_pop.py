@@ -199,7 +199,7 @@ def test_a_pop_whose_client_leaves_before_its_answer_is_returned(door, client) -
 
     class Lost(Request):
         def answer(self, *_: Any) -> bool:
-            self.link._is_lost = True
+            self.link.is_lost = True
             taken = super().answer(*_)
             answered.set()
             return taken

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ from tests.support.remoting_requests import batch, sending, stored
 
 from horolog.protocol.commands import Ack, Receive, TopicType
 from horolog.protocol.remoting.codes import Code, Status
-from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.frame import Flag, Frame
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.transaction_commands import CheckDue
 from horolog.server.remoting import link as link_module
+from horolog.server.remoting.link import RemotingLink
 
 HALF = {"UNIQ_KEY": "A1", "TRAN_MSG": "true", "PGROUP": "pg"}
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
@@ -140,6 +143,22 @@ def test_a_check_waits_for_a_producer_of_the_group(door, client) -> None:
     group = {"groupName": "pg"}
     client.done(Code.HEART_BEAT, body={"clientID": "c1", "producerDataSet": [group]})
     assert client.push().fields["transactionId"] == half.fields["transactionId"]
+
+
+def test_a_sender_that_left_before_its_half_message_was_stored_is_not_kept(door) -> None:
+    """Sends are gathered until the next turn, and the connection may end meanwhile."""
+    fields = {name: str(value) for name, value in sending(properties=HALF, f=PREPARED).items()}
+
+    def send_and_leave() -> weakref.ref[RemotingLink]:
+        link = RemotingLink(None, door.front)
+        door.front.sends_received(link, [Frame(Code.SEND_MESSAGE_V2, 1, Flag(0), fields, b"1")])
+        link.connection_ended()
+        return weakref.ref(link)
+
+    left = door.within(send_and_leave)
+    door.advance(6_000)
+    gc.collect()
+    assert left() is None
 
 
 def test_a_producer_that_reads_nothing_is_not_asked_and_nothing_is_counted(

@@ -76,6 +76,7 @@ class RemotingLink(Link):
 
     shapes              of the messages that the client sends
     parked              requests that wait for an event
+    is_lost             the peer has disconnected
     language, version   of the client, as its last request states them
     identity            that signed the last request; None where no signature is needed
     guard               checks the identity's rights now: the access file may have changed
@@ -91,7 +92,7 @@ class RemotingLink(Link):
         self._open_bytes = 0  # bytes of these requests
         self._unfinished_ms = 0  # since when an unfinished frame is held
         self._is_broken = False  # the peer has broken the protocol
-        self._is_lost = False
+        self.is_lost = False
         self._is_stopping = False
         self._own = OwnRequests()
         self.shapes = Shapes()
@@ -162,7 +163,7 @@ class RemotingLink(Link):
         self, frame: Frame, answer: Answer, pieces: Sequence[Piece] = (), *, parked: bool = False
     ) -> bool:
         """Answer a request; `pieces` form the body.  False if the peer does not get it as it is."""
-        if self._is_lost:
+        if self.is_lost:
             return False
         self._open -= 1
         self._open_bytes -= size_of(frame)
@@ -199,7 +200,7 @@ class RemotingLink(Link):
         Raise TOO_MANY_REQUESTS if too many requests of the address wait.
         """
         kept = frame._replace(fields={}, body=b"", remark="")
-        if self._is_lost:
+        if self.is_lost:
             return kept
         if self.share is not None:
             self.share.count_poll()
@@ -210,7 +211,7 @@ class RemotingLink(Link):
 
     def answer_all(self, frames: Sequence[Frame | Alike], answers: list[bytes]) -> None:
         """Write the encoded answers of many requests; one-way requests have none."""
-        if self._is_lost:
+        if self.is_lost:
             return
         for frame in frames:
             self._open -= len(frame) if isinstance(frame, Alike) else 1
@@ -242,7 +243,7 @@ class RemotingLink(Link):
     @property
     def is_reading(self) -> bool:
         """Whether the client is there, and reads its connection."""
-        return not self._is_lost and self.unread_bytes <= UNREAD_BYTES_MAX
+        return not self.is_lost and self.unread_bytes <= UNREAD_BYTES_MAX
 
     def may_publish(self, name: str) -> bool:
         """Return whether the client may send to a topic, and so may know what was sent to it."""
@@ -298,7 +299,7 @@ class RemotingLink(Link):
 
     def connection_ended(self) -> None:
         """Drop the requests of a peer that has disconnected: their answers have no reader."""
-        self._is_lost = True
+        self.is_lost = True
         self._open_bytes = 0
         self._open = self.parked
         if self.share is not None:

@@ -65,7 +65,12 @@ class TransactionCodes:
     # --- producers to ask -------------------------------------------------------------------------
 
     def record_sender(self, link: RemotingLink, command: SendHalf) -> None:
-        """Record the sender of a half message: it may not have sent a heartbeat yet."""
+        """Record the sender of a half message: it may not have sent a heartbeat yet.
+
+        A sender that has left since its message came is not recorded: nothing would remove it.
+        """
+        if link.is_lost:
+            return
         records, _ = command.columns()
         stored = layout.topic_and_properties(records[RECORD_HEAD_BYTES:])[1]
         group = properties.value_of(stored, properties.PRODUCER_GROUP) or ""
