@@ -15,10 +15,12 @@ from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.support.remoting_requests import layouts, popping, sending
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.protocol.commands import CreateTopic, TopicType
 from horolog.protocol.remoting.assignment import share
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Flag, Frame
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.topic_commands import TopicSettings
 from horolog.server.door import Door
 from horolog.server.remoting import link as link_module
 from horolog.server.remoting.link import RemotingLink
@@ -363,6 +365,9 @@ def test_assignments_and_modes(door, client) -> None:
 
     assert assigned() == [(0, "PULL"), (1, "PULL")]
     assert assigned(clientId="stranger") == []
+    door.submit(CreateTopic("partly", TopicType.MIXED, 2, TopicSettings(read_queues=1)))
+    for model in ("CLUSTERING", "BROADCASTING"):
+        assert assigned(topic="partly", messageModel=model) == [(0, "PULL")], "as in its route"
     mode = {"topic": "orders", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0}
     client.done(Code.SET_MESSAGE_REQUEST_MODE, body=mode)
     assert assigned() == [(-1, "POP")]

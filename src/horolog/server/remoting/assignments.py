@@ -49,13 +49,13 @@ class AssignmentCodes:
         if mode == POP:
             queues = [ANY_QUEUE]
         elif wanted.get("messageModel") == "BROADCASTING":
-            queues = list(range(view.queues))
+            queues = list(range(view.read_queues))
         elif presence.is_awaiting(self._node, group):
             return _ASK_LATER
         else:
             clients = [member.client_id for member in self._node.registry.members(group)]
             strategy = _text(wanted, "strategyName", "AVG")
-            queues = share(strategy, view.queues, _text(wanted, "clientId"), clients)
+            queues = share(strategy, view.read_queues, _text(wanted, "clientId"), clients)
         broker = self._node.broker_name
         assigned = [
             {
