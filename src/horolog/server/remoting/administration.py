@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from horolog.server.rates import Rates
 from horolog.server.remoting.family import Family
 from horolog.server.remoting.figures import FigureCodes
 from horolog.server.remoting.groups import GroupCodes
@@ -11,11 +10,11 @@ from horolog.server.remoting.node import Node
 from horolog.server.remoting.topics import TopicCodes
 
 
-def admin_families(node: Node, rates: Rates) -> list[Family]:
+def admin_families(node: Node) -> list[Family]:
     """Return the handlers of the requests of `mqadmin` and RocketMQ's dashboard."""
     return [
-        TopicCodes(node, rates),
-        GroupCodes(node, rates),
+        TopicCodes(node),
+        GroupCodes(node),
         MemberCodes(node),
-        FigureCodes(node, rates),
+        FigureCodes(node),
     ]

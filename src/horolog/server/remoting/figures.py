@@ -31,7 +31,7 @@ from horolog.protocol.rocketmq.layout import MULTI_TAGS, decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.tags import tags_code
-from horolog.server.rates import Rate, Rates
+from horolog.server.rates import Rate
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
@@ -72,10 +72,10 @@ _STATS = "TOPIC_PUT_NUMS, GROUP_GET_NUMS, BROKER_PUT_NUMS, BROKER_GET_NUMS"
 class FigureCodes:
     """Handlers of requests about the broker itself."""
 
-    def __init__(self, node: Node, rates: Rates) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         self._engine = node.engine
-        self._rates = rates
+        self._rates = node.rates
         self._booted_ms = time.time_ns() // 1_000_000
 
     def handlers(self) -> dict[Code, Handler]:

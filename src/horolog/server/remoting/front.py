@@ -98,8 +98,7 @@ class RemotingFront:
         self.node = node
         open_routes = frozenset({TEMPLATE_TOPIC, node.cluster_name, node.reply_topic})
         self._access = RemotingAccess(guard, open_routes) if guard is not None else None
-        self._clients = clients = ClientCodes(node)
-        self._rates = node.rates
+        self._clients = ClientCodes(node)
         self.producers = TransactionCodes(node)
         self._produce = ProduceCodes(node, self.producers)
         self._pull = PullCodes(node)
@@ -107,13 +106,13 @@ class RemotingFront:
         self._locks = LockCodes(node)
         self._families: list[Family] = [
             RouteCodes(node),
-            clients,
+            self._clients,
             self._produce,
             self._pull,
             OffsetCodes(node),
             KvCodes(node),
             QueryCodes(node),
-            *admin_families(node, self._rates),
+            *admin_families(node),
             self._locks,
             RetryCodes(node),
             ReplyCodes(node),
@@ -168,7 +167,7 @@ class RemotingFront:
         self.node.broker_port = int(broker.getsockname()[1])
         ports = {name: await door.start() for name, door in self.doors.items()}
         self.node.engine.on_answers.append(self._intake.pending_output.flush)
-        self._rates.start()
+        self.node.rates.start()
         self._sweep_later()
         return Ports(ports["namesrv"], ports["broker"])
 
@@ -206,7 +205,7 @@ class RemotingFront:
         self._pull.stop()
         if any(door.connections for door in self.doors.values()):
             await asyncio.sleep(min(grace_s, _REFUSE_PULLS_S))
-        await self._rates.stop()
+        await self.node.rates.stop()
         await asyncio.gather(*[door.stop(grace_s) for door in self.doors.values()])
         for task in list(self._tasks):
             task.cancel()

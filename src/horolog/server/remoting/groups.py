@@ -32,7 +32,6 @@ from horolog.protocol.remoting.request import (
 from horolog.protocol.remoting.topic_bodies import encode, queue_key, topic_list
 from horolog.protocol.rocketmq.names import check_group, check_topic
 from horolog.server.listing import groups, known_group, some_of, stored_ms, unless_deleted
-from horolog.server.rates import Rates
 from horolog.server.remoting.assignments import modes_of, settings_of, with_modes
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
@@ -58,10 +57,10 @@ _NONE = _Progress([], 0, 0)  # of a topic that was deleted meanwhile
 class GroupCodes:
     """Handlers of requests about consumer groups."""
 
-    def __init__(self, node: Node, rates: Rates) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         self._engine = node.engine
-        self._rates = rates
+        self._rates = node.rates
 
     def handlers(self) -> dict[Code, Handler]:
         """Map each request code to its handler."""

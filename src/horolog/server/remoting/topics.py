@@ -29,7 +29,6 @@ from horolog.protocol.rocketmq.names import LANES_TOPIC, SYSTEM_TOPICS, check_to
 from horolog.protocol.rocketmq.retry import retry_topic
 from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, PERM_WRITE, TopicSettings
 from horolog.server.listing import groups, some_of, stored_ms, topics
-from horolog.server.rates import Rates
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
 from horolog.server.remoting.request import Request
@@ -40,10 +39,10 @@ _PERM_MAX = 15
 class TopicCodes:
     """Handlers of requests about topics."""
 
-    def __init__(self, node: Node, rates: Rates) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         self._engine = node.engine
-        self._rates = rates
+        self._rates = node.rates
 
     def handlers(self) -> dict[Code, Handler]:
         """Map each request code to its handler."""
