@@ -18,7 +18,7 @@ from horolog.log.control_records import encode_topic, encode_topic_end
 from horolog.protocol.commands import ChangeTopic, CreateTopic, DeleteTopic, TopicType, TopicView
 from horolog.protocol.rocketmq.late_policy import check_has_room
 from horolog.protocol.rocketmq.names import GIVEN_UP_TOPIC, check_may_be_made
-from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, TopicSettings
+from horolog.protocol.topic_commands import PERM_READ, TopicSettings, check_perm
 from horolog.units import counted
 
 _ID_MAX = (1 << 32) - 1  # an id is never assigned twice, and has 32 bits in a record
@@ -228,10 +228,7 @@ def _check_not_fewer(field: str, name: str, there: int, wanted: int) -> None:
 
 def _check_settings(name: str, settings: TopicSettings, queues: int) -> None:
     check_has_room(name, settings.late_policy, "late")
-    if settings.perm not in PERM_NAMES:
-        raise refused(
-            "perm", f"{settings.perm}; 2 (write), 4 (read) and 6 (both) are allowed", "2, 4 or 6"
-        )
+    check_perm(settings.perm, settings.perm)
     for field in ("read_queues", "write_queues"):
         value = getattr(settings, field)
         if not 0 <= value <= queues:

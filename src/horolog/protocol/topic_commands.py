@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from horolog.errors import refused
 from horolog.protocol.rocketmq.late_policy import Late, LatePolicy, policy_of
 
 
@@ -23,6 +24,12 @@ class TopicType(StrEnum):
 
 PERM_WRITE, PERM_READ = 2, 4
 PERM_NAMES = {2: "write", 4: "read", 6: "read and write"}
+
+
+def check_perm(perm: int, given: int) -> None:
+    """Raise BAD_REQUEST unless a topic can have a permission; `given` is as the client wrote it."""
+    if perm not in PERM_NAMES:
+        raise refused("perm", f"{given}; 2 (write), 4 (read) and 6 (both) are allowed", "2, 4 or 6")
 
 
 @dataclass(slots=True, frozen=True)

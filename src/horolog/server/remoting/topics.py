@@ -27,7 +27,7 @@ from horolog.protocol.remoting.topic_bodies import QueueState
 from horolog.protocol.rocketmq.late_policy import Late, parse_policy
 from horolog.protocol.rocketmq.names import LANES_TOPIC, SYSTEM_TOPICS, check_topic
 from horolog.protocol.rocketmq.retry import retry_topic
-from horolog.protocol.topic_commands import PERM_NAMES, PERM_READ, PERM_WRITE, TopicSettings
+from horolog.protocol.topic_commands import PERM_READ, PERM_WRITE, TopicSettings, check_perm
 from horolog.server.listing import groups, some_of, stored_ms, topics
 from horolog.server.remoting.family import Handler
 from horolog.server.remoting.node import Node
@@ -259,6 +259,5 @@ def _perm(frame: Frame) -> int:
     """Return a permission without RocketMQ's "inherit" bit; raise BAD_REQUEST if invalid."""
     asked = integer(frame, "perm", low=0, high=_PERM_MAX)
     perm = asked & ~INHERIT  # dashboards send 7 for read and write
-    if perm not in PERM_NAMES:
-        raise refused("perm", f"{asked}; 2 (write), 4 (read) and 6 (both) are allowed", "2, 4 or 6")
+    check_perm(perm, asked)
     return perm
