@@ -104,3 +104,4 @@ def test_nothing_there_is_said_so(page: Page) -> None:
     with BrokerProcess() as broker:
         page.goto(f"{broker.admin_url}/#/topics")
         expect(page.get_by_text("No topics yet")).to_be_visible()
+        expect(page.get_by_text("first send of a RocketMQ 4.x client")).to_be_visible()

@@ -57,7 +57,11 @@ class Lateness(TypedDict):
 
 
 class OverviewDisk(TypedDict):
-    """Bytes of the disk; `used` by the broker's own files, `headroom` until sends are refused."""
+    """Bytes of the disk; `headroom` until sends are refused.
+
+    `used` is what log, hours, far buffers and runs contain: not what is allocated in advance, nor
+    queues, indexes and checkpoints.
+    """
 
     size: int
     free: int

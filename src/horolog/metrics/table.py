@@ -134,11 +134,12 @@ LOOP = (
 STORAGE = (
     Metric("store_files", _G, ("kind",),
         by_label(lambda p: {kind: each.files for kind, each in p.files.items()}),
-        "Files by kind: segments of the log, near hours, far buffers, runs, adopted runs."),
+        "Files by kind: segments of the log with frames, near hours, far buffers, runs, adopted "
+        "runs."),
     Metric("store_bytes", _G, ("kind",),
         by_label(lambda p: {kind: each.bytes for kind, each in p.files.items()}),
-        "Bytes of files by kind: segments of the log, near hours, far buffers, runs, adopted "
-        "runs."),
+        "Bytes by kind that the files of store_files contain, without what is allocated in "
+        "advance."),
     Metric("checkpoints_total", _C, (), one(lambda p: p.checkpoints),
         "Checkpoints written."),
     Metric("checkpoint_failures_total", _C, (), one(lambda p: p.checkpoint_failures),

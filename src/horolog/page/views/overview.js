@@ -138,7 +138,7 @@ function brokerPanel(look) {
   return panel(
     "Broker",
     disk && [
-      h("div", { class: "heading" }, h("span", { class: "soft" }, `Disk ${percent(used)} used`), h("span", { class: "faint" }, `${bytes(disk.free)} free · ${bytes(disk.headroom)} until sends are refused · ${bytes(disk.used)} used by horolog`)),
+      h("div", { class: "heading" }, h("span", { class: "soft" }, `Disk ${percent(used)} used`), h("span", { class: "faint" }, `${bytes(disk.free)} free · ${bytes(disk.headroom)} until sends are refused · ${bytes(disk.used)} in log, hours and runs`)),
       meter(used ?? 0, "Disk used"),
     ],
     facts([

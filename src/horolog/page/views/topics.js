@@ -58,7 +58,7 @@ function all(root, { query, signal }) {
     signal,
     everyMs: EVERY_MS,
     load: (leaving) => api.get("/v1/topics", { signal: leaving }),
-    isEmpty: (found) => (found.topics.length ? null : empty("No topics yet", isAdmin() ? "horolog topic create NAME, or any RocketMQ client, makes one." : "None that you have a right to.")),
+    isEmpty: (found) => (found.topics.length ? null : empty("No topics yet", isAdmin() ? "horolog topic create NAME, or the first send of a RocketMQ 4.x client, makes one." : "None that you have a right to.")),
     draw: (found) => {
       topics = found.topics.sort((a, b) => b.pending - a.pending || (a.name < b.name ? -1 : 1));
       draw();
