@@ -58,6 +58,12 @@ def test_a_mark_of_the_byte_order_is_no_part_of_a_name(spark, tmp_path) -> None:
     assert rows_of(spark, tmp_path, "x.json", mark + one) == [("a", None)]
 
 
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(spark, tmp_path) -> None:
+    with pytest.raises(HorologError, match=r"body: 'txt': .*`at`, `text`\]") as caught:
+        rows_of(spark, tmp_path, "x.csv", f"text,at\na,{AT}\n", body="txt")
+    assert MALFORMED not in str(caught.value)
+
+
 def test_files_with_nothing_in_them(spark, tmp_path) -> None:
     assert rows_of(spark, tmp_path, "x.csv", "text,at\n") == []
     for name, what in (("x.csv", "column names"), ("x.json", "a JSON object")):

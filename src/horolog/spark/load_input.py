@@ -158,7 +158,8 @@ def _type_of(df: DataFrame, name: str, text: str) -> str:
     from pyspark.sql import functions as sql
 
     try:
-        return df.select(sql.expr(text).alias(name)).schema.fields[0].dataType.simpleString()
+        theirs = df.drop(MALFORMED)  # so that Spark does not suggest that column
+        return theirs.select(sql.expr(text).alias(name)).schema.fields[0].dataType.simpleString()
     except PySparkException as error:
         raise refused(name, f"{text!r}: {sentence_of(error)}") from None
 
