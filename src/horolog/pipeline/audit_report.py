@@ -62,8 +62,8 @@ def balance(result: AuditResult) -> list[tuple[str, int]]:
     The rest is waiting, or among the findings.
     """
     rows = [
-        ("scheduled by sends", result.total("scheduled")),
-        ("adopted from bulk loads", result.total("adopted")),
+        ("scheduled by sends and small loads", result.total("scheduled")),
+        ("adopted from files of bulk loads", result.total("adopted")),
     ]
     if result.forgotten:
         rows.append(("settled, but scheduled before the log begins", result.forgotten))
@@ -121,8 +121,8 @@ def audit_page(result: AuditResult) -> str:
     """Build the whole HTML report."""
     late = [report.duration(ms) for ms in overall(result)]
     figures = [
-        ("scheduled by sends", result.total("scheduled"), ""),
-        ("adopted from bulk loads", result.total("adopted"), ""),
+        ("scheduled by sends and small loads", result.total("scheduled"), ""),
+        ("adopted from files of bulk loads", result.total("adopted"), ""),
         ("handed over", result.total("handed_over"), ""),
         ("recalled or moved", result.total("recalled") + result.total("moved"), ""),
         ("too late", result.total("expired"), ""),
