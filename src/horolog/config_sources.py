@@ -10,6 +10,7 @@ import os
 import tomllib
 from codecs import BOM_UTF8
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from pydantic import ValidationError
 
 from horolog.config import ENVIRONMENT_PREFIX, Settings
 from horolog.errors import ErrorCode, HorologError, refused
+
+_ALIKE = 0.8  # of a name's letters, in order: ACESS and ACCESS; ACCESS_KEY and ACCESS are not
 
 
 def flag_of(name: str) -> str:
@@ -63,6 +66,23 @@ def load(
             "port",
         )
     return settings
+
+
+def mistyped(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that set nothing but look like one that does, with that one.
+
+    Not every unknown variable: `horolog` has others, and Kubernetes adds some of the same prefix
+    (HOROLOG_SERVICE_HOST) for a service of that name.
+    """
+    known = [ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields]
+    names = [name.removeprefix(ENVIRONMENT_PREFIX) for name in known]
+    found = {}
+    for variable in sorted(set(environment) - set(known)):
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            name = variable.removeprefix(ENVIRONMENT_PREFIX)
+            if close := get_close_matches(name, names, 1, _ALIKE):
+                found[variable] = ENVIRONMENT_PREFIX + close[0]
+    return found
 
 
 def _read_file(path: Path | None) -> dict[str, Any]:

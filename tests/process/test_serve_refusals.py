@@ -53,6 +53,14 @@ def pending_after_start(directory: Path) -> int:
         return broker.pending()
 
 
+def test_a_mistyped_variable_is_named_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not refused: the environment belongs to others too."""
+    monkeypatch.setenv("HOROLOG_ACESS", "access.toml")
+    with BrokerProcess() as broker:
+        said = "HOROLOG_ACESS is no setting, and is ignored; is HOROLOG_ACCESS meant?"
+        assert said in broker.stderr()
+
+
 def test_a_data_directory_in_use(horolog_broker: BrokerProcess) -> None:
     """The first broker goes on."""
     error = refused(BrokerProcess(horolog_broker.data_dir))

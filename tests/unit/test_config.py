@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from horolog.config import Settings
-from horolog.config_sources import load
+from horolog.config_sources import load, mistyped
 from horolog.errors import ErrorCode, HorologError
 
 
@@ -34,6 +34,18 @@ def test_flag_before_environment_before_file(tmp_path: Path) -> None:
         environment={"HOROLOG_GRPC_PORT": "5", "HOROLOG_ADMIN_PORT": "6"},
     )
     assert (settings.grpc_port, settings.admin_port, settings.flush) == (7, 6, "os")
+
+
+def test_a_mistyped_variable_is_noticed() -> None:
+    others = ["ADMIN", "ACCESS_KEY", "SECRET_KEY", "SERVICE_HOST", "SERVICE_PORT_GRPC", "PORT"]
+    others += ["PORT_8081_TCP", "PORT_8081_TCP_ADDR", "INSTALLED", "ACCESS", "TLS_KEY"]
+    known = {f"HOROLOG_{name}": "x" for name in others}
+    wrong = {"HOROLOG_ACESS": "/etc/access.toml", "HOROLOG_RETENTION_DAYS": "7", "ACESS": "x"}
+    assert mistyped(known) == {}
+    assert mistyped(known | wrong) == {
+        "HOROLOG_ACESS": "HOROLOG_ACCESS",
+        "HOROLOG_RETENTION_DAYS": "HOROLOG_RETENTION_BYTES",
+    }
 
 
 def test_settings_are_frozen() -> None:

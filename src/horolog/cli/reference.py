@@ -39,7 +39,8 @@ _SETTINGS = f"""# Settings
 
 Settings of a node, for `horolog serve`. The value of a setting comes from its flag, else from the
 environment, else from the TOML file given with `--config`, else it is the default. An unknown key in
-the file is refused, an unknown variable is ignored.
+the file is refused; an unknown variable is ignored, with a warning in the log if it looks like a
+setting.
 Settings may differ between starts of the same data directory, except for the clock: its kind is
 written into the directory, and a start with the other kind is refused.
 

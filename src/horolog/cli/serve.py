@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -104,10 +105,14 @@ def serve(
 
 def _run(settings: Settings) -> int:
     """Run the broker from its start to its end, and return its exit code."""
+    from horolog.config_sources import mistyped
     from horolog.server.logs import configure_logs
     from horolog.storage.descriptors import check_hard_limit
 
     configure_logs(settings.log_level, settings.log_format)
+    log = logging.getLogger("horolog.server")
+    for variable, meant in mistyped(os.environ).items():
+        log.warning("%s is no setting, and is ignored; is %s meant?", variable, meant)
     try:
         check_hard_limit()  # before the imports below, which open files as well
         import uvloop
@@ -126,5 +131,5 @@ def _run(settings: Settings) -> int:
     except HorologError as error:
         if settings.log_format == "plain":
             raise  # reported as one sentence
-        logging.getLogger("horolog.server").critical("%s", error.message)
+        log.critical("%s", error.message)
         return exit_of(error)
