@@ -41,7 +41,11 @@ def pending(
         typer.Option(metavar="TIME", help="Count per second of the hour that contains this time."),
     ] = "",
     list_: Annotated[
-        bool, typer.Option("--list", help="List the messages, in hand-over order.")
+        bool,
+        typer.Option(
+            "--list",
+            help="List the messages, in hand-over order; those in a lake are only counted.",
+        ),
     ] = False,
     from_: Annotated[
         str, typer.Option("--from", metavar="TIME", help="With --list: due at or after this time.")
