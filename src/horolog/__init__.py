@@ -23,7 +23,7 @@ Around the core:
     testing                 a broker, clock and disk for tests, and the simulator
 
 Shared modules: errors, limits, units, clock, places, histogram, state_table; config has the
-settings, config_sources reads them, and config_values checks them.
+settings, config_sources reads them, config_values checks them, and toml_file reads files of users.
 """
 
 __version__ = "0.1.0"

@@ -7,8 +7,6 @@ Sources of a setting, the first one wins: a flag of `horolog serve`, the environ
 from __future__ import annotations
 
 import os
-import tomllib
-from codecs import BOM_UTF8
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,6 +16,9 @@ from pydantic import ValidationError
 
 from horolog.config import ENVIRONMENT_PREFIX, Settings
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.toml_file import read_toml
+
+_SHOWN = 200  # characters of a refused value in its error
 
 _ALIKE = 0.8  # of a name's letters, in order: ACESS and ACCESS; ACCESS_KEY and ACCESS are not
 
@@ -89,17 +90,18 @@ def _read_file(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        # Editors on Windows write a byte order mark, which TOML does not allow.
-        table = tomllib.loads(path.read_bytes().removeprefix(BOM_UTF8).decode())
+        table = read_toml(path)
     except OSError as error:
         why = error.strerror or str(error)
         raise _config_error("--config", f"cannot read {path}: {why}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _config_error("--config", f"{path} is not TOML: {error}") from None
+    except ValueError as error:
+        raise _config_error("--config", f"{path} {error}") from None
     unknown = sorted(set(table) - set(Settings.model_fields))
     if unknown:
         known = ", ".join(Settings.model_fields)
-        raise _config_error("--config", f"{path} has no setting {unknown[0]!r}; there are {known}")
+        raise _config_error(
+            "--config", f"{path} has no setting {_shown(unknown[0])}; there are {known}"
+        )
     for name, setting in table.items():
         # In Python true is 1: it would be accepted as a port, or as a bound of one byte.
         if isinstance(setting, bool) and Settings.model_fields[name].annotation is int:
@@ -117,7 +119,12 @@ def _explain(error: ValidationError, came_from: Mapping[str, str]) -> HorologErr
     field = came_from.get(name, flag_of(name))
     given = first["input"]
     given = str(given) if isinstance(given, Path) else given
-    return _config_error(field, f"{given!r} is refused: {why}")
+    return _config_error(field, f"{_shown(given)} is refused: {why}")
+
+
+def _shown(given: object) -> str:
+    text = repr(given)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _config_error(field: str, why: str) -> HorologError:

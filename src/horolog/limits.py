@@ -240,6 +240,7 @@ REMOTING_IDLE_MS = (
 
 # --- access -----------------------------------------------------------------------------------
 ACCESS_KEY_MAX = 128  # bytes of the name of an identity
+TOML_BYTES_MAX = 4 * MIB  # ours: of --config and --access; 30 000 identities, 2 s to read
 ACCESS_SECRET_MIN = 8  # characters of a secret or a token: shorter ones can be guessed by trying
 
 # --- the log ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from horolog.access.file import read_access
 from horolog.access.guard import Guard
 from horolog.access.rules import ADMIN, Right, need_of_group, need_of_topic
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import TOML_BYTES_MAX
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,9 @@ def test_a_refusal_names_who_and_what(tmp_path: Path) -> None:
         ('[identities."a/b"]\nsecret = "long-enough"\n', "letters, digits"),
         ("[identities", "is not TOML"),
         ("x = " + "[" * 9_000, "is not TOML"),
+        pytest.param("x = 1" + "0" * 5_000, "is not TOML", id="5 000 digits"),
+        pytest.param("x = 0x1" + "0" * 5_000, "more than 64 bits", id="hexadecimal"),
+        pytest.param("#" * (TOML_BYTES_MAX + 1), "is too large: 4194304 bytes", id="too large"),
         (
             'unsigned_routes = "yes"\n[identities.a]\nsecret = "long-enough"\n',
             "unsigned_routes: true or",

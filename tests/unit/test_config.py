@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from horolog.config import Settings
 from horolog.config_sources import load, mistyped
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import TOML_BYTES_MAX
 
 
 def test_defaults() -> None:
@@ -144,6 +145,9 @@ def test_every_number_has_a_lowest_and_a_highest_value() -> None:
         ("colour = 1", "no setting 'colour'"),
         ("grpc_port = ", "is not TOML"),
         ("host = " + "[" * 9_000, "is not TOML"),
+        pytest.param("connections = 1" + "0" * 5_000, "is not TOML: ", id="5 000 digits"),
+        pytest.param("flush = [0x1" + "0" * 5_000 + "]", "has more than 64 bits", id="hexadecimal"),
+        pytest.param("# " + "x" * TOML_BYTES_MAX, f"{TOML_BYTES_MAX} bytes are", id="too large"),
         ('data_dir = "a\\u0000"', "it has a NUL character"),
         ('host = "a\\u0000"', "it has a NUL character"),
     ],
@@ -156,6 +160,20 @@ def test_a_bad_file_is_explained(tmp_path: Path, content: str, message: str) -> 
         load({}, config_file=file, environment={})
     assert message in caught.value.message
     assert str(file) in caught.value.message
+
+
+def test_a_refusal_shows_the_beginning_of_a_long_value(tmp_path: Path) -> None:
+    file = tmp_path / "horolog.toml"
+    for content in (f'flush = "{"x" * 100_000}"', f"{'y' * 100_000} = 1"):
+        file.write_text(content)
+        with pytest.raises(HorologError, match="…") as caught:
+            load({}, config_file=file, environment={})
+        assert len(caught.value.message) < 2_000
+
+
+def test_a_file_without_an_end_is_not_read_to_it() -> None:
+    with pytest.raises(HorologError, match="--config: /dev/zero is too large: 4194304 bytes"):
+        load({}, config_file=Path("/dev/zero"), environment={})
 
 
 def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:

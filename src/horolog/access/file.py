@@ -18,8 +18,6 @@ Every error names the identity and the key, and no error contains a secret.
 
 from __future__ import annotations
 
-import tomllib
-from codecs import BOM_UTF8
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +26,7 @@ from horolog.access.rules import RIGHTS, Identity, Patterns
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import ACCESS_KEY_MAX, ACCESS_SECRET_MIN
 from horolog.places import is_irregular
+from horolog.toml_file import read_toml
 
 _KEYS = {"secret", "secret_file", "token", "admin", "topics", "groups", "addresses"}
 _UNSIGNED_ROUTES = "unsigned_routes"
@@ -90,12 +89,11 @@ def _identities(path: Path, table: dict[str, Any]) -> dict[str, Identity]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        # A byte order mark, which editors on Windows write, is not allowed in TOML.
-        return tomllib.loads(path.read_bytes().removeprefix(BOM_UTF8).decode())
+        return read_toml(path)
     except OSError as error:
         raise AccessFileError(path, "", f"cannot be read: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise AccessFileError(path, "", f"is not TOML: {error}") from None
+    except ValueError as error:
+        raise AccessFileError(path, "", str(error)) from None
 
 
 def _identity(path: Path, access_key: str, fields: object) -> Identity:
