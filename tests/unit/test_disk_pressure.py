@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import pytest
@@ -246,6 +247,28 @@ def test_a_disk_without_inodes_refuses_what_would_wait_in_memory(small) -> None:
     small.clock.advance(3 * HOUR)
     small.broker.settle()
     assert sorted(take_all(small)) == ["again0", "before1", "unfiled0", "unfiled1", "unfiled2"]
+
+
+def test_a_start_without_inodes_says_what_is_missing_and_loses_nothing(small) -> None:
+    """It said only that there was no space, on a disk with bytes free."""
+
+    def no_inode(effect: str) -> None:
+        if effect.startswith("create") and "/hours/" in effect:
+            raise HorologError(ErrorCode.DISK_FULL, f"{effect}: No space left on device")
+
+    send(small, "unfiled", 3, due_ms=small.clock.wall_ms() + HOUR)
+    small.disk.on_effect = no_inode
+    for _ in range(2):
+        with pytest.raises(HorologError, match="make room, and start again") as met:
+            small.reopen()
+        assert met.value.code is ErrorCode.DISK_FULL
+        said = r"disk: 3 or more scheduled messages of the log find no place in shard-00, .* inodes"
+        assert re.match(said, met.value.message)
+    small.disk.on_effect = None
+    small.reopen()
+    small.clock.advance(HOUR)
+    small.broker.settle()
+    assert sorted(take_all(small)) == ["unfiled0", "unfiled1", "unfiled2"]
 
 
 @pytest.mark.parametrize("left", [0, RESERVE // 4, RESERVE // 2 - 1_000])

@@ -27,7 +27,7 @@ from horolog.delay.far.adopted import Adoption
 from horolog.delay.resolve import resolve
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Step
-from horolog.errors import NO_ROOM, ErrorCode, HorologError
+from horolog.errors import NO_ROOM, ErrorCode, HorologError, refused
 from horolog.log.control_records import AckRecord, Grant, OffsetsRecord
 from horolog.log.controls import CONTROL_KINDS, Control, control_at, ended_in
 from horolog.log.frame import HEADER_BYTES, FrameHeader
@@ -120,10 +120,21 @@ class Replay:
             Applied(header.end, units, unfiled, frame.settled, keyed, frame.adopted, frame.step)
         )
         if shard.delay.stalled:
-            raise HorologError(
-                ErrorCode.DISK_FULL, "no space to rebuild the delay store from the log"
-            )
+            raise self._unfiled_refusal()
         self._make_runs()
+
+    def _unfiled_refusal(self) -> HorologError:
+        """Return the refusal of a start: later records may end the messages that have no place."""
+        shard = self._shard
+        waiting = sum(len(unfiled.heads) for unfiled in shard.delay.stalled)
+        return refused(
+            "disk",
+            f"{waiting} or more scheduled messages of the log find no place in {shard.directory}, as "
+            f"the disk takes no more files or bytes ({shard.storage.free_bytes()} bytes are free): "
+            "bytes, inodes, a quota or file descriptors are used up; nothing is lost: make room, "
+            "and start again",
+            code=ErrorCode.DISK_FULL,
+        )
 
     def _make_runs(self) -> None:
         """Carry out flushes at once: a replay must not gather one far buffer after the other."""
