@@ -469,6 +469,18 @@ def test_a_meta_that_is_gone_is_written_again(data_dir, capsys) -> None:
     assert verify_directory(Disk(data_dir, read_only=True)).clean
 
 
+def test_a_simulated_clock_that_was_never_moved_stays_one(data_dir, capsys) -> None:
+    """It leaves no file, so salvage took it for the machine's clock, and the next start was refused."""
+    (data_dir / "clock").unlink()
+    meta = data_dir / "meta"
+    whole = meta.read_bytes()
+    assert run(["salvage", str(data_dir)]) == 0
+    assert "meta says something else" not in capsys.readouterr().out
+    meta.write_bytes(whole.replace(b'": 2', b'": 3'))
+    assert run(["salvage", str(data_dir), "--yes"]) == 0
+    assert meta.read_bytes() == whole
+
+
 def test_a_meta_that_nothing_can_replace_is_refused(data_dir, capsys) -> None:
     (data_dir / "meta").write_bytes(b"{")
     for segment in (data_dir / "shard-00/log").iterdir():

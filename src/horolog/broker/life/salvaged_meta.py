@@ -3,7 +3,7 @@
 It is used to repair or salvage `meta`.  Nothing else in a data directory says these things alone,
 so damage to `meta` refuses every start.  All of its fields follow from the rest: each frame and
 checkpoint has the log id, segments are as long as they are allocated, and only a simulated clock
-leaves a file `clock`.
+leaves a file `clock`, once it was moved.
 """
 
 from __future__ import annotations
@@ -98,6 +98,9 @@ def salvaged_meta(storage: Storage, directory: str) -> tuple[Meta, str]:
             ) from error
         return derived, why
     check_format(written, "DIR")
+    if derived is not None and written.clock == "simulated":
+        # If it was never moved, there is no file.
+        derived = derived._replace(clock=written.clock)
     if derived is None or written[1:] == derived[1:]:
         return written, ""
     return derived, "meta says something else than all of the log and its checkpoints"
