@@ -67,3 +67,27 @@ def test_a_start_is_refused_and_names_the_file(left, tmp_path, monkeypatch, part
     assert theirs in refused.value.message
     assert contents(data_dir) == before
     assert pending_after_start(data_dir) > 70
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_start_is_refused_for_a_directory_that_takes_no_files(
+    left, tmp_path, monkeypatch, part
+) -> None:
+    """It served, until its first file there ended it: that of an hour, with the first message."""
+    data_dir = tmp_path / "data"
+    shutil.copytree(left, data_dir)
+    theirs, real = str(data_dir / "shard-00" / part), os.open
+
+    def refusing(path, flags: int, *args: object, **more: object) -> int:
+        makes = flags & (os.O_CREAT | os.O_TMPFILE)
+        if makes and str(path).startswith(theirs) and flags & os.O_ACCMODE != os.O_RDONLY:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(path, flags, *args, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refusing)
+        with pytest.raises(HorologError, match=r"make directory .* Permission denied") as refused:
+            pending_after_start(data_dir)
+    assert refused.value.code is ErrorCode.DIRECTORY_READ_ONLY
+    assert theirs in refused.value.message
+    assert pending_after_start(data_dir) > 70

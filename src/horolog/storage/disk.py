@@ -102,6 +102,16 @@ def make_directory(directory: Path, mode: int = 0o777) -> None:
             raise
 
 
+def _check_takes_files(directory: Path) -> None:
+    """Raise PermissionError if we may make no files in a directory: else a turn would fail later."""
+    try:
+        os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC))
+    except PermissionError:
+        raise
+    except OSError:
+        pass  # no space, or no such files in this file system: whoever makes one will see
+
+
 def failure(operation: str, path: Path, error: OSError) -> HorologError:
     """Convert the system's error of an operation on a file into the HorologError of its kind."""
     if operation == "read" and error.errno in _OF_THE_MEDIUM:
@@ -282,9 +292,13 @@ class Disk:
                 return []
 
     def make_dir(self, path: str) -> None:
-        """Make a directory and its parents."""
+        """Make a directory and its parents; refuse one that is there and takes no files of ours."""
         with _translated("make directory", self._at(path)):
-            self._checked(path).mkdir(parents=True, exist_ok=True)
+            place = self._checked(path)
+            if place.is_dir():
+                _check_takes_files(place)
+            else:
+                place.mkdir(parents=True, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         """Rename `source` to `target` atomically."""
