@@ -54,6 +54,7 @@ class Peer:
         self.writes: list[list[Type]] = []  # types of the frames of each write
         self.bodies: dict[int, bytes] = {}
         self.stream = -1
+        self.is_read = True
         self._decoder = hpack.Decoder(1 << 16)
         self._changed = asyncio.Event()
         self.link = Http2Link(door, front, Limits())
@@ -70,6 +71,12 @@ class Peer:
 
     def is_closing(self) -> bool:
         return False
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
 
     def close(self) -> None:
         pass

@@ -17,9 +17,10 @@ from horolog.limits import MIB, UNREAD_STUCK_MS
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames
 from horolog.protocol.http2.events import Limits
-from horolog.protocol.http2.frames import END_HEADERS, FRAME_BYTES_INITIAL, Type
+from horolog.protocol.http2.frames import END_HEADERS, FRAME_BYTES_INITIAL, Setting, Type
 from horolog.protocol.http2.grpc_wire import framed
 from horolog.protocol.remoting.codes import Code, Status
+from horolog.server import intake as intake_module
 from horolog.server import unread_answers as unread_module
 from horolog.server.door import Door
 from horolog.server.grpc_front import GrpcFront
@@ -176,5 +177,33 @@ def test_settings_whose_answers_have_no_room_end_their_stream(tmp_path: Path) ->
         assert not list(front.connected()), "it has no session either"
         while not any(Type.RST_STREAM in written for written in peer.writes):
             await peer.change()
+
+    grpc_peer.run(tmp_path, story)
+
+
+def test_answers_that_wait_for_room_do_not_stop_the_reading_that_makes_it(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(intake_module, "LINK_REQUESTS_MAX", 2)
+    send = pb.SendMessageRequest(messages=[pb.Message(topic=pb.Resource(name="mixed"), body=b"x")])
+    send.messages[0].system_properties.message_id = "m"
+    count = 4
+
+    async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
+        peer = grpc_peer.Peer(door, front, window=0)
+        peer.say(
+            b"".join(peer.call(head("SendMessage"), send.SerializeToString()) for _ in range(count))
+        )
+        assert not peer.is_read, "more than the link may have under way"
+        while len(peer.heads) < count:
+            await peer.change()
+        assert not peer.bodies
+        assert peer.is_read
+        assert (peer.link.under_way, peer.link.requests, door.intake.under_way) == (0, 0, 0)
+        assert not peer.link.is_idle
+        peer.say(frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.WINDOW_INITIAL}))
+        assert [status for status, _, _ in await peer.answers(count)] == [b"0"] * count
+        assert peer.link.is_idle
+        door.intake.check_invariants()
 
     grpc_peer.run(tmp_path, story)

@@ -138,9 +138,16 @@ class Http2Link(Link):
         self._service.calls_received(asked)
 
     def answered(self, stream: int) -> None:
-        """Note that a call has its whole answer: the call is over once the peer has room for it."""
+        """Note that a call has its whole answer: the call is over once the peer has room for it.
+
+        A call whose answer waits for room is not under way any more.  If it were, reading could
+        stop because of it, and the WINDOW_UPDATE that makes room would never be read.
+        """
         if not self.calls.http.is_open(stream):
             self._answer_written(stream)
+        elif (call := self._open.get(stream)) is not None:
+            self._door.remove_under_way(self, call.size, call.counts)
+            call.size = call.counts = 0
         self.schedule_flush()
 
     def _answer_written(self, stream: int) -> None:
