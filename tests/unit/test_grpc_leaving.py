@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -172,6 +173,26 @@ def test_telemetry_of_nobody_is_refused(tmp_path) -> None:
         assert "x-mq-client-id" in await telemetry.details()
 
     on_the_wire(tmp_path, story)
+
+
+def test_settings_that_a_busy_core_refuses_are_answered_and_log_no_error(
+    tmp_path, caplog, monkeypatch
+) -> None:
+    async def story(engine: Engine, channel: grpc.aio.Channel, port: int) -> None:
+        await engine.until_quiet()
+        monkeypatch.setattr(engine.inputs, "_count_max", 0)
+        telemetry = channel.stream_stream(f"/{SERVICE}/Telemetry")(metadata=HEADERS)
+        subscription = pb.Subscription(group=pb.Resource(name="g"))
+        settings = pb.Settings(client_type=pb.PUSH_CONSUMER, subscription=subscription)
+        await telemetry.write(pb.TelemetryCommand(settings=settings).SerializeToString())
+        answer = pb.TelemetryCommand.FromString(await telemetry.read())
+        assert answer.status.code == pb.TOO_MANY_REQUESTS
+        telemetry.cancel()
+        monkeypatch.undo()
+
+    on_the_wire(tmp_path, story)
+    gc.collect()  # asyncio complains of futures that nobody has asked when they are collected
+    assert not [each.getMessage() for each in caplog.records if each.name == "asyncio"]
 
 
 def test_a_port_in_use_is_named_by_its_flag(tmp_path) -> None:

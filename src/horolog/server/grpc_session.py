@@ -27,6 +27,7 @@ from horolog.server.grpc_clients import CONSUMERS, Clients, ClientSettings, Stre
 from horolog.server.grpc_stacks import ThreadStacks
 from horolog.server.grpc_transactions import GrpcProducers
 from horolog.server.running import GrpcEngine
+from horolog.server.ticket import ignore_result
 
 _NAME_MAX = 64  # characters kept of a language or a version
 
@@ -172,9 +173,9 @@ class SessionCalls:
             client_id, ClientSettings(settings.client_type, polling_ms(merged))
         )
         answer = pb.TelemetryCommand(status=OK, settings=merged)
-        seen = self._engine.submit(ClientSeen(client_id))
         if settings.HasField("publishing"):
-            return answer, seen
+            return answer, self._engine.submit(ClientSeen(client_id))
+        self._engine.ask(ClientSeen(client_id), ignore_result)  # if refused, so is the next command
         return answer, self._engine.submit(FindGroup(name_of(settings.subscription.group)))
 
     def add_client(self, stream: TelemetryStream, settings: pb.Settings) -> None:

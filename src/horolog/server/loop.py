@@ -37,7 +37,7 @@ from horolog.server.next_turn import NextTurn
 from horolog.server.refusal_log import RefusalLog
 from horolog.server.replies import HeldReplies, settle_replies
 from horolog.server.running import OffloadMaker
-from horolog.server.ticket import Ticket
+from horolog.server.ticket import Ticket, ignore_result
 from horolog.server.write_back import WriteBack
 from horolog.storage.api import Storage
 
@@ -156,7 +156,7 @@ class Engine:
 
     def _give_up(self, token: asyncio.Future[Any] | Ticket) -> None:
         if not (token.over if isinstance(token, Ticket) else token.done()):
-            self.submit(CancelReceive(token, answer=True))
+            self.ask(CancelReceive(token, answer=True), ignore_result)
 
     # --- turns ----------------------------------------------------------------------------------
 
