@@ -172,6 +172,33 @@ def test_a_stop_ends_with_a_checkpoint_of_all_while_messages_are_due(tmp_path: P
     asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
 
 
+def test_commands_that_come_during_the_stop_are_answered_too(
+    tmp_path: Path, monkeypatch, caplog
+) -> None:
+    """A peer that goes at that moment has its leases released, for example."""
+
+    async def run() -> None:
+        engine = await open_engine(tmp_path / "data", clock="simulated", segment_bytes=1 << 22)
+        await engine.submit(CreateTopic("t", TopicType.NORMAL, 1))
+        asked = []
+        until_quiet = engine.until_quiet
+
+        async def until_quiet_and_send() -> None:
+            await until_quiet()
+            asked.append(asyncio.ensure_future(send(engine, str(len(asked)))))
+            await asyncio.sleep(0)
+
+        monkeypatch.setattr(engine, "until_quiet", until_quiet_and_send)
+        await engine.stop()
+        assert len(asked) == 2
+        await asked[0]
+        with pytest.raises(HorologError, match="the broker is stopping"):
+            await asked[1]
+
+    asyncio.run(asyncio.wait_for(run(), DEADLINE_S))
+    assert not caplog.records
+
+
 def test_jobs_run_in_order_and_tell_how_they_ended() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()

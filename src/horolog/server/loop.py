@@ -317,9 +317,10 @@ class Engine:
         if not self.failed.done():
             self.broker.is_ending = True
             await self.until_quiet()
+        self._stopping = True  # nobody would answer a command that comes after the last turn
+        if not self.failed.done():
             self.broker.checkpoints.request()  # a checkpoint of the whole log: no new work is begun
             await self.until_quiet()
-        self._stopping = True
         self.checkpointing.refuse()
         self.next_turn.cancel_timer()
         self.log.end_jobs()
