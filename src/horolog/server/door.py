@@ -80,6 +80,7 @@ class Door:
         self._notice_idle()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace_s)
+        self._idle = None  # or every link that ends would have all others looked at
         for link in list(self._links):
             link.close()
         await self._server.wait_closed()
