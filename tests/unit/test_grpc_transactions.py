@@ -211,6 +211,28 @@ def test_who_sent_the_half_message_is_asked_and_then_whoever_comes(tmp_path: Pat
     with_door(tmp_path, story)
 
 
+def test_a_go_client_whose_stream_is_lost_is_told_to_open_it_again(tmp_path: Path) -> None:
+    """At its next heartbeat, which keeps its leases all the same; others open it by themselves."""
+
+    async def story(door: Door) -> None:
+        beat = pb.HeartbeatRequest(client_type=pb.PRODUCER)
+        go = [("x-mq-client-id", "go"), ("x-mq-language", "GO")]
+        producer = Producer(door, "go", "transaction", headers=go)
+        await producer.begin()
+        assert (await door.call("Heartbeat", beat, go)).status.code == pb.OK
+        producer.call.cancel()
+        while door.front.producers.has(CheckDue(0, "transaction", "transaction")):
+            await door.call("Heartbeat", beat)
+        assert (await door.call("Heartbeat", beat, go)).status.code == pb.UNRECOGNIZED_CLIENT_TYPE
+        assert (await door.call("Heartbeat", beat)).status.code == pb.OK
+        again = Producer(door, "go", "transaction", headers=go)
+        await again.begin()
+        assert (await door.call("Heartbeat", beat, go)).status.code == pb.OK
+        again.call.cancel()
+
+    with_door(tmp_path, story)
+
+
 def test_nobody_is_asked_of_a_4x_group_that_has_the_name_of_his_topic(tmp_path: Path) -> None:
     """Who may send to a topic, whatever its name, would be shown half messages of every other one."""
 

@@ -202,17 +202,26 @@ class SessionCalls:
             check_topic(name_of(entry.topic))
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
-        """Record that the client lives."""
+        """Record that the client lives.
+
+        Go clients up to 5.1.2 open a Telemetry stream that was lost when a heartbeat is refused as
+        that of a client without a session, and else up to five minutes later.  Until then they are
+        asked of no transaction.
+        """
         client_id = client_id_of(call)
         if request.client_type in CONSUMERS or request.HasField("group"):
             check_group(name_of(request.group))
-        if not self._clients.take_heartbeat(client_id, request.client_type):
+        is_known = self._clients.take_heartbeat(client_id, request.client_type)
+        if is_known:
+            await self._engine.submit(ClientSeen(client_id))
+            is_go = call.header(b"x-mq-language") == "GO"
+            is_known = not is_go or self.streams.of_client(client_id) is not None
+        if not is_known:
             raise HorologError(
                 ErrorCode.UNRECOGNIZED_CLIENT,
                 f"client {client_id!r} has no session: open Telemetry first",
                 field="client_type",
             )
-        await self._engine.submit(ClientSeen(client_id))
         return pb.HeartbeatResponse(status=OK)
 
     async def notify_client_termination(
