@@ -217,17 +217,20 @@ def test_a_go_client_whose_stream_is_lost_is_told_to_open_it_again(tmp_path: Pat
     async def story(door: Door) -> None:
         beat = pb.HeartbeatRequest(client_type=pb.PRODUCER)
         go = [("x-mq-client-id", "go"), ("x-mq-language", "GO")]
-        producer = Producer(door, "go", "transaction", headers=go)
+        newest = [*go, ("x-mq-client-version", "5.1.4")]
+        old = [*go, ("x-mq-client-version", "5.0.1-rc1")]
+        producer = Producer(door, "go", "transaction", headers=old)
         await producer.begin()
-        assert (await door.call("Heartbeat", beat, go)).status.code == pb.OK
+        assert (await door.call("Heartbeat", beat, old)).status.code == pb.OK
         producer.call.cancel()
         while door.front.producers.has(CheckDue(0, "transaction", "transaction")):
             await door.call("Heartbeat", beat)
-        assert (await door.call("Heartbeat", beat, go)).status.code == pb.UNRECOGNIZED_CLIENT_TYPE
-        assert (await door.call("Heartbeat", beat)).status.code == pb.OK
-        again = Producer(door, "go", "transaction", headers=go)
+        assert (await door.call("Heartbeat", beat, old)).status.code == pb.UNRECOGNIZED_CLIENT_TYPE
+        for other in (HEADERS, newest):
+            assert (await door.call("Heartbeat", beat, other)).status.code == pb.OK
+        again = Producer(door, "go", "transaction", headers=old)
         await again.begin()
-        assert (await door.call("Heartbeat", beat, go)).status.code == pb.OK
+        assert (await door.call("Heartbeat", beat, old)).status.code == pb.OK
         again.call.cancel()
 
     with_door(tmp_path, story)

@@ -30,6 +30,7 @@ from horolog.server.running import GrpcEngine
 from horolog.server.ticket import ignore_result
 
 _NAME_MAX = 64  # characters kept of a language or a version
+_OLD_GO_VERSIONS = "5.0."  # what Go clients up to 5.1.3 call their version
 
 
 def client_id_of(call: Call) -> str:
@@ -206,7 +207,7 @@ class SessionCalls:
 
         Go clients up to 5.1.2 open a Telemetry stream that was lost when a heartbeat is refused as
         that of a client without a session, and else up to five minutes later.  Until then they are
-        asked of no transaction.
+        asked of no transaction.  Newer ones do not, and 5.1.4 is the first to tell its version.
         """
         client_id = client_id_of(call)
         if request.client_type in CONSUMERS or request.HasField("group"):
@@ -214,8 +215,9 @@ class SessionCalls:
         is_known = self._clients.take_heartbeat(client_id, request.client_type)
         if is_known:
             await self._engine.submit(ClientSeen(client_id))
-            is_go = call.header(b"x-mq-language") == "GO"
-            is_known = not is_go or self.streams.of_client(client_id) is not None
+            is_old = call.header(b"x-mq-client-version").startswith(_OLD_GO_VERSIONS)
+            is_old_go = is_old and call.header(b"x-mq-language") == "GO"
+            is_known = not is_old_go or self.streams.of_client(client_id) is not None
         if not is_known:
             raise HorologError(
                 ErrorCode.UNRECOGNIZED_CLIENT,
