@@ -226,8 +226,7 @@ class Connection:
             raise StreamFault(stream, Code.REFUSED_STREAM, f"{self._limits.streams} are open")
         if self.wants_room:
             raise StreamFault(stream, Code.ENHANCE_YOUR_CALM, "the answers are not taken")
-        limits = self._limits
-        made = Stream(stream, self.out.new_window, limits.window_bytes, head.content_length)
+        made = Stream(stream, self.out.new_window, self._limits.window_bytes, head.content_length)
         if self._block.ends_stream:
             made.count(0, ended=True)
             made.move(Step.END)
@@ -285,9 +284,8 @@ class Connection:
         full = self._limits.window_bytes
         stream.receive_window -= size
         if stream.receive_window <= full // 2:
-            self.out.ready.append(
-                frames.window_update(stream.stream_id, full - stream.receive_window)
-            )
+            credit = full - stream.receive_window
+            self.out.ready.append(frames.window_update(stream.stream_id, credit))
             stream.receive_window = full
 
     # --- output ---------------------------------------------------------------------------------
