@@ -44,6 +44,8 @@ def matches(text: str, **properties: str) -> bool:
         ("3 = 3.0", {}, True),
         ("a > -5", {"a": "-4"}, True),
         ("a > +5", {"a": "6"}, True),
+        ("a < 0", {"a": str(-(1 << 63))}, True),
+        ("a < 0", {"a": str(-(1 << 63) - 1)}, False),  # beyond 64 bits, no whole number
         ("a CONTAINS 'b' AND a STARTSWITH 'ab' AND a ENDSWITH 'c'", {"a": "abc"}, True),
         ("a NOT CONTAINS 'x'", {"a": "abc"}, True),
         ("$in_x = 'in'", {"$in_x": "in"}, True),

@@ -49,7 +49,11 @@ PLAIN_DELAYS = {
     b"__STARTDELIVERTIME": rb"[1-9][0-9]{0,14}",
 }
 """Properties that delay, and the usual form of their values, which `plain_dues` reads."""
-_UNITS = {b"TIMER_DELAY_SEC": -1_000, b"TIMER_DELAY_MS": -1}  # below 0: after the message is stored
+# Factors from the value to `Due.due_ms`
+_FACTORS = {
+    name.strip(b"\1\2"): -unit_ms if is_relative else unit_ms
+    for name, unit_ms, is_relative in _TIMERS
+}
 assert _FAR_MS > 10**12 * 1_000
 
 
@@ -122,8 +126,8 @@ def plain_dues(
     numbers  the values of the property, plain as in `PLAIN_DELAYS`
     """
     if name != b"DELAY":
-        unit_ms = _UNITS.get(name, 1)
-        return (numbers if unit_ms == 1 else [n * unit_ms for n in numbers]), [0] * len(numbers)
+        factor = _FACTORS.get(name, 1)
+        return (numbers if factor == 1 else [n * factor for n in numbers]), [0] * len(numbers)
     if max(numbers) > len(levels.delays_ms):
         return None
     return [-levels.delays_ms[level - 1] for level in numbers], numbers

@@ -68,7 +68,7 @@ def _truths(left: Any, right: Any) -> tuple[Any, Any]:
 
 def _number(text: str, beside: float) -> float:
     if isinstance(beside, int):
-        if _INTEGER.fullmatch(text) and abs(number := int(text)) <= LONG_MAX:
+        if _INTEGER.fullmatch(text) and -LONG_MAX - 1 <= (number := int(text)) <= LONG_MAX:
             return number
         raise NoMatch
     return _double(text)
