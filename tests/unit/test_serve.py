@@ -35,6 +35,17 @@ from horolog.server.ports import bind
 from horolog.testing.engine import ScriptedEngine
 
 
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 class Front:
     """A gRPC door that only looks whether it could open."""
 

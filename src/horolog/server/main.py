@@ -17,7 +17,7 @@ import logging
 import os
 import resource
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +44,7 @@ log = logging.getLogger("horolog.server")
 
 GRACE_S = 1.0  # seconds for calls under way; telemetry streams never end by themselves
 _PORTS = ("grpc-port", "admin-port", "namesrv-port", "broker-port")  # as the ready line has them
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 EXIT_OK = 0
 EXIT_FAILED = 1
 
@@ -147,7 +148,7 @@ async def _serve_doors(
             ports |= await door.open()
             ends.push_async_callback(door.stop, GRACE_S)
         files: list[Reloaded] = [*doors, *([guard] if guard is not None else ())]
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, files, supervisor)
+        _call_at(signal.SIGHUP, _reload, files, supervisor)
         ports["admin-port"] = await admin.start()
         ends.push_async_callback(admin.stop)
         if exposition is not None:
@@ -238,10 +239,19 @@ async def _until_the_end(engine: RunningEngine, stop: asyncio.Event, data_dir: P
 
 def _take_signals(signals: _Signals) -> None:
     """Handle SIGTERM, SIGINT and SIGHUP, so that none ends the process, even in recovery."""
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signals.stop.set)
-    loop.add_signal_handler(signal.SIGHUP, signals.reload.set)
+        _call_at(number, signals.stop.set)
+    signal.signal(signal.SIGHUP, lambda *_: signals.reload.set())  # at once: nobody waits for it
+
+
+def _call_at(number: signal.Signals, call: Callable[..., object], *arguments: object) -> None:
+    """Call in the event loop whenever a signal arrives, and no longer what was called before.
+
+    Not by a handler of the loop: when that is removed, at the latest by the end of the loop, there
+    is a moment in which a further signal ends the process.
+    """
+    loop = asyncio.get_running_loop()
+    signal.signal(number, lambda *_: loop.call_soon_threadsafe(call, *arguments))
 
 
 def ignore_signals() -> None:
@@ -249,7 +259,5 @@ def ignore_signals() -> None:
 
     Otherwise a second one would end it, and its exit code would not say whether it had failed.
     """
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.remove_signal_handler(number)  # the loop would restore the default when it closes
+    for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
