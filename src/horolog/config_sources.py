@@ -19,7 +19,6 @@ from horolog.errors import ErrorCode, HorologError, refused
 from horolog.toml_file import read_toml
 
 _SHOWN = 200  # characters of a refused value in its error
-
 _ALIKE = 0.8  # of a name's letters, in order: ACESS and ACCESS; ACCESS_KEY and ACCESS are not
 
 

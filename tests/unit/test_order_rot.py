@@ -6,7 +6,7 @@ import pytest
 from tests.unit.test_order import MINUTE, ack, after, name_of, put, receive, send, take
 from worlds import checkpoint
 
-from horolog.protocol.commands import CreateTopic, TopicType
+from horolog.protocol.commands import CreateTopic, Delivered, TopicType
 from horolog.protocol.queue_commands import GroupSettings, PutGroup
 from horolog.testing.sim_broker import Answer
 
@@ -29,6 +29,18 @@ def rot(world, message_id: str) -> None:
     (log, *_) = (path for path in world.disk.names() if "/log/" in path)
     file = world.disk.open(log)
     world.disk.flip(log, file.read(0, file.size()).index(b"\x01%b\x02" % message_id.encode()), 1, 4)
+
+
+def leased_then_rotten(world) -> Delivered:
+    """Lease b1, half a minute later a1, start again, and rot a1; return a1."""
+    send(world, "b1")
+    take(world)
+    after(world, MINUTE // 2)
+    send(world, "a1")
+    found = take(world)
+    start_again(world)
+    rot(world, "a1")
+    return found["a1"]
 
 
 def poll(world) -> Answer:
@@ -56,19 +68,13 @@ def test_a_queue_that_is_cut_gives_nothing_of_the_group_of_a_leased_message(worl
 
 def test_what_has_rotted_blocks_all_groups_while_somebody_has_it(world, broker) -> None:
     """It may be of any of them."""
-    send(world, "b1")
-    take(world)
-    after(world, MINUTE // 2)
-    send(world, "a1")
-    found = take(world)
-    start_again(world)
-    rot(world, "a1")
+    a1 = leased_then_rotten(world)
     send(world, "a2 b2")
     after(world, MINUTE // 2 - 1)
     waits = poll(world)
     after(world, 1)
     assert not waits.done, "b could go on, if a1 were not of it"
-    ack(world, found["a1"])
+    ack(world, a1)
     assert [name_of(each) for each in waits.result.messages] == ["b1", "a2", "b2"]
 
 
@@ -76,17 +82,11 @@ def test_a_group_whose_lease_has_ended_goes_on_when_what_has_rotted_is_consumed(
     world, broker
 ) -> None:
     """Nothing else happens to the group, which was read when its lease had ended."""
-    send(world, "b1")
-    take(world)
-    after(world, MINUTE // 2)
-    send(world, "a1")
-    found = take(world)
-    start_again(world)
-    rot(world, "a1")
+    a1 = leased_then_rotten(world)
     after(world, MINUTE // 2)
     waits = poll(world)
     assert not waits.done
-    ack(world, found["a1"])
+    ack(world, a1)
     assert [name_of(each) for each in waits.result.messages] == ["b1"]
 
 

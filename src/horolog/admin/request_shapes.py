@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from horolog import limits
 from horolog.errors import refused
 from horolog.protocol.commands import TopicType
+from horolog.protocol.queue_commands import RETRIES_MAX
 from horolog.units import DURATION_MAX_MS, TIME_MAX_MS
 
 _SECONDS = range(10**9, 10**10)  # of 2001 to 2286; in milliseconds, days in 1970
@@ -158,7 +159,7 @@ class GroupBody(Body):
     """PUT /v1/groups/{group}: the settings to change; omitted ones stay as they are."""
 
     orderly: bool | None = None
-    retry_max: int | None = Field(None, ge=0, le=(1 << 31) - 1)
+    retry_max: int | None = Field(None, ge=0, le=RETRIES_MAX)
 
 
 class ResetBody(Body):

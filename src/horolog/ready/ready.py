@@ -226,10 +226,11 @@ class Ready:
 
     def find_lease(
         self, receipt: Receipt, group: int, topic: int, mono_ms: int, wall_ms: int
-    ) -> Lease | None:
+    ) -> tuple[QueueProgress | None, Lease | None]:
         """Find the lease of a handle, None if its message is consumed; else INVALID_RECEIPT_HANDLE.
 
-        Changes nothing: also a group without progress in the queue has none after a refusal.
+        Returns the progress of the queue too.  Changes nothing: a group that has none there gets
+        none.
         """
         if receipt.group != group or receipt.topic != topic:
             raise invalid_receipt("of another consumer group or topic")
@@ -242,17 +243,17 @@ class Ready:
                 raise invalid_receipt("superseded: the message was given out again")
             if lease.ends_at <= mono_ms:
                 raise invalid_receipt("expired")
-            return lease
+            return progress, lease
         if receipt.expires_ms <= wall_ms:
             raise invalid_receipt("expired")
         floor = self._first_offset(topic, receipt.queue) if progress is None else progress.floor
         if receipt.offset < floor or (progress is not None and receipt.offset in progress.acked):
-            return None
+            return progress, None
         if receipt.epoch == self.epoch:
             raise invalid_receipt("unknown")
         # The record of this grant was lost with its process: the handle itself is the proof.
         left = min(receipt.expires_ms - wall_ms, INVISIBLE_MAX_MS)
-        return Lease(
+        return progress, Lease(
             receipt.attempt,
             receipt.epoch << 32 | receipt.grant,
             mono_ms + left,

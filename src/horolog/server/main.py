@@ -44,7 +44,6 @@ log = logging.getLogger("horolog.server")
 
 GRACE_S = 1.0  # seconds for calls under way; telemetry streams never end by themselves
 _PORTS = ("grpc-port", "admin-port", "namesrv-port", "broker-port")  # as the ready line has them
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 EXIT_OK = 0
 EXIT_FAILED = 1
 
@@ -259,5 +258,5 @@ def ignore_signals() -> None:
 
     Otherwise a second one would end it, and its exit code would not say whether it had failed.
     """
-    for number in _SIGNALS:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

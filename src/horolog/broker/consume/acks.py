@@ -142,10 +142,11 @@ def lease_of(
     directory is an older copy of itself.  Another message that has its queue offset now is of a
     newer epoch than the handle.
     """
-    lease = shard.ready.find_lease(receipt, group, topic.id, now.mono_ms, now.wall_ms)
-    progress = shard.ready.progress_if_any(group, topic.id, receipt.queue)
+    progress, lease = shard.ready.find_lease(receipt, group, topic.id, now.mono_ms, now.wall_ms)
     if lease is not None and (progress is None or receipt.offset not in progress.leases):
         epoch = shard.queued.epoch_at(topic, receipt.queue, receipt.offset)
         if epoch is None or epoch > receipt.epoch:
             raise invalid_receipt("of a message that is lost; another one may have its place")
-    return shard.ready.progress_of(group, topic.id, receipt.queue), lease
+    if progress is None:
+        progress = shard.ready.progress_of(group, topic.id, receipt.queue)
+    return progress, lease
