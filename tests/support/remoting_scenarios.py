@@ -51,8 +51,8 @@ class RemotingScenarios(RemotingDriver):
         name = self.push(driver, running, "ways")
         one_way = [{"body": f"o{i}"} for i in range(50)]
         batch = [{"body": f"b{i}", "tag": f"t{i}", "keys": [f"k{i}"]} for i in range(40)]
+        [receipt] = self.send(driver, "ways", batch, how="batch")  # connects, else no one says so
         self.send(driver, "ways", one_way, how="oneway")
-        [receipt] = self.send(driver, "ways", batch, how="batch")
         seen = self.exactly(driver, [str(m["body"]) for m in one_way + batch], name)
         of_batch = [event for event in seen if event["body"].startswith("b")]
         first = min(event["offset"] for event in of_batch)
