@@ -86,6 +86,17 @@ def test_a_pull_in_one_chunk_with_the_answer_is_not_refused(tmp_path: Path) -> N
             assert answer.code == Status.SUCCESS, answer.remark
 
 
+def test_an_answer_in_one_chunk_with_the_heartbeat_is_not_kept(tmp_path: Path) -> None:
+    with with_message(tmp_path) as (door, client):
+        opaque = client.ask(Code.PULL_MESSAGE, PULL)
+        question = of(client, Code.GET_CONSUMER_RUNNING_INFO)
+        reply = Frame(Status.SUCCESS, question.opaque, Flag.ANSWER, {}, running_info(ORDERS))
+        heartbeat = client.request(Code.HEART_BEAT, body={"clientID": "c1"}, opaque=opaque + 1)
+        client.send(reply, heartbeat)
+        assert client.answer(heartbeat.opaque).code == Status.SUCCESS
+        door.within(door.front.node.asked.check_invariants)
+
+
 def test_the_filter_that_the_client_answers_applies(tmp_path: Path) -> None:
     with with_message(tmp_path) as (_, client):
         opaque = client.ask(Code.PULL_MESSAGE, PULL)
@@ -142,6 +153,55 @@ def test_the_heartbeat_answers_too(tmp_path: Path) -> None:
         assert client.answer(opaque).code == Status.SUCCESS
 
 
+def newer(version: int) -> dict[str, Any]:
+    return {**PULL, "subVersion": version}
+
+
+def test_a_pull_that_is_newer_than_the_heartbeat_uses_what_the_client_answers(
+    tmp_path: Path,
+) -> None:
+    """Java leaves the heartbeat of a rebalance out while its timer sends one, for 30 s."""
+    with with_message(tmp_path) as (_, client):
+        join(client, "c1")
+        for version in (8, 9):
+            opaque = client.ask(Code.PULL_MESSAGE, newer(version))
+            question = of(client, Code.GET_CONSUMER_RUNNING_INFO)
+            client.reply(question, body=running_info({**ORDERS, "subVersion": version}))
+            assert client.answer(opaque).code == Status.SUCCESS
+        client.pushed.clear()
+        client.done(Code.PULL_MESSAGE, newer(9))
+        assert client.pushed == []  # it is asked once a version
+
+
+def test_a_pull_that_is_newer_than_the_answer_is_refused_and_not_asked_about_again(
+    tmp_path: Path,
+) -> None:
+    with with_message(tmp_path) as (_, client):
+        join(client, "c1")
+        opaque = client.ask(Code.PULL_MESSAGE, newer(8))
+        client.reply(of(client, Code.GET_CONSUMER_RUNNING_INFO), body=running_info(ORDERS))
+        assert client.answer(opaque).code == Status.SUBSCRIPTION_NOT_LATEST
+        client.pushed.clear()
+        assert client.call(Code.PULL_MESSAGE, newer(8)).code == Status.SUBSCRIPTION_NOT_LATEST
+        assert client.pushed == []
+
+
+def test_pulls_of_many_versions_wait_for_two_answers_at_most(tmp_path: Path) -> None:
+    with with_message(tmp_path) as (_, client):
+        join(client, "c1")
+        waiting = [client.ask(Code.PULL_MESSAGE, newer(version)) for version in (8, 9, 10, 11)]
+        question = of(client, Code.GET_CONSUMER_RUNNING_INFO)
+        client.reply(question, body=running_info({**ORDERS, "subVersion": 8}))
+        assert client.answer(waiting[0]).code == Status.SUCCESS
+        question = of(client, Code.GET_CONSUMER_RUNNING_INFO)
+        client.reply(question, body=running_info({**ORDERS, "subVersion": 10}))
+        codes = [client.answer(opaque).code for opaque in waiting[1:]]
+        assert codes == [Status.SUCCESS, Status.SUCCESS, Status.SUBSCRIPTION_NOT_LATEST]
+        client.pushed.clear()
+        client.done(Code.PULL_MESSAGE, newer(10))
+        assert client.pushed == []
+
+
 def test_nothing_is_kept_of_a_client_that_has_gone(tmp_path: Path) -> None:
     with with_message(tmp_path) as (door, client):
         with door.client() as other:
@@ -168,7 +228,7 @@ def test_no_more_clients_are_asked_than_there_is_room_for(monkeypatch: pytest.Mo
     monkeypatch.setattr(asked_module, "CLIENTS_REMEMBERED_MAX", 0)
     asked = AskedSubscriptions()
     link: Any = object()
-    assert asked.ask(link, "workers") is None
+    assert asked.ask(link, "workers", 0) is None
     assert asked.get(link, "workers", "orders") is None
 
 

@@ -1,8 +1,9 @@
-"""Subscriptions of consumers that pull before the first heartbeat on their connection.
+"""Subscriptions of consumers that pull before the heartbeat that states them.
 
-Clients of 4.x send a heartbeat every 30 s only, but pull soon after a restart of the broker.  So the
-broker asks such a client what it subscribes to: it answers GET_CONSUMER_RUNNING_INFO, by which tools
-look at a consumer.
+Clients of 4.x send a heartbeat every 30 s only, but pull soon after a restart of the broker.  And
+each change of its queues gives a consumer a newer version of its subscriptions, with a heartbeat that
+Java leaves out while the client's timer sends one.  So the broker asks such a client what it
+subscribes to: it answers GET_CONSUMER_RUNNING_INFO, by which tools look at a consumer.
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ _ANSWER_S = 2.0
 class _Question:
     """What a client was asked about a group.
 
+    version        of the subscription that the client was asked for
+    wanted         newest version that a pull has asked for since then
     answer         None, once it is read or has failed
     subscriptions  by topic, once the client has answered
     """
 
+    version: int
+    wanted: int
     answer: asyncio.Future[Frame] | None
     subscriptions: Mapping[str, Subscription] = field(default_factory=dict)
 
@@ -44,7 +49,7 @@ class _Question:
 
 
 class AskedSubscriptions:
-    """What clients without a heartbeat have answered, by connection and group."""
+    """What clients have answered since their last heartbeat, by connection and group."""
 
     def __init__(self) -> None:
         self._asked: dict[RemotingLink, dict[str, _Question]] = {}
@@ -56,39 +61,49 @@ class AskedSubscriptions:
         asked = self._asked.get(link, {}).get(group)
         return asked.subscriptions.get(topic) if asked else None
 
-    def ask(self, link: RemotingLink, group: str) -> asyncio.Future[Frame] | None:
-        """Ask a client about a group, once; return the answer to wait for, or None."""
-        known = self._asked.get(link, {})
-        if group not in known:
-            if self._count >= CLIENTS_REMEMBERED_MAX:
-                return None
-            # Java insists on a client id, and does not look at it.
-            fields = {"consumerGroup": group, "clientId": link.peer.text, "jstackEnable": "false"}
-            answer = link.ask(Code.GET_CONSUMER_RUNNING_INFO, fields, b"", _ANSWER_S)
-            known = self._asked.setdefault(link, {})
-            known[group] = _Question(answer)
-            self._count += 1
-            answer.add_done_callback(partial(self._take, link, group))
-        return known[group].answer
+    def ask(self, link: RemotingLink, group: str, version: int) -> asyncio.Future[Frame] | None:
+        """Ask a client about a group, once a version; return the answer to wait for, or None."""
+        known = self._asked.get(link, {}).get(group)
+        if known is not None:
+            known.wanted = max(known.wanted, version)
+            if known.answer is not None or version <= known.version:
+                return known.answer
+            version = known.wanted  # so that pulls of many versions wait for two answers at most
+            self._drop(known)
+        elif self._count >= CLIENTS_REMEMBERED_MAX:
+            return None
+        # Java insists on a client id, and does not look at it.
+        fields = {"consumerGroup": group, "clientId": link.peer.text, "jstackEnable": "false"}
+        answer = link.ask(Code.GET_CONSUMER_RUNNING_INFO, fields, b"", _ANSWER_S)
+        question = _Question(version, version, answer)
+        self._asked.setdefault(link, {})[group] = question
+        self._count += 1
+        answer.add_done_callback(partial(self._take, link, group, question))
+        return answer
 
-    def _take(self, link: RemotingLink, group: str, answer: asyncio.Future[Frame]) -> None:
-        asked = self._asked.get(link, {}).get(group)
-        if asked is not None:
-            asked.answer = None
-        if answer.cancelled() or answer.exception() is not None or asked is None:
+    def _take(
+        self, link: RemotingLink, group: str, question: _Question, answer: asyncio.Future[Frame]
+    ) -> None:
+        question.answer = None
+        if answer.cancelled() or answer.exception() is not None:
             return
-        asked.subscriptions = _subscriptions_in(answer.result())
-        if self._bytes + asked.size_bytes > SUBSCRIPTIONS_BYTES_MAX:
-            asked.subscriptions = {}
-        self._bytes += asked.size_bytes
+        if self._asked.get(link, {}).get(group) is not question:
+            return  # a heartbeat came right after the answer
+        question.subscriptions = _subscriptions_in(answer.result())
+        if self._bytes + question.size_bytes > SUBSCRIPTIONS_BYTES_MAX:
+            question.subscriptions = {}
+        self._bytes += question.size_bytes
+
+    def _drop(self, question: _Question) -> None:
+        self._count -= 1
+        self._bytes -= question.size_bytes
 
     def forget(self, link: RemotingLink) -> None:
         """Drop a client that has sent a heartbeat, or has gone."""
-        for asked in self._asked.pop(link, {}).values():
-            self._count -= 1
-            self._bytes -= asked.size_bytes
-            if asked.answer is not None:
-                asked.answer.cancel()
+        for question in self._asked.pop(link, {}).values():
+            self._drop(question)
+            if question.answer is not None:
+                question.answer.cancel()
 
     def check_invariants(self) -> None:
         """Check the counts."""

@@ -150,9 +150,11 @@ class PullCodes:
         return found
 
     def _refuse(self, request: Request, group: str, refusal: Answer) -> None:
-        """Refuse a pull, unless the client has sent no heartbeat and answers what it wants."""
+        """Refuse a pull, unless the client answers what it wants: its heartbeat is to come."""
         node, link = self._node, request.link
-        asked = None if node.registry.has(link) else node.asked.ask(link, group)
+        asked = None
+        if refusal.status == Status.SUBSCRIPTION_NOT_LATEST or not node.registry.has(link):
+            asked = node.asked.ask(link, group, integer(request.frame, "subVersion", 0))
         if asked is None:
             request.answer(refusal)
         else:
