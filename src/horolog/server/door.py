@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from horolog.limits import SECOND_MS
 from horolog.server.intake import Intake
 from horolog.server.link import Link
 from horolog.server.ports import BACKLOG
 from horolog.server.tls import Certificate
+
+CHECKED_AT_ONCE = 500
+"""Links that are checked without serving anybody meanwhile; they take some 1 ms."""
 
 
 class Door:
@@ -54,6 +59,7 @@ class Door:
         self._quiet_ms = quiet_ms
         self._unanswered_ms = unanswered_ms
         self._links: set[Link] = set()
+        self._unchecked: list[Link] = []  # of this period
         self._refused = 0  # connections refused since the last log line about them
         self.accepted = self.refused = 0
         self.bytes_in = self.bytes_out = 0
@@ -143,14 +149,25 @@ class Door:
             self._refused = 0
 
     def _check_links(self) -> None:
+        """Check some links; each link is checked once in a period."""
         now_ms = time.monotonic_ns() // 1_000_000
-        for link in list(self._links):
+        if not self._unchecked:
+            self._begin_period(now_ms)
+        for _ in range(min(CHECKED_AT_ONCE, len(self._unchecked))):
+            link = self._unchecked.pop()
+            if link not in self._links:
+                continue
             if link.is_late(now_ms):
                 link.cut_off()
             else:
                 link.check_timeouts(now_ms, self._quiet_ms, self._unanswered_ms)
+        self._timer = self.loop.call_later(self._pause_s, self._check_links)
+
+    def _begin_period(self, now_ms: int) -> None:
         if stuck := self.intake.unread_answers.cut_off(now_ms):
             self.log.warning("%d connections cut off: they do not read their answers", stuck)
         self._log_refused()
-        every_ms = max(10, min(1_000, self._quiet_ms // 4, self._unanswered_ms // 4))
-        self._timer = self.loop.call_later(every_ms / 1_000, self._check_links)
+        self._unchecked = list(self._links)
+        period_ms = max(10, min(1_000, self._quiet_ms // 4, self._unanswered_ms // 4))
+        pieces = max(1, math.ceil(len(self._unchecked) / CHECKED_AT_ONCE))
+        self._pause_s = period_ms / SECOND_MS / pieces
