@@ -21,6 +21,7 @@ from horolog.testing.broker import BrokerProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.clients]
 INVISIBLE_MS = 30_000
+PUSH_GROUP = "/v1/topics/spring-push/groups/spring-push"
 TOPICS = {
     "spring-normal": "normal",
     "spring-push": "mixed",
@@ -100,7 +101,8 @@ def test_a_delayed_message_is_pushed_when_it_is_due_and_a_failed_one_again(
     delay_s = 40 * 24 * 3_600
     app.ask("send", how="delay", topic="spring-push", body="late", delay_s=delay_s)
     app.ask("send", how="normal", topic="spring-push", body="fail once")
-    app.wait("push", lambda seen: len(seen) >= 2, lambda: still.advance(5_000))
+    app.wait("push", lambda seen: len(seen) >= 2, lambda: still.advance(1_000))
+    app.wait("push", lambda _: not still.admin.get(PUSH_GROUP)["waiting"])  # no ack is under way
     assert bodies(app.events("push")) == ["fail once"] * 2
     still.advance(delay_s * 1_000)
     app.wait("push", lambda seen: len(seen) >= 3)
@@ -113,7 +115,7 @@ def test_a_message_group_keeps_its_order_when_one_fails(app: Driver, still: Brok
     for step in steps:
         app.ask("send", how="fifo", topic="spring-fifo:step", body=step, group="order-17")
     app.ask("send", how="fifo", topic="spring-fifo:other", body="not asked for", group="order-17")
-    app.wait("steps", lambda seen: len(seen) >= 5, lambda: still.advance(2_000))
+    app.wait("steps", lambda seen: len(seen) >= 5, lambda: still.advance(1_000))
     app.quiet(0.5)
     seen = [event["body"] for event in app.events("steps")]
     assert seen == ["step 0", "fail", "fail", "step 2", "step 3"]
