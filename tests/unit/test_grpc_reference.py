@@ -10,6 +10,7 @@ from horolog import limits
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import CODES, RECALL_CODES
 from horolog.protocol.http2.events import Limits
+from horolog.protocol.http2.floods import BYTES_A_FRAME, FRAMES_AN_ANSWER
 from horolog.server.grpc_front import GrpcFront
 from horolog.server.grpc_unary import NOT_IMPLEMENTED, SERVICE
 
@@ -84,7 +85,8 @@ def test_what_the_page_says_of_connections() -> None:
     assert f"more than {limits.BYTES_UNDER_WAY_MAX >> 20} MiB are without" in words
     floods = Limits()
     assert f"({floods.resets_burst} at once, {floods.resets_per_second} a second" in words
-    assert f"({floods.frames_burst} at once, {floods.frames_per_second} a second)" in words
+    assert f"({floods.frames_burst} at once, {floods.frames_per_second} a second, four" in words
+    assert (FRAMES_AN_ANSWER, BYTES_A_FRAME) == (4, 4_096)
     assert f"more than {floods.header_pieces} pieces" in words
     assert f"more than {floods.header_bytes} bytes of header fields" in words
     assert f"more than {floods.queued_bytes >> 20} MiB of answers" in words

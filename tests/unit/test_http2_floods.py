@@ -81,6 +81,41 @@ def test_whoever_answers_our_pings_may_update_windows_too() -> None:
     assert not connection.closed
 
 
+def test_a_client_on_grpcs_c_core_may_call_as_often_as_it_likes() -> None:
+    """It updates two windows for each call, however short, and pings now and then."""
+    connection = greeted(SMALL)
+    for i in range(2_000):
+        stream = 2 * i + 1
+        updates = frames.window_update(stream, 5) + frames.window_update(0, 15)
+        ping = b"" if i % 3 else frame(Type.PING, 0, 0, bytes(8))
+        connection.receive(headers(stream, flags=END_HEADERS | END_STREAM) + updates + ping, 0)
+        connection.out.respond(stream, HEAD, b"x", TRAILERS)
+    assert connection.fault is None
+
+
+def test_a_client_with_small_windows_may_read_as_fast_as_it_likes() -> None:
+    """It updates both windows whenever half of 64 KiB is used up, as Node's clients do."""
+    connection = greeted(SMALL)
+    for stream in range(1, 41, 2):
+        connection.receive(headers(stream, flags=END_HEADERS | END_STREAM), 0)
+        connection.out.respond(stream, HEAD, bytes(4 << 20), TRAILERS)
+        connection.take_output()
+        while connection.is_open(stream):
+            update = frames.window_update(stream, 1 << 15) + frames.window_update(0, 1 << 15)
+            connection.receive(update, 0)
+            connection.take_output()
+            assert connection.fault is None
+
+
+def test_a_client_that_takes_its_answer_byte_by_byte_is_a_flood() -> None:
+    connection = greeted(SMALL)
+    connection.receive(frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: 0}), 0)
+    connection.receive(headers(1, flags=END_HEADERS | END_STREAM), 0)
+    connection.out.respond(1, HEAD, bytes(1 << 20), TRAILERS)
+    connection.receive(frames.window_update(1, 1) * 60, 0)
+    assert went_away(connection) is Code.ENHANCE_YOUR_CALM
+
+
 def test_a_block_in_many_pieces_ends_the_connection() -> None:
     connection = greeted()
     connection.receive(headers(1, BLOCK, 0), 0)

@@ -25,6 +25,7 @@ class Outgoing:
     ready      frames to be written, in order
     queued     bytes of answers that wait for room
     answered   total of streams that were answered completely
+    sent_bytes total of the bodies of answers that did not go out whole, in one frame
     late       answered streams that had to wait for room; the reader clears the list
     """
 
@@ -32,7 +33,7 @@ class Outgoing:
         self.streams = streams
         self.ready: list[bytes] = []
         self.queued = 0
-        self.answered = 0
+        self.answered = self.sent_bytes = 0
         self.late: list[int] = []
         self.new_window = frames.WINDOW_INITIAL  # of a new stream
         self._window = frames.WINDOW_INITIAL
@@ -151,6 +152,7 @@ class Outgoing:
             stream.send_window -= size
             self._window -= size
             self.queued -= size
+            self.sent_bytes += size
             self.ready += (frames.header(size, Type.DATA, 0, stream.stream_id), bytes(piece))
         if stream.trailers is not None:
             self.ready.append(
