@@ -220,6 +220,18 @@ def test_an_answer_flows_as_the_windows_allow(grants, seed) -> None:
     assert not connection.is_open(1)
 
 
+def test_a_larger_window_is_used_after_its_acknowledgement() -> None:
+    """gRPC's C core fails a call whose answer is beyond its old window before."""
+    connection = greeted()
+    connection.receive(headers(1, flags=END_HEADERS | END_STREAM), 0)
+    connection.receive(frames.window_update(0, 1 << 20), 0)
+    connection.out.respond(1, HEAD, bytes(100_000), TRAILERS)
+    assert sum(len(payload) for kind, *_, payload in owed(connection) if kind == Type.DATA) == 65535
+    connection.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: 1 << 20}), 0)
+    kinds = [kind for kind, *_ in owed(connection)]
+    assert kinds == [Type.SETTINGS, Type.DATA, Type.DATA, Type.DATA, Type.HEADERS]
+
+
 def test_what_comes_is_credited() -> None:
     limits = Limits(window_bytes=100_000)
     connection = greeted(limits)

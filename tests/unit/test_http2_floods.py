@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from http2_peer import (
@@ -21,7 +22,9 @@ from http2_peer import (
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.events import Body, Head, Limits
 from horolog.protocol.http2.faults import Code
-from horolog.protocol.http2.frames import ACK, END_HEADERS, END_STREAM, Type, frame
+from horolog.protocol.http2.frames import ACK, END_HEADERS, END_STREAM, Setting, Type, frame
+from horolog.protocol.http2.outgoing import Outgoing
+from horolog.protocol.http2.streams import Stream
 
 SMALL = Limits(resets_burst=50, frames_burst=50, resets_per_second=10, frames_per_second=10)
 # A literal of 3 000 bytes that goes into the table, and eight fields of a byte that mean the same again.
@@ -114,6 +117,30 @@ def test_a_client_that_takes_its_answer_byte_by_byte_is_a_flood() -> None:
     connection.out.respond(1, HEAD, bytes(1 << 20), TRAILERS)
     connection.receive(frames.window_update(1, 1) * 60, 0)
     assert went_away(connection) is Code.ENHANCE_YOUR_CALM
+
+
+class Counted(dict[int, Stream]):
+    """Streams that count how often all of them are looked at."""
+
+    passes = 0
+
+    def values(self) -> Any:
+        self.passes += 1
+        return super().values()
+
+
+def test_a_cheap_frame_takes_no_more_than_one_pass_over_all_streams() -> None:
+    """A chunk may have thousands of them, and a connection a thousand streams."""
+    streams = Counted({1: Stream(1, 0, 0, -1)})
+    out = Outgoing(streams, frames.FRAME_BYTES_INITIAL)
+    out.respond(1, HEAD, bytes(1_000), TRAILERS)
+    for _ in range(100):
+        out.grow_connection(1)
+    assert streams.passes == 0, "the window of the stream is what has no room"
+    sizes = [Setting.INITIAL_WINDOW_SIZE.to_bytes(2, "big") + bytes((0, 1, n, 0)) for n in range(9)]
+    out.apply_settings(b"".join(sizes))
+    assert streams.passes == 2, "one to change the windows, one to use them"
+    assert out.new_window == 0x10800
 
 
 def test_a_block_in_many_pieces_ends_the_connection() -> None:

@@ -199,8 +199,9 @@ class Outgoing:
         """Apply WINDOW_UPDATE on the connection."""
         if not increment or self._window + increment > frames.WINDOW_MAX:
             raise ConnectionFault(*_cannot_grow(increment, "connection"))
+        was_empty = not self._window
         self._window += increment
-        if self.queued:
+        if self.queued and was_empty:  # else what waits has no room in the window of its stream
             self._pump_all()
 
     def grow(self, stream: Stream, increment: int) -> None:
@@ -211,7 +212,13 @@ class Outgoing:
         self._pump_late(stream)
 
     def apply_settings(self, payload: bytes) -> None:
-        """Apply the peer's SETTINGS, and acknowledge them: all are about what we send."""
+        """Apply the peer's SETTINGS, and acknowledge them: all are about what we send.
+
+        Of several new windows only the last counts, since each takes a pass over all streams.  The
+        acknowledgement comes before all that has room now: until then the peer may hold us to the
+        windows before, as gRPC's C core does.
+        """
+        new_window = self.new_window
         for at in range(0, len(payload), 6):
             name = int.from_bytes(payload[at : at + 2], "big")
             value = int.from_bytes(payload[at + 2 : at + 6], "big")
@@ -221,15 +228,20 @@ class Outgoing:
             elif name == Setting.ENABLE_PUSH:
                 expect(value <= 1, "ENABLE_PUSH is 0 or 1")
             elif name == Setting.INITIAL_WINDOW_SIZE:
-                self._set_new_window(value)
+                expect(
+                    value <= frames.WINDOW_MAX,
+                    "INITIAL_WINDOW_SIZE is too large",
+                    Code.FLOW_CONTROL_ERROR,
+                )
+                new_window = value
             elif name == Setting.MAX_FRAME_SIZE:
                 self._set_frame_bytes(value)
         self.ready.append(frames.SETTINGS_ACK)
+        if new_window != self.new_window:
+            self._set_new_window(new_window)
 
     def _set_new_window(self, size: int) -> None:
         """Change the windows of open streams as well, perhaps to below zero."""
-        if size > frames.WINDOW_MAX:
-            raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE is too large")
         change, self.new_window = size - self.new_window, size
         for stream in self.streams.values():
             stream.send_window += change
@@ -240,6 +252,8 @@ class Outgoing:
 
     def _pump_all(self) -> None:
         for stream in [each for each in self.streams.values() if each.queue]:
+            if not self._window:
+                return
             self._pump_late(stream)
 
     def _pump_late(self, stream: Stream) -> None:
@@ -255,7 +269,10 @@ class Outgoing:
     def check_invariants(self) -> None:
         """Check what must hold between the fields."""
         assert self.queued == sum(len(p) for s in self.streams.values() for p in s.queue or ())
-        assert self._window <= frames.WINDOW_MAX
+        assert 0 <= self._window <= frames.WINDOW_MAX
+        assert all(s.send_window <= 0 for s in self.streams.values() if s.queue and self._window), (
+            "bytes wait although there is room"
+        )
         assert len(self._ended_early) <= _ENDED_EARLY_MAX
         assert all(s.send_window <= frames.WINDOW_MAX for s in self.streams.values())
 
