@@ -133,7 +133,7 @@ class LateCall:
     """A call whose caller waits no longer when its answer comes, and has not said so."""
 
     header = staticmethod(lambda _name: "late")
-    is_open = True
+    is_open = is_reading = True
     on_dropped = None
 
     def __init__(self) -> None:

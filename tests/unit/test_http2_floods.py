@@ -168,15 +168,6 @@ def test_streams_beyond_the_limit_are_refused() -> None:
     connection.check_invariants()
 
 
-def test_whoever_takes_no_answers_gets_no_more_streams() -> None:
-    connection = greeted(Limits(queued_bytes=100_000))
-    connection.receive(headers(1, flags=END_HEADERS | END_STREAM), 0)
-    connection.out.respond(1, HEAD, bytes(300_000), TRAILERS)
-    assert connection.wants_room
-    connection.receive(headers(3), 0)
-    assert resets(connection) == [(3, Code.ENHANCE_YOUR_CALM)]
-
-
 def mutated(random: Random, story: bytes) -> bytes:
     raw = bytearray(story)
     for _ in range(random.randrange(1, 6)):

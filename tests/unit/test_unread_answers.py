@@ -14,12 +14,14 @@ from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.support.remoting_requests import bodies, pulling, sending
 
 from horolog.limits import MIB, UNREAD_STUCK_MS
+from horolog.protocol.commands import SendMessages
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.http2 import frames
 from horolog.protocol.http2.events import Limits
 from horolog.protocol.http2.frames import END_HEADERS, FRAME_BYTES_INITIAL, Setting, Type
-from horolog.protocol.http2.grpc_wire import framed
+from horolog.protocol.http2.grpc_wire import PREFIX_BYTES, framed
 from horolog.protocol.remoting.codes import Code, Status
+from horolog.protocol.rocketmq.message import encode
 from horolog.server import intake as intake_module
 from horolog.server import unread_answers as unread_module
 from horolog.server.door import Door
@@ -205,5 +207,56 @@ def test_answers_that_wait_for_room_do_not_stop_the_reading_that_makes_it(
         assert [status for status, _, _ in await peer.answers(count)] == [b"0"] * count
         assert peer.link.is_idle
         door.intake.check_invariants()
+
+    grpc_peer.run(tmp_path, story)
+
+
+def receiving(group: str, poll_s: int) -> bytes:
+    request = pb.ReceiveMessageRequest(
+        group=pb.Resource(name=group),
+        message_queue=pb.MessageQueue(topic=pb.Resource(name="mixed"), id=-1),
+        batch_size=32,
+    )
+    request.invisible_duration.seconds = 30
+    request.long_polling_timeout.seconds = poll_s
+    return request.SerializeToString()
+
+
+def test_a_large_answer_under_way_fails_no_other_call(tmp_path: Path) -> None:
+    """A client that reads it as fast as its network is goes on to beat, to send and to acknowledge."""
+    bodies_of_mib = [encode(topic="mixed", body=bytes(MIB), message_id=f"m{i}") for i in range(10)]
+    beat = pb.HeartbeatRequest(client_type=pb.PRODUCER).SerializeToString()
+
+    def status_of(raw: bytes) -> int:
+        return pb.ReceiveMessageResponse.FromString(raw[PREFIX_BYTES:]).status.code
+
+    async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
+        peer = grpc_peer.Peer(door, front, window=frames.WINDOW_INITIAL)
+        http = peer.link.calls.http
+        polls = [peer.call(head("ReceiveMessage"), receiving(group, 20)) for group in ("g", "g2")]
+        begun = peer.call(head("Telemetry"), b"")
+        telemetry = begun[: begun.index(head("Telemetry")) + len(head("Telemetry"))]
+        room = frames.window_update(0, MIB)  # more than a stream has
+        peer.say(b"".join((room, *polls, telemetry)))
+        await engine.submit(SendMessages("mixed", bodies_of_mib))
+        while b"grpc-status" not in peer.heads.get(3, {}):
+            await peer.change()
+        assert http.wants_room
+        assert http.is_open(1), "the messages are under way"
+        assert status_of(peer.bodies[3]) == pb.TOO_MANY_REQUESTS
+        settings = pb.TelemetryCommand()
+        settings.settings.publishing.topics.add(name="mixed")
+        said = frames.frame(Type.DATA, 0, 5, framed(settings.SerializeToString()))
+        peer.say(
+            said
+            + peer.call(head("Heartbeat"), beat)
+            + peer.call(head("ReceiveMessage"), receiving("g2", 0))
+        )
+        while b"grpc-status" not in peer.heads.get(9, {}) or not peer.bodies.get(5):
+            await peer.change()
+        assert peer.heads[7][b"grpc-status"] == b"0"
+        assert status_of(peer.bodies[9]) == pb.TOO_MANY_REQUESTS
+        assert pb.TelemetryCommand.FromString(peer.bodies[5][PREFIX_BYTES:]).status.code == pb.OK
+        assert http.is_open(1)
 
     grpc_peer.run(tmp_path, story)

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import UNREAD_SMALL
 from horolog.protocol.grpc.translate import Peer
 from horolog.protocol.http2.calls import Calls
 from horolog.protocol.http2.grpc_wire import OK, framed, timeout_ms
@@ -164,9 +165,14 @@ class Call:
             self.link.schedule_flush()
 
     def _has_room(self, size: int) -> bool:
-        """Return whether the peer may be given `size` bytes more; end the call if not."""
-        link = self.link
-        if link.calls.http.wants_room or not link.admit_answer(size):
+        """Return whether the peer may be given `size` bytes more; end the call if not.
+
+        A large answer may fill the peer's windows for seconds, in which its other calls must not
+        fail.  So small answers have room, at most one in each of the peer's streams.
+        """
+        link, http = self.link, self.link.calls.http
+        is_small = size <= UNREAD_SMALL and not http.out.is_waiting(self.stream)
+        if (http.wants_room and not is_small) or not link.admit_answer(size):
             link.give_up(self.stream)
             return False
         return True

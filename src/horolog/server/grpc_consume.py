@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,6 +12,7 @@ from horolog.limits import (
     INVISIBLE_MIN_MS,
     POLL_MARGIN_MS,
     POLL_MAX_MS,
+    UNREAD_SMALL,
 )
 from horolog.protocol.commands import (
     Ack,
@@ -61,6 +62,8 @@ class ConsumerCalls:
     def receive(self, request: pb.ReceiveMessageRequest, call: Call) -> None:
         """Answer with the status, the messages, the delivery time, before the caller's deadline."""
         client_id = client_id_of(call)
+        if not call.is_reading:
+            raise _too_many_unread()
         poll_ms = self._polling_ms(request, client_id, call.remaining_ms())
         command = _to_receive(request, client_id, poll_ms)
         if poll_ms:
@@ -84,7 +87,7 @@ class ConsumerCalls:
             call.on_dropped = back
             # Other leases end when their caller has said, whether it has read the answer or not.
             call.until_read = command.auto_renew and bool(handles)
-            answer_with(call, lambda: self._answer(topic, given), _refused)
+            answer_with(call, lambda: self._room_checked(call, topic, given, back), _refused)
             return
         if call.is_open:  # the caller has stopped waiting, and cancels later, or never
             call.fail(DEADLINE_EXCEEDED, "the deadline of the call has passed")
@@ -114,6 +117,16 @@ class ConsumerCalls:
         if self._clients.is_gone(client_id):
             poll_ms = 0
         return max(0, poll_ms)
+
+    def _room_checked(
+        self, call: Call, topic: bytes, given: Received, back: Callable[[], None]
+    ) -> bytes:
+        """Return the answer; give the messages back if it is large, and too many bytes wait."""
+        answer = self._answer(topic, given)
+        if len(answer) > UNREAD_SMALL and not call.is_reading:
+            back()
+            raise _too_many_unread()
+        return answer
 
     def _answer(self, topic: bytes, given: Received) -> bytes:
         now = self._engine.clock.wall_ms()
@@ -190,6 +203,14 @@ class ConsumerCalls:
         for why in sent.refused.values():
             raise why
         return pb.ForwardMessageToDeadLetterQueueResponse(status=OK)
+
+
+def _too_many_unread() -> HorologError:
+    return refused(
+        "message_queue",
+        "the messages of earlier receives wait until the client reads them; receive fewer at a time",
+        code=ErrorCode.TOO_MANY_REQUESTS,
+    )
 
 
 def _refused(error: HorologError) -> bytes:

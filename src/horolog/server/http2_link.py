@@ -171,7 +171,7 @@ class Http2Link(Link):
     def answer_all(self, calls: Sequence[Call], answers: Sequence[bytes]) -> None:
         """Answer calls of this connection that hold no poll; all at once if the peer has room."""
         done = 0
-        if not self.calls.http.wants_room and max(map(len, answers)) <= UNREAD_SMALL:
+        if max(map(len, answers)) <= UNREAD_SMALL:
             done = self.calls.answer_all([call.stream for call in calls], answers)
         size = count = 0
         for call in calls[:done]:

@@ -13,7 +13,8 @@ with too many fields.
 
 Flow control.  Received bytes are credited at once: the reader of the socket limits memory by not
 reading.  Sent bytes wait in their stream for room in the peer's windows (`outgoing`); `wants_room`
-says that more than `Limits.queued_bytes` wait: no more answers, and new streams are refused.
+says that more than `Limits.queued_bytes` wait.  The peer should get no more large answers then, but
+small ones, since it may be reading as fast as it can: their streams are limited.
 
 This file takes HEADERS, CONTINUATION and DATA; `control_frames` takes all others.  `floods` limits
 cheap frames, `header_block` its pieces; more of them end the connection with ENHANCE_YOUR_CALM.
@@ -160,7 +161,6 @@ class Connection:
             or self._block.stream
             or self._is_shutting_down
             or len(self._streams) >= self._limits.streams
-            or self.wants_room
         ):
             return 0
         self._ids.last = stream
@@ -224,8 +224,6 @@ class Connection:
             raise StreamFault(stream, Code.REFUSED_STREAM, "this end is shutting down")
         if len(self._streams) >= self._limits.streams:
             raise StreamFault(stream, Code.REFUSED_STREAM, f"{self._limits.streams} are open")
-        if self.wants_room:
-            raise StreamFault(stream, Code.ENHANCE_YOUR_CALM, "the answers are not taken")
         made = Stream(stream, self.out.new_window, self._limits.window_bytes, head.content_length)
         if self._block.ends_stream:
             made.count(0, ended=True)
@@ -297,7 +295,7 @@ class Connection:
 
     @property
     def wants_room(self) -> bool:
-        """Whether so many bytes wait for the peer's windows that it should get no more answers."""
+        """Whether so many bytes wait for the peer's windows that it should get no more of size."""
         return self.out.queued > self._limits.queued_bytes
 
     @property

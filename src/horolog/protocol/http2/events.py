@@ -17,7 +17,7 @@ class Limits(NamedTuple):
     header_pieces    frames of one header block
     resets_burst …   unanswered streams that the peer may reset at once, and a second
     frames_burst …   frames without content at once, and a second
-    queued_bytes     answers that wait for the peer's windows
+    queued_bytes     answers that wait for the peer's windows, before only small ones are given
     """
 
     streams: int = 1_024

@@ -109,6 +109,11 @@ class Outgoing:
         found = self.streams.get(stream)
         return found is not None and found.begun
 
+    def is_waiting(self, stream: int) -> bool:
+        """Return whether body bytes of an answer wait for room."""
+        found = self.streams.get(stream)
+        return found is not None and bool(found.queue)
+
     def send_body(self, stream: int, content: bytes) -> None:
         """Send body bytes of an answer; those for which the windows have no room wait."""
         found = self.streams.get(stream)
