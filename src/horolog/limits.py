@@ -23,6 +23,7 @@ REQUEST_BYTES_MAX = 130 * MIB  # a batch of 32 full bodies and their properties
 SEND_FIELDS_MAX = 262_144  # ours: of the messages of a 5.x send; reading as many takes some 80 ms
 SEND_PROPERTIES_BYTES = 8 * MIB  # ours: of a 5.x send besides bodies: 512 bytes a message
 CALL_BYTES_MAX = MIB  # ours: of a request of a 5.x client without messages: some 20 ms
+ENDPOINTS_BYTES_MAX = 4 * KIB  # ours: of a 5.x client's access point: it is in a route per queue
 TELEMETRY_BYTES_MAX = 4 * MIB  # ours: of what a 5.x client sends on its stream: thread stacks
 UNPACKED_BYTES_MAX = 16 * MIB  # ours: of compressed requests of a connection that came together
 
@@ -218,7 +219,7 @@ SHAPES_MAX = 8  # message shapes kept per connection: few producers have more
 SHAPE_NAMES_MAX = 32  # properties of one shape
 SHAPE_TEXT_MAX = 4 * KIB  # bytes of a text that is read by a shape; longer ones need no fast path
 REMARK_MAX = 4 * KIB  # characters of the failure text in a response to a 4.x client
-ACKS_PER_REQUEST_MAX = 4_096  # messages in one acknowledgement of a pop consumer: about 10 ms
+ACKS_PER_REQUEST_MAX = 4_096  # messages in one acknowledgement of a client: about 10 ms
 ACK_BITS_BYTES_MAX = KIB  # of the bit set of such an acknowledgement: twice its messages
 REMOTING_FIELDS_MAX = 32_768  # ours: of the header of a 4.x request: up to 30 ms; clients send 20
 REMOTING_CONTENT_MAX = MIB  # ours: of a body as JSON of a 4.x client, but a heartbeat: about 20 ms

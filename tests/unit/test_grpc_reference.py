@@ -57,6 +57,10 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     assert found["user properties, tag and keys"] == f"{limits.PROPERTIES_MAX} bytes"
     assert found["topic name"].startswith(f"{limits.TOPIC_NAME_MAX} ")
     assert found["consumer group name"].startswith(f"{limits.GROUP_NAME_MAX} ")
+    assert found["entries of one `AckMessage`"] == str(limits.ACKS_PER_REQUEST_MAX)
+    assert found["settings on a Telemetry stream"] == f"{limits.CALL_BYTES_MAX >> 20} MiB"
+    endpoints = found["endpoints of `QueryRoute` and `QueryAssignment`"]
+    assert endpoints == f"{limits.ENDPOINTS_BYTES_MAX} bytes"
     assert found["message group"] == f"{limits.MESSAGE_GROUP_MAX} bytes"
     assert found["message id"].startswith(f"{limits.MESSAGE_ID_MAX} bytes")
     delay_d = limits.MAX_DELAY_MS // limits.DAY_MS

@@ -9,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import (
+    ACKS_PER_REQUEST_MAX,
     INVISIBLE_MIN_MS,
     POLL_MARGIN_MS,
     POLL_MAX_MS,
@@ -141,6 +142,9 @@ class ConsumerCalls:
         """Consume messages; the answer has an entry for each handle."""
         if not request.entries:
             raise refused("entries", "none; at least 1 is needed")
+        if (count := len(request.entries)) > ACKS_PER_REQUEST_MAX:
+            limit = f"{ACKS_PER_REQUEST_MAX} entries"
+            raise refused("entries", f"{count}; at most {ACKS_PER_REQUEST_MAX} are allowed", limit)
         group, topic = check_group(name_of(request.group)), check_topic(name_of(request.topic))
         handles = [entry.receipt_handle for entry in request.entries[:]]
         self._engine.ask(Ack(group, topic, handles), partial(_answer_ack, request, call))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import CALL_BYTES_MAX, ENDPOINTS_BYTES_MAX
 from horolog.protocol.commands import ClientGone, ClientSeen, DescribeTopic, TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.settings import (
@@ -76,6 +77,8 @@ class TelemetryStream:
             raise HorologError(
                 ErrorCode.BAD_REQUEST, "settings: neither publishing nor subscription is set"
             )
+        if (size := command.ByteSize()) > CALL_BYTES_MAX:
+            raise refused("settings", f"{size} bytes; at most {CALL_BYTES_MAX} are allowed")
         try:
             self._sessions.check_access(self._call, command.settings)
             answer, seen = self._sessions.store_settings(
@@ -250,6 +253,13 @@ class SessionCalls:
             raise refused(
                 "endpoints",
                 "no address, or no scheme; the access point must be given",
+                code=ErrorCode.ILLEGAL_ACCESS_POINT,
+            )
+        if (size := endpoints.ByteSize()) > ENDPOINTS_BYTES_MAX:
+            raise refused(
+                "endpoints",
+                f"{size} bytes; at most {ENDPOINTS_BYTES_MAX} are allowed",
+                f"{ENDPOINTS_BYTES_MAX} bytes",
                 code=ErrorCode.ILLEGAL_ACCESS_POINT,
             )
         return endpoints

@@ -10,8 +10,11 @@ from google.protobuf.message import DecodeError
 from horolog.errors import refused
 from horolog.limits import SEND_FIELDS_MAX, SEND_PROPERTIES_BYTES
 
-_MESSAGES, _BODY = 0x0A, 0x22  # tags of SendMessageRequest.messages and of Message.body
-_LENGTH_DELIMITED, _WIRE_TYPE = 2, 7
+_MESSAGES, _SYSTEM, _BODY = 0x0A, 0x1A, 0x22  # tags of SendMessageRequest and of Message
+# First bytes of the tag of SystemProperties.keys: as clients write it, and with superfluous bytes
+_KEYS = b"\x12", b"\x92"
+_VARINT, _FIXED_64, _LENGTH_DELIMITED, _FIXED_32 = 0, 1, 2, 5  # wire types
+_WIRE_TYPE = 7
 _SMALL = 2 * SEND_FIELDS_MAX  # bytes in which there cannot be too many fields
 _MORE = 0x80  # bit of a byte of a varint that is not its last one
 
@@ -19,26 +22,23 @@ _MORE = 0x80  # bit of a byte of a varint that is not its last one
 def check_large_send(raw: bytes) -> None:
     """Check a request without reading it: BAD_REQUEST if it has too many fields besides bodies.
 
-    DecodeError if the bytes are no request.
+    The fields of requests and messages are counted, also those that clients do not have, and keys,
+    at least as many as there are.  DecodeError if the bytes are no request.
     """
     if len(raw) <= _SMALL:
         return
     at = fields = bodies = 0
     try:
-        while at < len(raw) and raw[at] == _MESSAGES:
-            size, at = _varint(raw, at + 1)
-            stop = at + size
+        while at < len(raw) and fields <= SEND_FIELDS_MAX:
             fields += 1
-            while at < stop and fields <= SEND_FIELDS_MAX:
+            tag, begin, at = _field(raw, at)
+            while tag == _MESSAGES and begin < at and fields <= SEND_FIELDS_MAX:
                 fields += 1
-                tag = raw[at]
-                if tag >= _MORE or tag & _WIRE_TYPE != _LENGTH_DELIMITED:
-                    break  # a field that no client has; it counts with all that follow
-                size, at = _varint(raw, at + 1)
-                at += size
-                if tag == _BODY:
-                    bodies += size
-            at = stop
+                inner, start, begin = _field(raw, begin)
+                if inner == _BODY:
+                    bodies += begin - start
+                elif inner == _SYSTEM:
+                    fields += sum([raw.count(mark, start, begin) for mark in _KEYS])
     except IndexError:
         raise DecodeError("the request is cut short") from None
     if fields > SEND_FIELDS_MAX:
@@ -50,6 +50,26 @@ def check_large_send(raw: bytes) -> None:
 
 def _refuse(what: str, limit: str) -> None:
     raise refused("messages", f"{what} in one request; at most {limit} are allowed", limit)
+
+
+def _field(raw: bytes, at: int) -> tuple[int, int, int]:
+    """Return the tag of a field, where its content begins, and where it ends."""
+    tag, size = raw[at], raw[at + 1]
+    if tag < _MORE and size < _MORE and tag & _WIRE_TYPE == _LENGTH_DELIMITED:
+        return tag, at + 2, at + 2 + size
+    tag, at = _varint(raw, at)
+    kind = tag & _WIRE_TYPE
+    if kind == _LENGTH_DELIMITED:
+        size, at = _varint(raw, at)
+        return tag, at, at + size
+    begin = at
+    if kind == _VARINT:
+        while raw[at] >= _MORE:
+            at += 1
+        at += 1
+    elif kind in (_FIXED_64, _FIXED_32):
+        at += 8 if kind == _FIXED_64 else 4
+    return tag, begin, at  # groups: their fields follow, and count
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:

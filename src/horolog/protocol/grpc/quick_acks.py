@@ -2,8 +2,8 @@
 
 The entries of a request follow group and topic, mostly all of one size: (message id, handle).  An
 entry of the answer begins with the same two fields, so it is the same bytes and a status.  Any
-other form (entries of several sizes, handles that are not this broker's, text that is not ASCII) is
-left to protobuf.  `tests/unit/test_quick_requests.py` compares both ways.
+other form (entries of several sizes, handles that are not this broker's, text that is not ASCII, too
+many entries) is left to protobuf.  `tests/unit/test_quick_requests.py` compares both ways.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from horolog.limits import ACKS_PER_REQUEST_MAX
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.ready import all_acknowledged_as
 from horolog.protocol.grpc.translate import name_of
@@ -68,7 +69,7 @@ def _read(raw: bytes) -> QuickAck | None:
     step = 2 + size
     count, left = divmod(len(raw) - start, step)
     id_size = size - _TAIL_BYTES - 2
-    if left or id_size <= 0 or size >= _SHORT or not raw.isascii():
+    if left or id_size <= 0 or size >= _SHORT or count > ACKS_PER_REQUEST_MAX or not raw.isascii():
         return None
     front, handle_at = bytes((_ENTRY, size, _ID, id_size)), start + 4 + id_size
     if not (raw.startswith(front, start) and raw.startswith(_HANDLE_FRONT, handle_at)):

@@ -132,10 +132,12 @@ def route(
     direction than for the other, the queues for both come first.
     """
     broker = pb.Broker(name=broker_name, id=0, endpoints=endpoints)
+    # Without fields that this version does not know: each queue has a copy.
+    named = pb.Resource(resource_namespace=topic.resource_namespace, name=topic.name)
     accepted: list[pb.MessageType | str] = [kind.name for kind in ACCEPTED[view.type]]
     return [
         pb.MessageQueue(
-            topic=topic,
+            topic=named,
             id=queue_id,
             permission=permission,
             broker=broker,
