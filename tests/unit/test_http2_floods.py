@@ -10,6 +10,7 @@ from http2_peer import (
     BLOCK,
     HEAD,
     MALFORMED,
+    REQUEST,
     TRAILERS,
     body_frame,
     greeted,
@@ -23,6 +24,7 @@ from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.events import Body, Head, Limits
 from horolog.protocol.http2.faults import Code
 from horolog.protocol.http2.frames import ACK, END_HEADERS, END_STREAM, Setting, Type, frame
+from horolog.protocol.http2.heads import CACHED_BYTES_MAX, Heads
 from horolog.protocol.http2.outgoing import Outgoing
 from horolog.protocol.http2.streams import Stream
 
@@ -149,6 +151,18 @@ def test_a_block_in_many_pieces_ends_the_connection() -> None:
     for _ in range(100):
         connection.receive(frame(Type.CONTINUATION, 0, 1, b""), 0)
     assert went_away(connection) is Code.ENHANCE_YOUR_CALM
+
+
+def test_heads_of_many_bytes_are_not_all_kept() -> None:
+    """Otherwise an idle connection could hold two megabytes of them."""
+    heads = Heads(Limits().header_bytes)
+    for i in range(64):
+        block = hpack.encode([*REQUEST, (b"x", b"%d" % i + bytes(1_000).replace(b"\0", b"y"))])
+        assert heads.read(1, block).fields[b"x"].startswith(b"%d" % i)
+        heads.check_invariants()
+        if 2 * (i + 1) * 1_200 < CACHED_BYTES_MAX:
+            assert heads.cached(block) is not None
+    assert heads.cached(block) is None
 
 
 def test_a_header_list_that_is_too_long_costs_its_stream() -> None:

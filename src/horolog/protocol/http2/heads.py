@@ -7,6 +7,7 @@ from horolog.protocol.http2.faults import Code, ConnectionFault, HpackFault, Str
 from horolog.protocol.http2.request_head import Malformed, RequestHead, read_head
 
 _CACHED_MAX = 64  # header blocks of a connection whose heads are cached
+CACHED_BYTES_MAX = 16_384  # of these blocks and the fields in them; clients' have some 500 bytes
 
 
 class Heads:
@@ -15,6 +16,7 @@ class Heads:
     def __init__(self, list_bytes_max: int) -> None:
         self._decoder = hpack.Decoder(list_bytes_max)
         self._heads: dict[bytes, RequestHead] = {}
+        self._bytes = 0  # of these blocks and their fields
         self._generation = 0  # of the table with which the cached heads were decoded
 
     def decode(self, block: bytes) -> list[hpack.Field] | None:
@@ -32,6 +34,7 @@ class Heads:
         """Return the head of any block; a StreamFault if it is not that of a request."""
         if self._generation != self._decoder.generation:
             self._heads.clear()
+            self._bytes = 0
             self._generation = self._decoder.generation
         head = self._heads.get(block)
         if head is not None:
@@ -43,11 +46,18 @@ class Heads:
             head = read_head(fields)
         except Malformed as error:
             raise StreamFault(stream, Code.PROTOCOL_ERROR, str(error)) from None
-        if self._decoder.generation == self._generation and len(self._heads) < _CACHED_MAX:
+        size = len(block) + sum([len(name) + len(value) for name, value in fields])
+        if (
+            self._decoder.generation == self._generation
+            and len(self._heads) < _CACHED_MAX
+            and self._bytes + size <= CACHED_BYTES_MAX
+        ):
             self._heads[block] = head
+            self._bytes += size
         return head
 
     def check_invariants(self) -> None:
         """Check what must hold between the fields."""
         assert len(self._heads) <= _CACHED_MAX
+        assert sum(map(len, self._heads)) <= self._bytes <= CACHED_BYTES_MAX
         self._decoder.check_invariants()
