@@ -162,6 +162,9 @@ def test_leaving_answers_what_is_under_way_and_refuses_the_rest() -> None:
     assert resets(connection) == [(3, Code.REFUSED_STREAM)]
     connection.out.respond(1, HEAD, b"x", TRAILERS)
     assert len(owed(connection)) == 3
+    connection.abort()
+    kind, _, _, payload = owed(connection)[-1]
+    assert (kind, payload[:4]) == (Type.GOAWAY, bytes((0, 0, 0, 1))), "not the refused one"
 
 
 def test_pings_are_answered_and_asked() -> None:

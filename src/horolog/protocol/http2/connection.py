@@ -61,7 +61,7 @@ class Connection:
         self._events: list[Event] = []
         self._window = 4 * limits.window_bytes  # bytes that the peer may still send
         self._credit = 0  # bytes received, and not yet credited to the peer
-        self._is_shutting_down = False
+        self._shut_after: int | None = None  # last stream taken before the announced shutdown
         self.out = Outgoing(self._streams, self._frame_bytes)
         self._floods = Floods(limits, self.out)
         self._control = ControlFrames(self._streams, self._ids, self._floods, self.out)
@@ -159,7 +159,7 @@ class Connection:
             or not 0 < size <= min(self._frame_bytes, self._window, self._limits.window_bytes)
             or len(buffer) < body + size
             or self._block.stream
-            or self._is_shutting_down
+            or self._shut_after is not None
             or len(self._streams) >= self._limits.streams
         ):
             return 0
@@ -220,7 +220,7 @@ class Connection:
         head = self._heads.read(stream, block)
         if self._block.fault is not None:
             raise self._block.fault
-        if self._is_shutting_down:
+        if self._shut_after is not None:
             raise StreamFault(stream, Code.REFUSED_STREAM, "this end is shutting down")
         if len(self._streams) >= self._limits.streams:
             raise StreamFault(stream, Code.REFUSED_STREAM, f"{self._limits.streams} are open")
@@ -314,8 +314,8 @@ class Connection:
 
     def announce_shutdown(self) -> None:
         """Announce that no more requests are taken; requests under way are answered."""
-        if not self._is_shutting_down and not self.closed:
-            self._is_shutting_down = True
+        if self._shut_after is None and not self.closed:
+            self._shut_after = self._ids.last
             self.out.ready.append(frames.go_away(self._ids.last, Code.NO_ERROR, "the broker stops"))
 
     def abort(self, code: Code = Code.NO_ERROR, why: str = "") -> None:
@@ -326,7 +326,9 @@ class Connection:
         if self.closed:
             return
         self.closed = True
-        self.out.ready.append(frames.go_away(self._ids.last, code, why))
+        # A second GOAWAY must not name a later stream than the first (RFC 9113 §6.8).
+        last = self._ids.last if self._shut_after is None else self._shut_after
+        self.out.ready.append(frames.go_away(last, code, why))
         self._events += [StreamAborted(stream) for stream in self._streams]
         self._streams.clear()
         self.out.queued = 0
