@@ -128,12 +128,15 @@ def test_routes_need_either_right(tmp_path: Path) -> None:
         for topic, code in (("out-1", pb.OK), ("in-1", pb.OK), ("other", pb.FORBIDDEN)):
             request = pb.QueryRouteRequest(topic=pb.Resource(name=topic), endpoints=ENDPOINTS)
             assert (await door.call("QueryRoute", request, APP)).status.code == code
-        request = pb.HeartbeatRequest(
-            group=pb.Resource(name="other"), client_type=pb.SIMPLE_CONSUMER
-        )
+        other = pb.Resource(name="other")
+        request = pb.HeartbeatRequest(group=other, client_type=pb.SIMPLE_CONSUMER)
         assert (await door.call("Heartbeat", request, APP)).status.code == pb.FORBIDDEN
         request = pb.HeartbeatRequest(client_type=pb.PRODUCER)
         assert (await door.call("Heartbeat", request, APP)).status.code == pb.OK
+        for group, code in ((pb.Resource(resource_namespace="n"), pb.OK), (other, pb.FORBIDDEN)):
+            bye = pb.NotifyClientTerminationRequest(group=group)
+            answer = await door.call("NotifyClientTermination", bye, APP)
+            assert answer.status.code == code, "the Go client's producers send an empty group"
 
     guarded(tmp_path, story)
 

@@ -51,7 +51,8 @@ def _of_queue(request: Any) -> Needs:
 
 
 def _of_member(request: Any) -> Needs:
-    return (need_of_group(name_of(request.group)),) if request.HasField("group") else ()
+    # The Go client sends an empty group when a producer terminates.
+    return (need_of_group(name_of(request.group)),) if request.group.name else ()
 
 
 NEEDS: dict[str, Callable[[Any], Needs]] = {
