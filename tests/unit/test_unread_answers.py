@@ -260,3 +260,30 @@ def test_a_large_answer_under_way_fails_no_other_call(tmp_path: Path) -> None:
         assert http.is_open(1)
 
     grpc_peer.run(tmp_path, story)
+
+
+def test_settings_that_are_decided_after_the_end_of_their_stream_are_not_answered(
+    tmp_path: Path,
+) -> None:
+    """The stream has ended, but its last answers wait for room."""
+    good, bad = pb.TelemetryCommand(), pb.TelemetryCommand(settings=pb.Settings())
+    good.settings.publishing.topics.add(name="mixed")
+    first, second = framed(good.SerializeToString()), framed(bad.SerializeToString())
+    mistakes: list[object] = []
+
+    async def story(engine: Engine, door: Door, front: GrpcFront) -> None:
+        door.loop.set_exception_handler(lambda _, context: mistakes.append(context))
+        peer = grpc_peer.Peer(door, front, window=0)
+        peer.say(
+            frames.frame(Type.HEADERS, END_HEADERS, 1, head("Telemetry"))
+            + frames.frame(Type.DATA, 0, 1, first)
+        )
+        await engine.until_quiet()
+        assert peer.link.calls.http.out.queued
+        peer.say(frames.frame(Type.DATA, 0, 1, first + second))
+        await engine.until_quiet()
+        peer.say(frames.window_update(1, 1_000))
+        assert [status for status, _, _ in await peer.answers(1)] == [b"3"]
+
+    grpc_peer.run(tmp_path, story)
+    assert not mistakes

@@ -54,6 +54,7 @@ class TelemetryStream:
         self.language = call.header(b"x-mq-language")[:_NAME_MAX]
         self.version = call.header(b"x-mq-client-version")[:_NAME_MAX]
         self._has_settings = False
+        self._has_ended = False  # also while its last answers wait for room
         self._unanswered = 0
         self._on_answered: Callable[[], None] | None = None
 
@@ -108,7 +109,7 @@ class TelemetryStream:
             self._on_answered()
 
     def _send(self, answer: pb.TelemetryCommand) -> None:
-        if self._call.is_open:
+        if self._call.is_open and not self._has_ended:
             self._call.send_message(answer.SerializeToString())
 
     def may_be_asked(self, topic: str) -> bool:
@@ -124,6 +125,7 @@ class TelemetryStream:
 
     def stream_ended(self) -> None:
         """Remove the stream everywhere: it has ended."""
+        self._has_ended = True
         self._sessions.producers.remove(self)
         self._sessions.streams.remove(self)
         self._sessions.stacks.stream_ended(self)
