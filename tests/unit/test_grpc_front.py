@@ -14,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_door import ENDPOINTS, HEADERS, Door, message, sending, with_door
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import BODY_MAX, MAX_DELAY_MS
+from horolog.limits import BODY_MAX, HEARTBEAT_NAME_MAX, MAX_DELAY_MS
 from horolog.protocol.commands import DescribeBroker
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.status import CODES, status_of
@@ -192,6 +192,10 @@ def test_client_id_is_required_everywhere(tmp_path) -> None:
         for name in ("QueryRoute", "Heartbeat", "SendMessage", "AckMessage", "RecallMessage"):
             answer = await door.call(name, getattr(pb, f"{name}Request")(), headers=[])
             assert answer.status.code == pb.CLIENT_ID_REQUIRED
+            long = [("x-mq-client-id", "c" * (HEARTBEAT_NAME_MAX + 1))]
+            answer = await door.call(name, getattr(pb, f"{name}Request")(), headers=long)
+            assert answer.status.code == pb.BAD_REQUEST
+            assert "x-mq-client-id: 1025 characters" in answer.status.message
         frames = await door.receive(headers=[])
         assert frames[0].status.code == pb.CLIENT_ID_REQUIRED
 

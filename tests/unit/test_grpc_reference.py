@@ -55,6 +55,7 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     assert str(limits.BODY_MAX) in found["body"]
     assert found["user properties"] == str(limits.USER_PROPERTIES_MAX)
     assert found["user properties, tag and keys"] == f"{limits.PROPERTIES_MAX} bytes"
+    assert found["`x-mq-client-id`"] == f"{limits.HEARTBEAT_NAME_MAX} characters"
     assert found["topic name"].startswith(f"{limits.TOPIC_NAME_MAX} ")
     assert found["consumer group name"].startswith(f"{limits.GROUP_NAME_MAX} ")
     assert found["entries of one `AckMessage`"] == str(limits.ACKS_PER_REQUEST_MAX)

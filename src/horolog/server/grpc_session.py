@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from horolog.errors import ErrorCode, HorologError, refused
-from horolog.limits import CALL_BYTES_MAX, ENDPOINTS_BYTES_MAX
+from horolog.limits import CALL_BYTES_MAX, ENDPOINTS_BYTES_MAX, HEARTBEAT_NAME_MAX
 from horolog.protocol.commands import ClientGone, ClientSeen, DescribeTopic, TopicView
 from horolog.protocol.grpc import messaging_pb2 as pb
 from horolog.protocol.grpc.settings import (
@@ -35,11 +35,20 @@ _OLD_GO_VERSIONS = "5.0."  # what Go clients up to 5.1.3 call their version
 
 
 def client_id_of(call: Call) -> str:
-    """Return the id of the calling client; raise CLIENT_ID_REQUIRED if the header is missing."""
+    """Return the id of the calling client.
+
+    Raise CLIENT_ID_REQUIRED if the header is missing, BAD_REQUEST if the id is too long.
+    """
     client_id = call.header(b"x-mq-client-id")
     if not client_id.strip():
         raise refused(
             "x-mq-client-id", "the header is missing or blank", code=ErrorCode.CLIENT_ID_REQUIRED
+        )
+    if len(client_id) > HEARTBEAT_NAME_MAX:
+        raise refused(
+            "x-mq-client-id",
+            f"{len(client_id)} characters; at most {HEARTBEAT_NAME_MAX} are allowed",
+            f"{HEARTBEAT_NAME_MAX} characters",
         )
     return client_id
 
