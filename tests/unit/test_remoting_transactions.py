@@ -65,6 +65,19 @@ def consumed(door: RemotingDoor, topic: str = "orders") -> list[layout.Stored]:
     return [layout.decode(each.layout) for each in found]
 
 
+@pytest.mark.parametrize(
+    ("said", "is_half"), [("true", True), ("True", True), ("TRUE", True), ("truer", False)]
+)
+def test_a_half_message_is_marked_as_java_reads_a_boolean(door, client, said, is_half) -> None:
+    known = HALF | {"TRAN_MSG": said}
+    half = client.done(Code.SEND_MESSAGE_V2, sending(properties=known), b"1")
+    assert len(consumed(door)) == (not is_half)
+    if is_half:
+        assert end(client, half, COMMIT).code == Status.SUCCESS
+        (found,) = consumed(door)
+        assert properties.decode(found.properties)["TRAN_MSG"] == said
+
+
 def test_a_half_message_is_seen_when_it_is_committed(door, client) -> None:
     half = begin(client)
     assert half.fields["transactionId"] == "A1"

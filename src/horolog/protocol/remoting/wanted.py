@@ -15,7 +15,7 @@ _ID, _KEYS, _TAGS = b"\x02UNIQ_KEY\x01", b"\x02KEYS\x01", b"\x02TAGS\x01"
 _GROUP = b"\x02__SHARDINGKEY\x01"
 assert len(_ID) == 10
 _ASKS, _CLUSTER = b"\x02REPLY_TO_CLIENT\x01", b"\x02CLUSTER\x01"
-_POP, _HALF = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01true"
+_POP, _HALF, _PRODUCERS = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01", b"\x02PGROUP\x01"
 _CANCELS = f"\x02{CANCELS}\x01".encode()
 _REGION = f"\x02{REGION}\x01".encode()
 
@@ -77,7 +77,7 @@ def _read(
         )
     if not message_id.isalnum() or len(message_id) > 40:
         check_id(message_id.decode())
-    if _HALF in marked and not context.takes_halves:
+    if not context.takes_halves and _marks_half(marked):
         raise half_message()
     due_ms = lane = 0
     if b"DEL" in marked:  # the name of every property that delays has these letters
@@ -126,13 +126,19 @@ def half_message() -> HorologError:
 
 def is_half(stored: bytes) -> bool:
     """Return whether properties are those of a half message."""
-    return _HALF in b"\x02" + stored
+    return _marks_half(b"\x02" + stored)
+
+
+def _marks_half(marked: bytes) -> bool:
+    """Return whether TRAN_MSG is true, in upper or lower case, as RocketMQ's broker reads it."""
+    return _HALF in marked and _last(marked, _HALF).lower() == b"true"
 
 
 def as_half_properties(stored: bytes, group: str) -> bytes:
     """Return properties with those that mark a half message and name its producer group."""
     marked = b"\x02" + stored
-    for name, value in ((_HALF, b""), (b"\x02PGROUP\x01", group.encode())):
-        if name not in marked:
-            marked = with_separator(marked) + name[1:] + value + b"\x02"
+    if not _marks_half(marked):
+        marked = with_separator(marked) + _HALF[1:] + b"true\x02"
+    if _PRODUCERS not in marked:
+        marked = with_separator(marked) + _PRODUCERS[1:] + group.encode() + b"\x02"
     return marked[1:]
