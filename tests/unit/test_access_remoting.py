@@ -109,6 +109,15 @@ def test_checks_are_for_those_who_may_send_as_the_access_file_says_now(tmp_path:
         assert door.within(lambda: door.front.producers.has(due))
 
 
+def test_a_body_that_is_read_leniently_needs_the_same_rights(door: RemotingDoor) -> None:
+    body = b'{"clientID":"\xd6","consumerDataSet":[{"groupName":"%b"}]}'
+    with door.client() as client:
+        refused = ask(client, Code.HEART_BEAT, {}, body % b"others")
+        assert refused.code == Status.NO_PERMISSION
+        assert "Group:others" in refused.remark
+        assert ask(client, Code.HEART_BEAT, {}, body % b"app-1").code == Status.SUCCESS
+
+
 def claim_group(client: RemotingClient, who: str, secret: str) -> None:
     group = {"groupName": "pg"}
     body = orjson.dumps({"clientID": who, "producerDataSet": [group], "consumerDataSet": []})

@@ -213,6 +213,18 @@ def test_a_heartbeat_of_the_cpp_client(tmp_path: Path) -> None:
         assert subscription == ("orders", "TagA||TagB", "TAG", 1_700_000_000_000)
 
 
+def test_a_heartbeat_in_another_encoding(tmp_path: Path) -> None:
+    """From a C++ client on a system in GBK: read with U+FFFD, as its pulls are."""
+    body = (
+        '{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":'
+        '[{"subString":"TagA||订单","subVersion":"1","tagsSet":["订单"],"topic":"orders"}]}]}\n'
+    )
+    with remoting_door(tmp_path) as door, door.client() as client:
+        client.done(Code.HEART_BEAT, body=body.encode("gbk"))
+        subscription = door.within(lambda: door.front.node.registry.subscription("g", "orders"))
+        assert subscription == ("orders", "TagA||\ufffd\ufffd\ufffd\ufffd", "TAG", 1)
+
+
 def test_a_tool_may_say_that_it_is_there(tmp_path: Path) -> None:
     with remoting_door(tmp_path) as door, door.client() as client:
         client.done(Code.HEART_BEAT, body=heartbeat("c", "TOOLS_CONSUMER"))

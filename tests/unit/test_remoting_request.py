@@ -24,6 +24,39 @@ def test_fields_are_read_as_what_they_are():
 
 
 @pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        (
+            b'{"a":"\xd6","b":["\\ud83d\xff",["\xff"]]}',
+            {"a": "\ufffd", "b": ["?\ufffd", ["\ufffd"]]},
+        ),
+        (b'{"a":"\x01\t"}', {"a": "\x01\t"}),
+        (
+            b'{"a":"\xff","b":[-9223372036854775808,18446744073709551616,1.5]}',
+            {"a": "\ufffd", "b": [-(1 << 63), 2.0**64, 1.5]},
+        ),
+    ],
+)
+def test_a_body_in_json_is_read_as_java_reads_it(body, read):
+    assert content(Frame(34, body=body)) == read
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":"\xff"',
+        b'{"a":"\xff","b":1e999}',
+        b'{"a":"\xff","b":Infinity}',
+        b'{"a":"\xff","b":' + b"[" * 200_000,
+        b'{"a":"\xff' + b"x" * 300_000 + b'"}',
+    ],
+)
+def test_a_body_that_is_no_json_is_refused(body):
+    with pytest.raises(HorologError, match="body: no JSON object"):
+        content(Frame(34, body=body))
+
+
+@pytest.mark.parametrize(
     ("read", "expected"),
     [
         (lambda: text(ASKED, "nothing"), "nothing: missing"),

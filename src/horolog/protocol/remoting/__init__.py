@@ -1,6 +1,7 @@
 """RocketMQ's remoting protocol (4.x, and 5.x over TCP), without sockets: bytes in, commands out.
 
 frame, frame_reader, frame_writer   the layout of frames, bytes to frames, frames to bytes
+lenient_json                        JSON of headers and bodies
 codes, request                      request and status codes; fields of a request, and its answer
 send, send_header, building, gathered  send frames to one command, and its result to answers
 batch, batches                      messages of batches

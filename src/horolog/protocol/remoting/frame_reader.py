@@ -5,12 +5,9 @@ A reader holds less than one frame of `FRAME_BYTES_MAX`.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator
 from typing import Any
-
-import orjson
 
 from horolog.limits import REMOTING_FIELDS_MAX
 from horolog.protocol.remoting.codes import SHORTENED_CODES
@@ -29,10 +26,10 @@ from horolog.protocol.remoting.frame import (
     LongFields,
     Serializer,
 )
+from horolog.protocol.remoting.lenient_json import loads
 from horolog.units import parse_signed
 
 _LONG_HEADER = 4_096  # bytes; most are some hundreds
-_LENIENT_MAX = 256 << 10  # bytes of a header to parse leniently: all storable properties, escaped
 _CODE_MAX = 0x7FFF_FFFF
 _ONLY_TEXT = frozenset({str})
 _KNOWN = frozenset(LANGUAGES)
@@ -137,9 +134,9 @@ def read_frame(serializer: int, header: bytes, body: bytes) -> Frame:
 
 def _read_json(header: bytes, body: bytes) -> Frame:
     try:
-        found = orjson.loads(header)
-    except orjson.JSONDecodeError as error:
-        found = _lenient(header, error)
+        found = loads(header)
+    except ValueError as error:
+        raise FrameFault(f"the header is no JSON: {error}") from None
     if not isinstance(found, dict):
         raise FrameFault("the header is no JSON object")
     fields = found.get("extFields")
@@ -171,31 +168,6 @@ def _read_json(header: bytes, body: bytes) -> Frame:
         language if type(language) is str and language in _KNOWN else _language(language),
         version,
     )
-
-
-def _lenient(header: bytes, why: orjson.JSONDecodeError) -> object:
-    """Parse a JSON header as Java does: bad UTF-8 becomes U+FFFD, control characters are allowed.
-
-    C++ clients send keys and properties in the encoding of their system.  Half a surrogate pair
-    becomes a question mark.
-    """
-    if len(header) > _LENIENT_MAX:
-        raise FrameFault(f"the header is no JSON: {why}")
-    try:
-        return json.loads(
-            header.decode("utf-8", "replace"), strict=False, object_pairs_hook=_text_of_pairs
-        )
-    except (ValueError, RecursionError):
-        raise FrameFault(f"the header is no JSON: {why}") from None
-
-
-def _text_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return {_whole(name): _whole(value) for name, value in pairs}
-
-
-def _whole(value: Any) -> Any:
-    """Replace halves of surrogate pairs in a text, so that it can be stored."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _integer(header: dict[str, Any], name: str, default: int | None = None) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import orjson
-
 from horolog.errors import HorologError, refused
 from horolog.limits import REMOTING_CONTENT_MAX
 from horolog.protocol.remoting.codes import Status
 from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.lenient_json import loads
 from horolog.units import parse_signed
 
 _NO_FIELDS: dict[str, str] = {}
@@ -82,8 +81,8 @@ def content(frame: Frame, bytes_max: int = REMOTING_CONTENT_MAX) -> dict[str, An
             "body", f"{size} bytes; at most {bytes_max} are allowed", f"{bytes_max} bytes"
         )
     try:
-        found = orjson.loads(frame.body)
-    except orjson.JSONDecodeError:
+        found = loads(frame.body)
+    except ValueError:
         found = None
     if not isinstance(found, dict):
         raise refused("body", "no JSON object")

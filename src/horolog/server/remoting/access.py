@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import orjson
-
 from horolog.access.guard import ACCESS_KEY, ADDED_LATER, Guard
 from horolog.access.rules import (
     ADMIN,
@@ -28,6 +26,7 @@ from horolog.errors import HorologError
 from horolog.limits import HEARTBEAT_BYTES_MAX
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.frame import Frame
+from horolog.protocol.remoting.lenient_json import loads
 from horolog.protocol.remoting.send_reader import Alike
 from horolog.protocol.rocketmq.layout import topic_and_properties
 from horolog.server.remoting.link import RemotingLink
@@ -108,12 +107,12 @@ def _batch_ack(frame: Frame) -> Needs:
 
 
 def _body(frame: Frame) -> dict[str, Any]:
-    """Return the body as a JSON object; empty if it is none, which the handler refuses."""
+    """Return the body as a JSON object, as its handler reads it; empty if the handler refuses it."""
     if len(frame.body) > HEARTBEAT_BYTES_MAX:
         return {}
     try:
-        found = orjson.loads(frame.body)
-    except orjson.JSONDecodeError:
+        found = loads(frame.body)
+    except ValueError:
         found = None
     return found if isinstance(found, dict) else {}
 
