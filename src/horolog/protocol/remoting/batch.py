@@ -140,12 +140,12 @@ def cut_each(body: bytes) -> Items:
             tail = body_at + max(0, body_size)
             (stored_size,) = read_tail(body, tail)
         except struct.error:
-            return items._replace(fault=broken_batch(len(bodies) + 1, "is cut short"))
+            return items._replace(fault=_broken_batch(len(bodies) + 1, "is cut short"))
         text_at = tail + 2
         stop = text_at + stored_size
         if body_size < 0 or size != stop - at or stop > end:
             why = "has lengths that do not add up"
-            return items._replace(fault=broken_batch(len(bodies) + 1, why))
+            return items._replace(fault=_broken_batch(len(bodies) + 1, why))
         flags.append(flag)
         bodies.append(body[body_at:tail])
         texts.append(body[text_at:stop])
@@ -163,6 +163,6 @@ def _wrong_count(count: str) -> HorologError:
     )
 
 
-def broken_batch(number: int, why: str) -> HorologError:
+def _broken_batch(number: int, why: str) -> HorologError:
     """Build the refusal of a batch because of message `number`, counted from 1."""
     return refused("body", f"message {number} of the batch {why}", code=ErrorCode.MESSAGE_CORRUPTED)

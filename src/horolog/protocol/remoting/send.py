@@ -17,7 +17,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from horolog.errors import HorologError
-from horolog.protocol.remoting.batch import Items, broken_batch
+from horolog.protocol.remoting.batch import Items
 from horolog.protocol.remoting.batches import Batch, records_of_batches
 from horolog.protocol.remoting.building import Building, Where, messages_of
 from horolog.protocol.remoting.codes import Code
@@ -204,14 +204,11 @@ class _Gathering:
         items = batch.items
         one = self._context((batch.shared.delayed_properties,))
         found = []
-        for number, (body, stored) in enumerate(zip(items.bodies, items.texts, strict=True), 1):
-            if not stored.isascii():
-                try:
-                    stored.decode()
-                except UnicodeDecodeError:
-                    raise broken_batch(number, "has properties that are no UTF-8") from None
+        for body, stored in zip(items.bodies, items.texts, strict=True):
             check_body(body)
-            found.append(Wanted.of((stored,), one))
+            # Bad UTF-8 becomes U+FFFD, as in a header.
+            text = stored if stored.isascii() else stored.decode("utf-8", "replace").encode()
+            found.append(Wanted.of((text,), one))
         if items.fault is not None:
             raise items.fault
         self._shapes.missed(items.texts)
