@@ -106,6 +106,17 @@ def test_each_message_has_one_region_however_it_is_read(region) -> None:
     assert shapes.shape_of(b"UNIQ_KEY\x01m001\x02" + properties.encode(own))
 
 
+@pytest.mark.parametrize(
+    "empty", ["UNIQ_KEY\x01", "KEYS\x01k\x02UNIQ_KEY\x01\x02", "UNIQ_KEY\x01\x02a\x01b"]
+)
+def test_an_empty_id_is_none(broker, empty) -> None:
+    (answer,) = send(broker, send_frame(empty))
+    assert answer.fields["transactionId"] == "NEW1"
+    ((found, kept),) = take(broker)
+    assert kept["UNIQ_KEY"] == "NEW1"
+    assert found.properties.count(b"UNIQ_KEY") == 1, "some clients read the first one"
+
+
 def test_sends_that_came_together_are_one_command_a_topic(broker) -> None:
     frames = [send_frame({"UNIQ_KEY": f"m{i}"}, topic="tu"[i % 2], queue=1) for i in range(6)]
     gathered, refused = made(*frames)

@@ -13,7 +13,6 @@ from horolog.protocol.rocketmq.properties import CANCELS, IN_REGION, REGION
 
 _ID, _KEYS, _TAGS = b"\x02UNIQ_KEY\x01", b"\x02KEYS\x01", b"\x02TAGS\x01"
 _GROUP = b"\x02__SHARDINGKEY\x01"
-assert len(_ID) == 10
 _ASKS, _CLUSTER = b"\x02REPLY_TO_CLIENT\x01", b"\x02CLUSTER\x01"
 _POP, _HALF, _PRODUCERS = b"\x02POP_CK\x01", b"\x02TRAN_MSG\x01", b"\x02PGROUP\x01"
 _CANCELS = f"\x02{CANCELS}\x01".encode()
@@ -64,13 +63,10 @@ def _read(
         marked = b"\x02" + IN_REGION + stored
     if _POP in marked:  # the handle of a received message: its lease is over
         marked = without(marked, _POP)
-    at = marked.rfind(_ID)
-    if at >= 0:
-        end = marked.find(b"\x02", at + 1)
-        message_id = marked[at + 10 : end] if end >= 0 else marked[at + 10 :]
-    else:
+    message_id = _last(marked, _ID)
+    if not message_id:  # none, or an empty one, which RocketMQ's broker replaces too
         (message_id,) = context.new_ids(1)
-        marked = with_separator(marked) + b"UNIQ_KEY\x01" + message_id + b"\x02"
+        marked = with_separator(without(marked, _ID)) + _ID[1:] + message_id + b"\x02"
     if _ASKS in marked:
         marked = (
             with_separator(without(marked, _CLUSTER)) + _CLUSTER[1:] + context.cluster + b"\x02"
