@@ -180,3 +180,15 @@ def test_a_disk_that_is_full_keeps_the_message_where_it_is(world, broker) -> Non
     world.clock.advance(60_000)
     assert receive(world) == []
     assert ids(dead(world)) == ["a"]
+
+
+@pytest.mark.parametrize("type", list(TopicType))
+def test_a_dead_letter_is_stored_whatever_the_type_of_its_topic(world, broker, type) -> None:
+    broker.ask(CreateTopic(DEAD, type, 1))
+    send(world, "a", "b")
+    messages = {properties_of(each)[properties.UNIQ_KEY]: each for each in receive(world)}
+    broker.ask(ForwardToDeadLetters("g", "t", messages["a"].receipt_handle))
+    world.clock.advance(LEASE_MS)
+    fail(world, 2)
+    assert receive(world) == []
+    assert ids(dead(world)) == ["a", "b"]

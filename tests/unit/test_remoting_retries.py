@@ -11,10 +11,11 @@ from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.support.remoting_requests import batch, layouts, sending
 
-from horolog.protocol.commands import CreateTopic, Receive, TopicType
+from horolog.protocol.commands import CreateTopic, Receive, TopicSettings, TopicType
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Frame
 from horolog.protocol.rocketmq import layout, properties
+from horolog.protocol.topic_commands import PERM_READ
 
 RETRY, DEAD = "%RETRY%g", "%DLQ%g"
 JAVA = 479
@@ -128,7 +129,7 @@ def test_what_is_refused(door, client) -> None:
 
 
 def test_a_copy_that_is_refused_is_not_said_to_be_there(door: RemotingDoor) -> None:
-    door.submit(CreateTopic(RETRY, TopicType.NORMAL, 1))
+    door.submit(CreateTopic(RETRY, TopicType.NORMAL, 1, TopicSettings(perm=PERM_READ)))
     with door.client() as client:
         beat(client)
         send(client)
@@ -140,6 +141,18 @@ def test_a_copy_that_is_refused_is_not_said_to_be_there(door: RemotingDoor) -> N
         assert pull(client, RETRY) == []
         assert send_back(client, message, delayLevel=-1).code == Status.SUCCESS
         assert len(pull(client, DEAD)) == 1
+
+
+@pytest.mark.parametrize("type", list(TopicType))
+def test_a_copy_is_stored_whatever_the_type_of_its_topic(door, type: TopicType) -> None:
+    door.submit(CreateTopic(RETRY, type, 1))
+    with door.client() as client:
+        beat(client)
+        send(client)
+        (message,) = pull(client, "orders")
+        assert send_back(client, message).code == Status.SUCCESS
+        door.advance(60_000)
+        assert len(pull(client, RETRY)) == 1
 
 
 # --- copies that clients send themselves ------------------------------------------------------------

@@ -52,8 +52,9 @@ class PlannedCopy(NamedTuple):
 
     @property
     def command(self) -> SendMessages:
-        """The command that sends the copy."""
-        return SendMessages(self.topic, NewRecords(self.record, [len(self.record)]))
+        """The command that sends the copy, whatever type an operator has given its topic."""
+        records = NewRecords(self.record, [len(self.record)])
+        return SendMessages(self.topic, records, any_type=True)
 
 
 class SendBacks:
