@@ -10,6 +10,7 @@ from horolog.protocol.commands import (
     ChangeInvisible,
     CreateTopic,
     Delivered,
+    MessageType,
     Receive,
     SendMessages,
     TopicType,
@@ -31,8 +32,10 @@ def broker(world):
     return world.broker
 
 
-def send(world, *ids: str) -> None:
-    made = [encode(topic="t", body=b"x", message_id=each, tag="T") for each in ids]
+def send(world, *ids: str, **user: str) -> None:
+    made = [
+        encode(topic="t", body=b"x", message_id=each, tag="T", user_properties=user) for each in ids
+    ]
     world.broker.ask(SendMessages("t", made))
 
 
@@ -192,3 +195,15 @@ def test_a_dead_letter_is_stored_whatever_the_type_of_its_topic(world, broker, t
     fail(world, 2)
     assert receive(world) == []
     assert ids(dead(world)) == ["a", "b"]
+
+
+def test_a_dead_letter_is_stored_although_its_late_policy_cannot_be_read(world, broker) -> None:
+    """Nobody has checked it: the message was never scheduled.  Another one is, in the same turn."""
+    send(world, "a", HOROLOG_LATE="whenever")
+    (message,) = receive(world)
+    due_ms = world.clock.wall_ms() + 60_000
+    later = encode(topic="t", body=b"x", message_id="b", type=MessageType.DELAY, due_ms=due_ms)
+    give_up = ForwardToDeadLetters("g", "t", message.receipt_handle)
+    broker.step([Answer(SendMessages("t", [later])), Answer(give_up)])
+    broker.settle()
+    assert ids(dead(world)) == ["a"]

@@ -157,6 +157,16 @@ def test_nor_is_a_half_message_with_one(world) -> None:
     assert world.broker.ask(DescribeTopic("t")).open_transactions == 0
 
 
+def test_a_policy_means_nothing_where_a_message_does_not_wait(world) -> None:
+    """Whatever comes in the same turn."""
+    make(world)
+    now = encode(topic="t", body=b"x", message_id="now", user_properties={"HOROLOG_LATE": "soon"})
+    later = encode(topic="t", body=b"x", message_id="later", type=MessageType.DELAY,
+                   due_ms=world.clock.wall_ms() + MINUTE_MS)  # fmt: skip
+    assert not world.broker.ask(SendMessages("t", [now, later])).refused
+    assert bodies(world) == ["now"]
+
+
 @pytest.mark.parametrize(
     ("late", "after_ms", "field"),
     [

@@ -8,6 +8,7 @@ import pytest
 from worlds import refused
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import GROUP_NAME_MAX
 from horolog.protocol.commands import (
     Ack,
     CreateTopic,
@@ -342,3 +343,19 @@ def test_a_client_of_a_group_that_is_not_there(world, broker) -> None:
     send(world)
     command = replace(sent_by_client(one(world, "t"), 1), group="nobody")
     assert refused(broker, command).code is ErrorCode.GROUP_NOT_FOUND
+
+
+@pytest.mark.parametrize("policy", ["whenever", "drop 1s", "dead-letter 5m"])
+def test_a_late_policy_means_nothing_for_another_attempt(world, policy: str) -> None:
+    """Nor does one without room in its name for the dead letters."""
+    group = "g" * GROUP_NAME_MAX
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    world.broker.ask(PutGroup(group))
+    send(world, user_properties={"HOROLOG_LATE": policy})
+    position = stored(one(world, "t", group)).position
+    assert not world.broker.ask(SendBack(group, position)).refused
+    world.disk.crash(power_cut=True)
+    world.clock.advance(HOUR)
+    world.broker.open()
+    world.broker.settle()
+    assert properties_of(one(world, "%RETRY%" + group, group))["HOROLOG_LATE"] == policy
