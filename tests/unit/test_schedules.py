@@ -377,6 +377,7 @@ def test_created_twice_is_created_once(world) -> None:
         ("s", HELLO._replace(body=b""), "body"),
         ("s", HELLO._replace(tag="a|b"), "tag"),
         ("s", HELLO._replace(properties={"UNIQ_KEY": "x"}), "user_properties"),
+        ("s", HELLO._replace(properties={"HOROLOG_LATE": "drop soon"}), "HOROLOG_LATE"),
         ("s", HELLO._replace(body=b"x" * SCHEDULE_BYTES_MAX), "schedule"),
     ],
 )

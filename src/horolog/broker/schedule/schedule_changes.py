@@ -21,6 +21,7 @@ from horolog.broker.schedule.firings import is_beyond, message, message_id_of, s
 from horolog.broker.schedule.planning import Planner
 from horolog.broker.schedule.registry import new_schedule
 from horolog.broker.schedule.schedule import Schedule
+from horolog.broker.send.late_marks import check_policy
 from horolog.broker.shard import Shard
 from horolog.delay.state import EntryState
 from horolog.errors import ErrorCode, HorologError, refused
@@ -36,6 +37,7 @@ from horolog.log.control_records import (
     encode_schedule_end,
     origins_of,
 )
+from horolog.log.record import HEAD_BYTES
 from horolog.protocol.accepted import refusal
 from horolog.protocol.rocketmq.names import check_schedule
 from horolog.protocol.schedules import (
@@ -257,7 +259,7 @@ class ScheduleChanges:
         last = 10**15  # the longest number that a firing can have
         message_id = message_id_of(self._shard.log.log_id, made.schedule_id, last)
         firing = Firing(last, TIME_MAX_MS, TIME_MAX_MS, message_id)
-        message(made.name, made.content, firing, TIME_MAX_MS)
+        check_policy(message(made.name, made.content, firing, TIME_MAX_MS).record[HEAD_BYTES:])
         if made.size > SCHEDULE_BYTES_MAX:
             raise refused(
                 "schedule",
