@@ -56,14 +56,13 @@ def by_protobuf(topic: pb.Resource, delivered: Delivered) -> pb.Message:
         queue_offset=delivered.queue_offset,
         delivery_attempt=delivered.attempt + stored.reconsume_times,
     )
-    if properties.DLQ_ORIGIN_TOPIC in known:
+    if known.get(properties.DLQ_ORIGIN_TOPIC):
         system.dead_letter_queue.topic = known[properties.DLQ_ORIGIN_TOPIC]
         system.dead_letter_queue.message_id = known.get(properties.DLQ_ORIGIN_MESSAGE_ID, "")
-    if properties.TAGS in known:
+    if known.get(properties.TAGS):
         system.tag = known[properties.TAGS]
-    if properties.KEYS in known:
-        system.keys.extend(known[properties.KEYS].split(" "))
-    if properties.SHARDING_KEY in known:
+    system.keys.extend(key for key in known.get(properties.KEYS, "").split(" ") if key)
+    if known.get(properties.SHARDING_KEY):
         system.message_type = pb.FIFO
         system.message_group = known[properties.SHARDING_KEY]
     due = known.get(properties.TIMER_DELIVER_MS, "")
@@ -73,7 +72,7 @@ def by_protobuf(topic: pb.Resource, delivered: Delivered) -> pb.Message:
             system.delivery_timestamp.CopyFrom(stamp(int(due)))
     if properties.DELAYS & (known.keys() - {properties.TIMER_DELIVER_MS}):
         system.message_type = pb.DELAY
-    if properties.TRACE_CONTEXT in known:
+    if known.get(properties.TRACE_CONTEXT):
         system.trace_context = known[properties.TRACE_CONTEXT]
     shown = {properties.SHARDING_KEY, properties.TRACE_CONTEXT}
     user = {
@@ -194,6 +193,18 @@ def test_properties_in_any_disorder(stored, junk, at, low) -> None:
     assert received(pb.Resource(name="t"), delivered) == [
         by_protobuf(pb.Resource(name="t"), delivered)
     ]
+
+
+def test_tags_keys_and_groups_that_4x_clients_send_empty_are_none() -> None:
+    stored = properties.encode(
+        {"UNIQ_KEY": "a", "TAGS": "", "KEYS": "k1  k2 ", "__SHARDINGKEY": "", "mine": ""}
+    )
+    made = encode_layout("t", b"body", stored, 0, 0, 0, (bytes(4), 0))
+    (message,) = received(pb.Resource(name="t"), Delivered(made, 0, 0, 1, "handle"))
+    system = message.system_properties
+    assert not (system.HasField("tag") or system.HasField("message_group"))
+    assert (system.keys[:], system.message_type) == (["k1", "k2"], pb.NORMAL)
+    assert message.user_properties["mine"] == "", "a producer's own"
 
 
 def test_messages_as_5x_producers_send_them_are_encoded_quickly() -> None:

@@ -171,24 +171,27 @@ class _Shape(NamedTuple):
 
 
 def _shape_of(known: dict[bytes, bytes]) -> _Shape:
+    """Read properties; of the system's, an empty one counts as missing, as for RocketMQ.
+
+    Some clients of 4.x send empty tags and keys.
+    """
     get = known.get
     user = []
     for name, value in known.items():
         if name not in _HIDDEN and not name.startswith(_HIDDEN_PREFIX):
             user.append(encode_field(2, encode_field(1, name) + encode_field(2, value)))
     front = []
-    if (tag := get(_P_TAGS)) is not None:
+    if tag := get(_P_TAGS):
         front.append(encode_field(1, tag))
-    if (keys := get(_P_KEYS)) is not None:
-        front += [encode_field(2, key) for key in keys.split(b" ")]
+    front += [encode_field(2, key) for key in get(_P_KEYS, b"").split(b" ") if key]
     group, trace = get(_P_GROUP), get(_P_TRACE)
-    kind = _NORMAL if group is None else _FIFO
+    kind = _FIFO if group else _NORMAL
     if not _DELAYS.isdisjoint(known):
         kind = DELAY
-    back = encode_field(17, group) if group is not None else b""
-    if trace is not None:
+    back = encode_field(17, group) if group else b""
+    if trace:
         back += encode_field(18, trace)
-    if (of := get(_P_DEAD_TOPIC)) is not None:
+    if of := get(_P_DEAD_TOPIC):
         back += encode_field(20, encode_field(1, of) + encode_field(2, get(_P_DEAD_ID, b"")))
     return _Shape(b"".join(user), b"".join(front), kind, get(_P_BORN_HOST), back)
 
