@@ -48,6 +48,15 @@ def bodies(layouts) -> list[bytes]:
     return [layout.decode(bytes(each)).body for each in layouts]
 
 
+def test_an_empty_property_is_missing(world, broker) -> None:
+    send(world, 1, region="")
+    send(world, 2)
+    got = broker.ask(pull(text="region <> 'us'"))
+    assert bodies(got.layouts) == [b"2"]
+    got = broker.ask(pull(text="region IS NULL"))
+    assert bodies(got.layouts) == [b"1"]
+
+
 def test_a_receive_gets_what_matches_and_passes_over_the_rest(world, broker) -> None:
     send(world, 1, 6, 9)
     send(world, 7, region="asia")

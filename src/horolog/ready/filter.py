@@ -85,9 +85,12 @@ class SqlFilter:
     cost: ClassVar = SQL_COST
 
     def takes(self, stored: Buffer) -> bool:
-        """Return whether the filter takes a message; exact test by its stored layout."""
+        """Return whether the filter takes a message; exact test by its stored layout.
+
+        An empty property counts as missing: RocketMQ's brokers do not read it.
+        """
         known = properties.decode(layout.properties_of(memoryview(stored)))
-        return self.selector.matches(known.get)
+        return self.selector.matches(lambda name: known.get(name) or None)
 
     def may_match(self, units: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Return a mask of ones: units hold no properties, so every message may match."""
