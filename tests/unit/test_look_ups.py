@@ -6,6 +6,7 @@ import pytest
 
 from horolog.broker.recall import look_ups
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import FIND_MAX
 from horolog.log.key_rows import HEADER_BYTES
 from horolog.protocol.commands import (
     CreateTopic,
@@ -16,6 +17,7 @@ from horolog.protocol.commands import (
     MessageType,
     Recall,
     RecallByKey,
+    RecallStatus,
     Reschedule,
     SendMessages,
     TopicType,
@@ -136,6 +138,21 @@ def test_states_that_the_delay_store_has_forgotten(any_world, broker) -> None:
     assert states(broker, "a") == ["delivered"]
     assert states(broker, "b") == ["recalled"]
     assert states(broker, "c") == ["moved", "delivered"]
+
+
+def test_a_recall_reads_only_the_newest_of_many_messages_with_one_id(any_world, broker) -> None:
+    first = any_world.clock.wall_ms() - 2 * FIND_MAX
+    dues = range(first, first + FIND_MAX + 1)  # past, so all are visible at once
+    same = [
+        encode(topic="t", body=b"%d" % due, message_id="a", type=MessageType.DELAY, due_ms=due)
+        for due in dues
+    ]
+    broker.ask(SendMessages("t", same))
+    for due in dues[1], dues[-1]:
+        assert broker.ask(Recall("t", "a", due)).status is RecallStatus.ALREADY_DELIVERED
+    oldest = broker.ask(Recall("t", "a", dues[0]))
+    assert oldest.status is RecallStatus.NOT_FOUND
+    assert oldest.detail.endswith("unknown or expired, or older than 1000 others with its id")
 
 
 def test_copies_of_one_second_are_distinguished(any_world, broker) -> None:

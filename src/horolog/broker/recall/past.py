@@ -14,6 +14,7 @@ from typing import NamedTuple
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic
 from horolog.delay.tier import Promotion
+from horolog.limits import FIND_MAX
 from horolog.log.control_records import IS_MOVED
 from horolog.log.controls import read_control
 from horolog.log.frame_reader import Hole, OpenFrame
@@ -53,10 +54,17 @@ class Copy(NamedTuple):
 def with_id(shard: Shard, topic: Topic, message_id: str) -> list[Copy]:
     """Return readable records of the messages with that id, in log order.
 
-    Records below the start of the log, and damaged ones, are left out.
+    Records below the start of the log, and damaged ones, are left out.  Only the newest FIND_MAX
+    are read: a 4.x client that sends one message object again and again sends them all with one id.
     """
-    found = copies_at(shard, topic, shard.key_index.find(key_hash(topic.name, message_id)))
+    positions = shard.key_index.find(key_hash(topic.name, message_id))[-FIND_MAX:]
+    found = copies_at(shard, topic, positions)
     return [copy for copy in found if copy.message_id == message_id]  # hashes may collide
+
+
+def has_older(shard: Shard, topic: Topic, message_id: str) -> bool:
+    """Return whether the log has records of an id, or of its hash, that `with_id` does not read."""
+    return len(shard.key_index.find(key_hash(topic.name, message_id))) > FIND_MAX
 
 
 def with_key(shard: Shard, topic: Topic, key: str, check: Callable[[int], None]) -> list[Copy]:

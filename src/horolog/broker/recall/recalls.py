@@ -28,7 +28,7 @@ from horolog.broker.topics import Topic
 from horolog.delay.lanes import lanes_of
 from horolog.delay.state import EntryState
 from horolog.errors import refused
-from horolog.limits import KEY_RECALL_MAX
+from horolog.limits import FIND_MAX, KEY_RECALL_MAX
 from horolog.log.control_records import encode_recall, origins_of
 from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import Recall, RecallByKey, Recalled, RecallStatus
@@ -105,6 +105,8 @@ def why_not_found(shard: Shard, copies: Copies) -> str:
     if newest is None and not any(copy.due_ms == copies.due_ms for copy in copies.in_log):
         if shard.halves.is_open(copies.key):
             return "belongs to a transaction that is open: roll it back"
+        if past.has_older(shard, copies.topic, copies.message_id):
+            return f"unknown or expired, or older than {FIND_MAX} others with its id"
         return "unknown or expired"
     if newest is None and shard.expired:
         return "was recalled before, or has expired"  # the log is not searched for which
