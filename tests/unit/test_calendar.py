@@ -10,7 +10,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horolog.calendar import rules
+from horolog.calendar import cron, rules
 from horolog.calendar.rules import Zones, check_firings, check_rule, firings_to_come
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CRON_MAX, DAY_MS, HOUR_MS, MINUTE_MS
@@ -146,6 +146,15 @@ def test_ends_of_months_and_leap_years() -> None:
     ]
     leap = firings(Rule("0 0 29 2 *"), parse_time_ms("2096-03-01T00:00:00Z"), 1)
     assert leap[0].local == "2104-02-29T00:00:00", "2100 is not a leap year"
+
+
+def test_a_rare_date_is_searched_for_once_whatever_changes_before_it(monkeypatch) -> None:
+    """Fifth Fridays in February: 28 years apart, with 56 changes of the clocks in between."""
+    asked = []
+    monkeypatch.setattr(cron, "CronSim", lambda *given: asked.append(given) or CronSim(*given))
+    found = firings(at(BERLIN, "0 0 * 2 5#5"), parse_time_ms("2030-01-01T00:00:00Z"), 2)
+    assert [each.local[:10] for each in found] == ["2036-02-29", "2064-02-29"]
+    assert len(asked) == 2
 
 
 def test_seconds_intervals_starts_and_ends() -> None:
