@@ -9,6 +9,7 @@ import pytest
 from worlds import checkpoint
 
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import MIB, STORED_PROPERTIES_MAX
 from horolog.protocol.commands import (
     ChangeTopic,
     CreateTopic,
@@ -73,6 +74,23 @@ def bodies(world, topic: str = "t") -> list[str]:
 
 def state(world, message_id: str) -> list[MessageState]:
     return [each.state for each in world.broker.ask(FindMessages("t", message_id))]
+
+
+def test_one_without_room_for_the_properties_of_a_dead_letter_is_handed_over(make_world) -> None:
+    """And no other one of its turn."""
+    world = make_world(segment_bytes=4 * MIB)
+    world.broker.settings = world.broker.settings._replace(turn_bytes=MIB)
+    world.broker.open()
+    make(world, DEAD)
+    send(world, "a", MINUTE_MS)
+    full = properties.encode({"filler": "x" * (STORED_PROPERTIES_MAX - 80)})
+    due_ms = world.clock.wall_ms() + MINUTE_MS
+    made = encode(topic="t", body=b"x", message_id="full", type=MessageType.DELAY, due_ms=due_ms,
+                  system_properties=full)  # fmt: skip
+    world.broker.ask(SendMessages("t", [made]))
+    send(world, "b", MINUTE_MS)
+    down(world, 10 * MINUTE_MS)
+    assert (bodies(world), bodies(world, "%LATE%t")) == (["full"], ["a", "b"])
 
 
 def test_without_a_policy_everything_is_handed_over(world) -> None:

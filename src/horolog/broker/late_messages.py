@@ -71,14 +71,15 @@ class LateMessages:
         chosen = self._choose_late(due, lateness)
         if not chosen:
             return None
-        letters = {row for row, action in chosen.items() if action is Late.DEAD_LETTER}
-        made = self._make_letters(due, sorted(letters))
-        if made is None:  # their topic cannot be made: hand the messages over
-            chosen = {row: action for row, action in chosen.items() if row not in letters}
+        wanted = [row for row, action in chosen.items() if action is Late.DEAD_LETTER]
+        letters = self._make_letters(due, sorted(wanted))
+        for row in wanted:
+            if row not in letters:
+                del chosen[row]  # it is handed over
         if not chosen:
             return None
         rows = np.array(sorted(chosen), np.int64)
-        self._append(due, rows, made or [], wall_ms)
+        self._append(due, rows, list(letters.values()), wall_ms)
         is_late = np.zeros(len(due.refs), np.bool_)
         is_late[rows] = True
         return is_late
@@ -115,23 +116,22 @@ class LateMessages:
 
     # --- what follows -----------------------------------------------------------------------------
 
-    def _make_letters(self, due: DueMessages, rows: list[int]) -> list[bytes] | None:
-        """Build the dead letters, and make their topics where missing.
+    def _make_letters(self, due: DueMessages, rows: list[int]) -> dict[int, bytes]:
+        """Build the dead letters by row, and make their topics where missing.
 
-        Return None if a topic cannot be made.
+        Rows are left out whose topic cannot be made, or whose properties have no room for more.
         """
-        made = []
+        made = {}
         for row in rows:
             record = due.record(row)
             name = self._shard.topics.by_id[int(due.heads["topic"][row])].name
             try:
                 if late_topic(name) not in self._shard.topics.by_name:
                     self._topics.make(CreateTopic(late_topic(name), TopicType.MIXED, 1))
-                made.append(retry.late_letter_record(record[HEAD_BYTES:], late_topic(name)))
+                made[row] = retry.late_letter_record(record[HEAD_BYTES:], late_topic(name))
             except HorologError as error:
                 if error.fatal:
                     raise
-                return None
         return made
 
     def _append(
