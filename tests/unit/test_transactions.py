@@ -6,7 +6,7 @@ import pytest
 from worlds import checkpoint, killed_at, take_all
 
 from horolog.errors import ErrorCode, HorologError
-from horolog.limits import HOUR_MS, TRANSACTION_OPEN_MS
+from horolog.limits import HOUR_MS, STORED_PROPERTIES_MAX, TRANSACTION_OPEN_MS
 from horolog.protocol.commands import (
     CreateTopic,
     DeleteTopic,
@@ -307,6 +307,19 @@ def test_nothing_is_open_for_ever(world, broker) -> None:
     assert len(broker.given_up) == 1
     world.reopen()
     assert not broker.shard.halves.open
+
+
+def test_one_is_given_up_whose_properties_have_no_room_for_more(world, broker) -> None:
+    full = {properties.TRANSACTION: "true", "filler": "x" * (STORED_PROPERTIES_MAX - 80)}
+    made = encode(topic="t", body=b"x", message_id="full", type=MessageType.TRANSACTION,
+                  system_properties=properties.encode(full))  # fmt: skip
+    begin(broker, made)
+    world.clock.advance(TRANSACTION_OPEN_MS)
+    broker.settle()
+    assert not broker.shard.halves.open
+    (found,) = broker.ask(Pull(GIVEN_UP_TOPIC, 0, 0, 32, 1 << 20, "*", 0)).layouts
+    known = properties.decode(layout.decode(bytes(found)).properties)
+    assert (known["UNIQ_KEY"], known["filler"]) == ("full", full["filler"])
 
 
 def test_the_last_look_is_when_its_time_is_over(world, broker) -> None:

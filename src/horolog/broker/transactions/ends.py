@@ -20,12 +20,13 @@ from horolog.broker.send.message_frames import append_messages
 from horolog.broker.shard import Shard
 from horolog.broker.transactions.open_halves import Half
 from horolog.errors import ErrorCode, HorologError, refused
+from horolog.limits import STORED_PROPERTIES_MAX
 from horolog.log.frame_reader import Hole
 from horolog.log.half_records import FOLLOWED, HalfOutcome, encode_half_ends
 from horolog.log.record import ENVELOPE_BYTES, HAS_KEYS, HEAD, HEAD_BYTES, KIND_AT, Kind
 from horolog.log.unaligned import get
 from horolog.protocol.rocketmq import layout, properties
-from horolog.protocol.rocketmq.message import check_stored_size, key_hash
+from horolog.protocol.rocketmq.message import key_hash
 from horolog.protocol.rocketmq.names import GIVEN_UP_TOPIC
 from horolog.protocol.rocketmq.properties import without
 from horolog.protocol.transaction_commands import EndTransaction, Resolution
@@ -156,8 +157,10 @@ class Ends:
             "REAL_QID": str(half.queue),
             properties.CHECK_TIMES: str(half.checks),
         }
-        stored += properties.encode(real)
-        check_stored_size(len(stored))
+        for each, text in real.items():
+            piece = properties.encode({each: text})
+            if len(stored) + len(piece) <= STORED_PROPERTIES_MAX:  # else it goes without
+                stored += piece
         made = layout.readdressed(of_half, GIVEN_UP_TOPIC, stored, 0, 0)
         head = np.frombuffer(found, HEAD, 1).copy()
         message_id = properties.value_of(stored, properties.UNIQ_KEY) or ""
