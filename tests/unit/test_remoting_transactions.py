@@ -13,6 +13,7 @@ from tests.support.remoting_client import RemotingClient
 from tests.support.remoting_door import RemotingDoor, remoting_door
 from tests.support.remoting_requests import batch, sending, stored
 
+from horolog.limits import STORED_PROPERTIES_MAX
 from horolog.protocol.commands import Ack, Receive, TopicType
 from horolog.protocol.remoting.codes import Code, Status
 from horolog.protocol.remoting.frame import Flag, Frame
@@ -144,6 +145,14 @@ def test_a_producer_group_is_asked(door, client) -> None:
     assert (known["PGROUP"], known["TRANSACTION_CHECK_TIMES"]) == ("pg", "1")
     assert end(client, half, COMMIT, fromTransactionCheck=True).code == Status.SUCCESS
     assert len(consumed(door)) == 1
+
+
+def test_a_check_without_room_for_its_count_is_sent_without_it(door, client) -> None:
+    begin(client, HALF | {"filler": "x" * (STORED_PROPERTIES_MAX - 90)})
+    door.advance(6_000)
+    message = layout.decode(client.push().body)
+    assert len(message.properties) <= STORED_PROPERTIES_MAX
+    assert properties.decode(message.properties)["PGROUP"] == "pg"
 
 
 def test_a_check_waits_for_a_producer_of_the_group(door, client) -> None:

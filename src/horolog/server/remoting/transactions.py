@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from horolog.limits import CLIENTS_REMEMBERED_MAX
+from horolog.limits import CLIENTS_REMEMBERED_MAX, STORED_PROPERTIES_MAX
 from horolog.protocol.remoting.codes import Code
 from horolog.protocol.remoting.request import DONE, Answer, integer, text
 from horolog.protocol.rocketmq import layout, properties
@@ -118,6 +118,8 @@ class TransactionCodes:
         stored = layout.topic_and_properties(check.layout)[1]
         message_id = properties.value_of(stored, properties.UNIQ_KEY) or ""
         marked = properties.replaced(stored, properties.CHECK_TIMES, str(check.checks))
+        if len(marked) > STORED_PROPERTIES_MAX:  # the client would read a negative length
+            marked = stored
         fields = {
             "topic": check.topic,
             "tranStateTableOffset": str(check.half_offset),
