@@ -101,6 +101,23 @@ def test_a_large_batch_goes_over_several_chunks(disk) -> None:
     index.close()
 
 
+def test_a_chunk_is_sealed_whole_before_the_next_one_fills(disk) -> None:
+    """A full disk lets the part in memory grow, so one write may fill chunks that seal in steps."""
+    rows = 32 * 1_024  # two steps
+    index = opened(disk, rows)
+    keys = some_keys(3 * rows + 1)
+    positions = filled(index, keys, step=len(keys))
+    captured = checkpointed(index, disk)
+    assert captured == {"rows": len(keys), "sealed": 2 * rows}  # the third has a step to go
+    index.close()
+    index = opened(disk, rows)
+    assert index.restore(captured, 0) == ""
+    for row in (0, rows, 2 * rows, 3 * rows):
+        assert index.find(int(keys[row])) == [int(positions[row])]
+    assert index.problems == []
+    index.close()
+
+
 @pytest.mark.parametrize("count", [0, 1, 60, 64, 100, 128, 300])
 def test_a_start_goes_on_at_the_checkpoint(disk, count: int) -> None:
     """Rows after the checkpoint are not there, also if they were written; replay brings them again."""
