@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from bare_records import RECORD_BYTES, unfiled
 
+from horolog.delay.entry import HANDED_BYTES
 from horolog.delay.filing import Unfiled
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
@@ -78,6 +79,27 @@ def test_what_a_full_disk_leaves_is_filed_later(room: int) -> None:
     assert store.waiting == 10
     for hour in store.hours.values():
         hour.check_invariants()
+
+
+def test_what_is_due_takes_the_same_bytes_wherever_it_waits() -> None:
+    """Sends stop while there is room for them; far messages were counted without what a hand-over adds."""
+    disk = FaultyDisk()
+    near, far = made(disk), DelayStore(disk, "other", far_directory="far", tier=LakeTier())
+    each, later = RECORD_BYTES + HANDED_BYTES, BASE + 60 * HOUR_MS
+    near.file(unfiled([BASE + i * HOUR_MS for i in range(3)], 100, BASE))
+    filed, _ = far.file(unfiled([BASE + i * HOUR_MS for i in range(40, 43)], 100, BASE))
+    assert near.bytes_due_before(later) == far.bytes_due_before(later) == 3 * each
+    assert far.bytes_due_before(BASE + 42 * HOUR_MS) == 2 * each
+    far.far.seal()
+    job = far.far.compaction.start(BASE)
+    assert job is not None
+    job.carry_out(disk)
+    far.finish_job()
+    assert far.unflushed_bytes == 0
+    assert far.bytes_due_before(later) == 3 * each
+    assert far.bytes_due_before(BASE + 42 * HOUR_MS) == 2 * each
+    far.settle(far.find_key(0, 0, int(filed.due_ms[0])), EntryState.RECALLED)
+    assert far.bytes_due_before(later) == 2 * each
 
 
 def test_the_next_second_in_which_something_waits() -> None:

@@ -53,6 +53,7 @@ ENTRY_BYTES = 64
 assert ENTRY.itemsize == ENTRY_BYTES
 LOG_NAME = "delay.log"  # file name of the records
 INDEX_NAME = "delay.idx"  # file name of their entries
+HANDED_BYTES = 32  # bytes of a hand-over beside the record: its origin, and a unit of a queue
 ENTRY_WORDS = ENTRY_BYTES // 4
 PREVIOUS_WORD = 16 // 4  # word of `previous`, counted in 4 bytes
 ORIGIN_LONG = 32 // 8  # word of `origin`, counted in 8 bytes

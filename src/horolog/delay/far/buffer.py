@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from horolog.delay.entry import ENTRY, entry_sums, is_readable, tags_of
+from horolog.delay.entry import ENTRY, HANDED_BYTES, entry_sums, is_readable, tags_of
 from horolog.delay.entry_files import EntryFiles, Filing, put_columns
 from horolog.delay.far.load import RowLoad
 from horolog.delay.source import Rows, Wanted
@@ -287,9 +287,9 @@ class FarBuffer(EntryFiles):
         return np.bincount(seconds, minlength=SECONDS).astype(np.int64)
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """Return the bytes of waiting records due before `to_ms`, by the average size."""
+        """Return the bytes that handing over what is due before `to_ms` takes, by the average size."""
         if not self.count or (lowest := self.first_waiting_ms(0)) is None or lowest >= to_ms:
             return 0
         waits = self.states[: self.count] == EntryState.WAITING
         n = int(np.count_nonzero(waits & (self._dues(0, self.count) < to_ms)))
-        return n * self.log_bytes // self.count
+        return n * self.log_bytes // self.count + n * HANDED_BYTES

@@ -332,5 +332,5 @@ class FarRun:
         return self.counts.by_second(hour, topic)
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """Return the bytes of waiting records due before `to_ms`, by the directory."""
+        """Return the bytes that handing over what is due before `to_ms` takes, by the directory."""
         return self.counts.bytes_due_before(to_ms)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from horolog.delay.entry import HANDED_BYTES
 from horolog.delay.far.row_states import RowStates
 from horolog.delay.far.run_access import RunAccess
 from horolog.delay.run.format import TOPIC_HOUR
@@ -160,8 +161,9 @@ class RunCounts:
         return np.bincount(seconds, minlength=SECONDS).astype(np.int64)
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """Return the bytes of waiting records due before `to_ms`, by the directory."""
+        """Return the bytes that handing over what is due before `to_ms` takes, by the directory."""
         if self._access.info.first_ms >= to_ms or self._states.waiting <= 0:
             return 0
         rows, counts = self._rows(to_ms)
-        return int((rows["bytes"] / np.maximum(rows["count"], 1) * counts).sum())
+        sizes = rows["bytes"] / np.maximum(rows["count"], 1) + HANDED_BYTES
+        return int((sizes * counts).sum())

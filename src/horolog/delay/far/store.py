@@ -83,7 +83,7 @@ class FarStore:
         return sum(buffer.log_bytes for buffer in self.buffers)
 
     def bytes_due_before(self, to_ms: int) -> int:
-        """Return the bytes of waiting records due before `to_ms`; nearly exact."""
+        """Return the log bytes that handing over what is due before `to_ms` takes; nearly exact."""
         return sum(source.bytes_due_before(to_ms) for source in self.sources())
 
     def open_run(self, name: str) -> Run:

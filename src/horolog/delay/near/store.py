@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from horolog.delay.damage import Damaged
+from horolog.delay.entry import HANDED_BYTES
 from horolog.delay.entry_files import RepairRows
 from horolog.delay.near.hour import Hour
 from horolog.delay.near.hours import damaged_hour
@@ -21,7 +22,6 @@ from horolog.storage.api import Storage
 from horolog.storage.sectors import read_if_any
 from horolog.units import parse_unsigned
 
-HANDED_BYTES = 32  # bytes of a hand-over beside the record: its origin, and a unit of a queue
 Rows = list[dict[str, int]]  # rows of a checkpoint's registry
 States = list[tuple[str, Callable[[], bytes]]]  # files to write
 
