@@ -86,6 +86,7 @@ def compare(states: RowStates, model: Model) -> None:
     assert states.at(every).tolist() == list(model.rows)
     assert states.in_flight == bool(model.flights)
     assert states.waiting == sum(state in (WAITING, *GOING) for state in model.rows)
+    assert states.count_waiting() == states.waiting
     assert states.recalling == any(event is EntryState.RECALLING for event, _ in model.flights)
     gone = [state in (*SETTLED_BY[EntryState.RECALLING], QUARANTINED) for state in model.rows]
     assert states.gone_between(0, ROWS).tolist() == gone
@@ -173,3 +174,4 @@ def test_a_cut_takes_what_is_not_gone() -> None:
     states.settle(np.array([2, 8]), EntryState.RECALLED)
     states.cut(5)
     assert (states.limit, states.count, states.waiting) == (5, 10, 4)
+    assert states.count_waiting() == 4

@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from horolog.log.consume_queue import ConsumeQueue
 from horolog.log.queue_unit import (
     MANY_CODE,
     ROTTEN_CODE,
@@ -16,6 +17,7 @@ from horolog.log.queue_unit import (
     seal,
     unseal,
 )
+from horolog.testing.disk import FaultyDisk
 
 PLACE = UnitsPlace(7, 3, 262_144 * 5 + 17)
 CODES = [0, 1, -1, 2_112, -(1 << 31), (1 << 31) - 1, MANY_CODE, MANY_CODE + 0xFFFF_FFFF]
@@ -80,3 +82,19 @@ def test_the_check_is_the_one_that_files_have() -> None:
     """It must never change."""
     unit = np.array([(64, 400, 2_112)], UNIT)
     assert seal(unit, UnitsPlace(1, 0, 0)).hex() == "400000000000000090010000400800008e16756a"
+
+
+def test_a_queue_keeps_few_units_in_memory_and_is_synced_once() -> None:
+    changed: dict[ConsumeQueue, None] = {}
+    queue = ConsumeQueue(FaultyDisk(), "queues/1-0", changed)
+    queue.append(made(1_023))
+    assert queue.is_unwritten
+    queue.append(made(1))
+    assert not queue.is_unwritten
+    assert list(changed) == [queue]
+    paths = queue.sync_paths()
+    assert changed == {}
+    assert queue.sync_paths() == []
+    queue.mark_unsynced(set(paths))  # the checkpoint has failed
+    assert list(changed) == [queue]
+    assert queue.sync_paths() == paths
