@@ -335,6 +335,15 @@ def test_a_recall_finds_a_message_whose_entry_rotted(make_world, kind) -> None:
     assert hand_over(world) == world.ids[1:]
 
 
+def test_a_run_repairs_the_next_row_when_the_one_before_it_has_gone(make_world) -> None:
+    """The search for what is due next meets the damaged entry first, and no load of a second."""
+    world = waiting_world(make_world, "run")
+    rot_entry(world, "run", 1, 24)
+    assert world.broker.ask(Recall("t", "m00", world.due)).status is RecallStatus.CANCELLED
+    assert hand_over(world) == world.ids[1:]
+    assert view(world).problems == []
+
+
 @pytest.mark.parametrize("at", FIELDS)
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_damaged_entry_at_the_end_of_a_run_does_not_wait_for_ever(

@@ -32,7 +32,7 @@ from horolog.protocol.rocketmq.message import encode
 
 ROTTEN_ROWS = {  # of entries and of records
     "one": ([7], [7]),
-    "the first": ([0, 1, 2], [1]),
+    "the first": ([0, 1, 2], [0, 1]),
     "the last": ([37, 38, 39], [37, 38, 39]),
     "many": (range(5, 30), [6, 17]),
     "two gaps": ([3, 4, 5, 20, 21], [4, 21]),
