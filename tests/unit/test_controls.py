@@ -124,7 +124,8 @@ def test_what_ends_has_its_due_times_and_lanes() -> None:
     heads = np.zeros(2, record.HEAD)
     heads["size"], heads["kind"] = record.HEAD_BYTES, Kind.HANDED
     heads["due_ms"], heads["lane"] = [43, 44], [0, 5]
-    handed = control_and_end(SAMPLES[Kind.HAND_OVER], heads[:1].tobytes(), heads[1:].tobytes())
+    of_an_hour = SAMPLES[Kind.HAND_OVER], heads[:1].tobytes(), heads[1:].tobytes()
+    handed = control_and_end(*of_an_hour, *of_an_hour)  # a frame may hand over two hours
     assert (handed.outcome, handed.due_ms.tolist()) == (Outcome.HANDED_OVER, [43, 44])
     assert handed.lanes.tolist() == [0, 5]
 
