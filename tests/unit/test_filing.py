@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import numpy as np
@@ -10,6 +11,7 @@ from bare_records import RECORD_BYTES, unfiled
 
 from horolog.delay.entry import HANDED_BYTES
 from horolog.delay.filing import Unfiled
+from horolog.delay.pending import by_hour, by_second, by_topic
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
 from horolog.lake.core.tier import LakeTier
@@ -100,6 +102,28 @@ def test_what_is_due_takes_the_same_bytes_wherever_it_waits() -> None:
     assert far.bytes_due_before(BASE + 42 * HOUR_MS) == 2 * each
     far.settle(far.find_key(0, 0, int(filed.due_ms[0])), EntryState.RECALLED)
     assert far.bytes_due_before(later) == 2 * each
+
+
+def test_what_waits_is_counted_by_topic_hour_and_second() -> None:
+    """In hours, a far buffer, and the run that it becomes (P10)."""
+    disk = FaultyDisk()
+    store = made(disk)
+    filed, _ = store.file(due_at(DUES, 100))
+    store.settle(filed.ref[filed.origin == 105], EntryState.RECALLED)
+    waiting = [(due, row % 2 + 1) for row, due in enumerate(DUES) if row != 5]
+    for _ in range(2):
+        assert by_topic(store) == Counter(topic for _, topic in waiting)
+        for topic in (None, 1, 2):
+            dues = [due for due, of_topic in waiting if topic in (None, of_topic)]
+            assert by_hour(store, topic) == sorted(Counter(due // HOUR_MS for due in dues).items())
+            for hour in {due // HOUR_MS for due in DUES}:
+                seconds = Counter(due // 1_000 for due in dues if due // HOUR_MS == hour)
+                assert by_second(store, hour, topic) == sorted(seconds.items())
+        store.far.seal()
+        if (job := store.far.compaction.start(BASE)) is not None:
+            job.carry_out(disk)
+            store.finish_job()
+    assert store.far.runs
 
 
 def test_the_next_second_in_which_something_waits() -> None:
