@@ -7,6 +7,7 @@ from worlds import checkpoint, killed_at, take_all
 
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import HOUR_MS, STORED_PROPERTIES_MAX, TRANSACTION_OPEN_MS
+from horolog.log.half_records import HalfOutcome
 from horolog.protocol.commands import (
     CreateTopic,
     DeleteTopic,
@@ -330,6 +331,28 @@ def test_the_last_look_is_when_its_time_is_over(world, broker) -> None:
     world.clock.advance(1_000)
     broker.settle()
     assert not broker.shard.halves.open
+
+
+def test_transactions_are_counted_by_outcome_and_repeats_are_not(world, broker) -> None:
+    counters = broker.shard.counters
+    positions = begin(broker, *(half(f"m{i}") for i in range(6)))
+    assert begin(broker, half("m0")) == positions[:1]
+    for position in (*positions[:3], positions[0]):
+        broker.ask(EndTransaction(position, COMMIT))
+    for position in (*positions[3:5], positions[3]):
+        broker.ask(EndTransaction(position, ROLLBACK))
+    broker.ask(EndTransaction(positions[5], UNKNOWN))
+    assert due_checks(world, 6_000) == positions[5:]
+    broker.ask(CheckTransactions(tuple(positions)))
+    world.clock.advance(TRANSACTION_OPEN_MS)
+    broker.settle()
+    assert (counters.halves_begun, counters.half_checks) == (6, 1)
+    assert counters.halves_ended == {
+        HalfOutcome.COMMITTED: 3,
+        HalfOutcome.ROLLED_BACK: 2,
+        HalfOutcome.GIVEN_UP: 1,
+        HalfOutcome.LOST: 0,
+    }
 
 
 # --- crashes, retention, space --------------------------------------------------------------------
