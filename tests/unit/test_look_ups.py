@@ -219,6 +219,7 @@ def test_after_retention_what_waits_is_found_by_id(make_world) -> None:
         SendMessages("t", [made("far", now + 30 * DAY, ("k",)), made("old", 0, ("k",))])
     )
     near = broker.ask(SendMessages("t", [made("near", now + HOUR)]))
+    broker.ask(SendMessages("t", [made("twins", now + DAY), made("twins", now + DAY, ("k",))]))
     for i in range(120):
         broker.ask(SendMessages("t", [made(f"m{i}-{j}", 0, ("k",)) for j in range(20)]))
         if i % 10 == 9:
@@ -232,6 +233,7 @@ def test_after_retention_what_waits_is_found_by_id(make_world) -> None:
         )  # fmt: skip
         assert far.keys == ["k"]
         assert states(broker, "near") == ["pending"]
+        assert states(broker, "twins") == ["pending"] * 2  # no frame tells whether one came back
         assert found(broker, "old") == []
         assert states(broker, "m119-0") == ["delivered"]
         world.reopen()
