@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from worlds import checkpoint
 
@@ -238,3 +240,16 @@ def test_where_a_new_group_begins_that_wants_what_is_new(make_world, dropped) ->
     world.broker.ask(send)
     world.clock.advance(300_000)
     assert len(world.broker.ask(new).messages) == (1 if dropped else 2)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"queue_id": 7}, {"filter_expression": "a >", "is_sql": True}], ids=["queue", "filter"]
+)
+def test_p11_a_refused_receive_does_not_begin_a_group(world, bad) -> None:
+    world.broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+    before = world.broker.shard.log.end
+    new = Receive("new", "t", -1, "*", 32, 60_000, False, 0, "c", from_end=True)
+    with pytest.raises(HorologError):
+        world.broker.ask(replace(new, **bad))
+    assert "new" not in world.broker.shard.ready.groups.ids
+    assert world.broker.shard.log.end == before

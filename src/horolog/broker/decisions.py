@@ -248,10 +248,8 @@ class Decisions:
         return LATER
 
     def _receive(self, item: Input, command: Receive, now: Now, effects: Effects) -> object:
-        if command.from_end:
-            self.offsets.begin(command.group, command.topic)
         self.offsets.seal()
-        reply = self.receives.receive(item.token, command, now)
+        reply = self.receives.receive(item.token, command, now, self.offsets)
         if reply is not None:
             effects.answer_poll(reply)
         return LATER

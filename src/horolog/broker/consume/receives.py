@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from xxhash import xxh64_intdigest
 
+from horolog.broker.consume.offsets import Offsets
 from horolog.broker.consume.renewals import Renewals, regrant_record
 from horolog.broker.effects import Now, Reply
 from horolog.broker.groups import Groups
@@ -29,11 +30,7 @@ from horolog.limits import (
 )
 from horolog.log.control_records import encode_ack, encode_grant, granted_rows
 from horolog.log.record import HEAD_BYTES
-from horolog.protocol.commands import (
-    Delivered,
-    Receive,
-    Received,
-)
+from horolog.protocol.commands import Delivered, Receive, Received
 from horolog.protocol.rocketmq.bodies import size_for_5x
 from horolog.protocol.rocketmq.message import due_of
 from horolog.ready.filter import Filter, parse_filter
@@ -42,9 +39,7 @@ from horolog.ready.leases import Lease
 from horolog.ready.picking import PickedMessage, PickRequest, PickResult
 from horolog.ready.polls import News, Waiter, check_may_park
 from horolog.ready.progress import QueueProgress
-from horolog.ready.receipt import (
-    encode_receipts,
-)
+from horolog.ready.receipt import encode_receipts
 
 
 class _Leased(NamedTuple):
@@ -70,11 +65,11 @@ class Receives:
 
     # --- receive --------------------------------------------------------------------------------
 
-    def receive(self, token: object, command: Receive, now: Now) -> Reply | None:
+    def receive(self, token: object, command: Receive, now: Now, offsets: Offsets) -> Reply | None:
         """Lease messages; return None if there are none yet and the poll was parked.
 
-        `serve` answers parked polls.  Raise TOPIC_NOT_FOUND, and the refusals of topic, group and
-        filter; then nothing is parked.
+        `serve` answers parked polls.  Raise TOPIC_NOT_FOUND, and the refusals of topic, queue,
+        filter and group; then nothing is parked, and no group is made or begun (`offsets`).
         """
         topic = self._shard.topics.get(command.topic)
         topic.check_readable()
@@ -85,6 +80,9 @@ class Receives:
                 f"-1 (any) to {len(topic.queues) - 1}",
             )
         filter = parse_filter(command.filter_expression, is_sql=command.is_sql)
+        if command.from_end:
+            offsets.begin(command.group, command.topic)
+            offsets.seal()
         group = self._groups.id_of(command.group)
         self._groups.check_may_consume(group)
         self.renewals.note_seen(command.client_id, now)
