@@ -9,6 +9,8 @@ from worlds import killed_at, take_all
 
 from horolog.broker.recall import bulk_recalls
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import STORED_PROPERTIES_MAX
+from horolog.log.record import HEAD_BYTES
 from horolog.protocol.commands import (
     CountPending,
     CreateTopic,
@@ -25,6 +27,7 @@ from horolog.protocol.commands import (
 )
 from horolog.protocol.history_commands import ShowMessage
 from horolog.protocol.move_commands import BulkAct, DescribeBulk, MovedMany, MoveMany
+from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
 from horolog.testing.sim_broker import Answer, properties_of
 
@@ -173,6 +176,33 @@ def test_a_crash_in_the_middle_and_the_same_command_again(
     for place, due in mine.items():
         assert found[place] == (target if way == "to" else due + 1_000)
     assert len(found) == len(known)
+
+
+def test_a_message_without_room_for_the_name_of_the_shift_stays_and_is_counted(
+    world, broker
+) -> None:
+    due = world.clock.wall_ms() + HOUR
+
+    def message(name: str, filler: int):
+        more = properties.encode({"X": "y" * filler})
+        return encode(
+            topic="t",
+            body=b"x",
+            message_id=name,
+            type=MessageType.DELAY,
+            due_ms=due,
+            system_properties=more,
+        )
+
+    room = STORED_PROPERTIES_MAX - len(layout.properties_of(message("m", 0).record[HEAD_BYTES:]))
+    broker.ask(SendMessages("t", [message("a", 0), message("full", room - 20), message("z", 0)]))
+    moved = broker.ask(MoveMany("t", due, due + 1, shift_ms=HOUR, operation="o" * 20))
+    assert (moved.matched, moved.moved, moved.left) == (3, 2, 1)
+    assert {name: at - due for (_, name), at in listed(world).items()} == {
+        "a": HOUR,
+        "full": 0,
+        "z": HOUR,
+    }
 
 
 def test_hand_over_now_keeps_the_order_of_due_times(world, broker) -> None:

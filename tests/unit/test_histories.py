@@ -143,6 +143,23 @@ def test_recalls_have_their_instant(any_world, broker) -> None:
         any_world.reopen()
 
 
+def test_a_recall_has_its_instant_when_the_hour_of_its_message_is_dropped(
+    any_world, broker
+) -> None:
+    sent_ms = any_world.clock.wall_ms()
+    broker.ask(SendMessages("t", [made("one", sent_ms + 5_000)]))
+    any_world.clock.advance(2_000)
+    broker.ask(Recall("t", "one", sent_ms + 5_000))
+    for _ in range(6):
+        any_world.clock.advance(3_600_000)
+        broker.settle()
+        broker.request_checkpoint()
+        broker.settle()
+        any_world.reopen()
+    assert not broker.shard.delay.hours
+    assert events_of(broker, "one") == [("accepted", sent_ms), ("recalled", sent_ms + 2_000)]
+
+
 def test_what_a_group_does_without_a_lease(any_world, broker) -> None:
     """A filter that passes over it, an offset that is committed, a group that is set back."""
     broker.ask(SendMessages("t", [made("a", tag="x"), made("b", tag="y")]))

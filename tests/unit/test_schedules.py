@@ -373,6 +373,7 @@ def test_created_twice_is_created_once(world) -> None:
         ("", HELLO, "schedule"),
         ("s" * 128, HELLO, "schedule"),
         ("s", HELLO._replace(topic="nobody"), "topic"),
+        ("s", HELLO._replace(topic="closed"), "topic"),
         ("s", HELLO._replace(topic="normal"), "message_type"),
         ("s", HELLO._replace(body=b""), "body"),
         ("s", HELLO._replace(tag="a|b"), "tag"),
@@ -383,6 +384,7 @@ def test_created_twice_is_created_once(world) -> None:
 )
 def test_what_is_refused_changes_nothing(world, name, content, field) -> None:
     world.broker.ask(CreateTopic("normal", TopicType.NORMAL, 1))
+    world.broker.ask(CreateTopic("closed", TopicType.MIXED, 1, TopicSettings(perm=4)))
     end = world.broker.shard.log.end
     with pytest.raises(HorologError) as caught:
         create(world, name=name, content=content)
