@@ -114,13 +114,13 @@ def _make_moves(
     lanes = lanes_of(records)
     apart: list[_Move] = []
     together: list[_Move] = []
-    for rows, of_tier, record in _by_body(records, in_tier):
+    for rows, is_in_tier, record in _by_body(records, in_tier):
         origins = origins_of(entries["origin"][rows], entries["row"][rows])
         control = encode_recall(
             copies.topic.id, copies.key, copies.due_ms, origins, lanes[rows], moved=True
         )
         move = _Move(rows, lanes[rows], [control], moved_record(record, due_ms, wall_ms, {}))
-        (together if len(of_tier) else apart).append(move)
+        (together if is_in_tier else apart).append(move)
     return apart, together
 
 
@@ -159,8 +159,8 @@ def _check_fits(shard: Shard, copies: Copies, together: Sequence[_Move]) -> None
 
 def _by_body(
     here: Sequence[memoryview], there: Sequence[bytes]
-) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], bytes]]:
-    """Group copies by message: rows here, rows in the tier, and the first record.
+) -> list[tuple[npt.NDArray[np.int64], bool, bytes]]:
+    """Group copies by message: rows here, whether there are more in the tier, and the first record.
 
     Copies of one body are a send and its retries.  Copies of different bodies are different
     messages, of producers that make the same ids (`send.repeats`): each is moved.
@@ -171,7 +171,7 @@ def _by_body(
         rows.setdefault(layout.decode(record[HEAD_BYTES:]).body, []).append(row)
     found = [np.array(each, np.int64) for each in rows.values()]
     n = len(here)
-    return [(each[each < n], each[each >= n] - n, records[each[0]]) for each in found]
+    return [(each[each < n], bool(each[-1] >= n), records[each[0]]) for each in found]
 
 
 def _present_ms(shard: Shard, copies: Copies, there: int) -> int | None:
