@@ -31,6 +31,7 @@ from horolog.protocol.schedules import (
     Rule,
     State,
 )
+from horolog.testing.sim_broker import Answer
 
 HOURLY = Rule("0 * * * *")
 HELLO = Content("t", b"hello", "tag", ("k1", "k2"), {"colour": "red"})
@@ -265,6 +266,23 @@ def test_pause_and_resume(world, restart: bool) -> None:
     got = received(world)
     assert [int(found[FIRING]) for found in got] == [1, 2]
     assert [int(found[FIRING_TIME]) for found in got] == [start + HOUR_MS, start + 5 * HOUR_MS]
+
+
+def test_a_pause_takes_back_what_is_planned_and_not_filed_yet(world) -> None:
+    in_flight = 0
+    for i in range(10):
+        world.broker.step([Answer(CreateSchedule(f"s{i}", HOURLY, HELLO))])
+        in_flight += len(world.broker.shard.uncommitted)
+        world.broker.step([Answer(PauseSchedule(f"s{i}"))])
+    world.broker.settle()
+    assert (in_flight > 0, pending(world)) == (True, [])
+
+
+def test_a_schedule_that_does_not_exist(world) -> None:
+    for command in (PauseSchedule("s"), RemoveSchedule("s"), ChangeSchedule("s", HOURLY, HELLO)):
+        with pytest.raises(HorologError) as refused:
+            world.broker.ask(command)
+        assert refused.value.code is ErrorCode.NOT_FOUND
 
 
 def test_a_short_pause_loses_nothing_and_fires_once(world) -> None:

@@ -143,9 +143,14 @@ def test_half_messages_of_one_id_and_different_bodies_are_two_transactions(world
     (other,) = begin(broker, half("m", body=b"of another"))
     assert one != other
     assert begin(broker, half("m", body=b"of another")) == [other]
-    for position in (one, other):
+    third, again, fourth = begin(
+        broker, half("m", body=b"3"), half("m", body=b"3"), half("m", body=b"4")
+    )
+    assert third == again
+    assert len({one, other, third, fourth}) == 4
+    for position in (one, other, third, fourth):
         broker.ask(EndTransaction(position, COMMIT))
-    assert take_all(world) == ["m", "m"]
+    assert take_all(world) == ["m"] * 4
 
 
 def test_the_newest_transaction_of_an_id_is_the_newest_after_a_start(world, broker) -> None:
