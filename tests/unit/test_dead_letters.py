@@ -9,13 +9,19 @@ from horolog.protocol.commands import (
     Ack,
     ChangeInvisible,
     CreateTopic,
+    DeleteTopic,
     Delivered,
     MessageType,
     Receive,
     SendMessages,
     TopicType,
 )
-from horolog.protocol.queue_commands import GroupSettings, PutGroup
+from horolog.protocol.queue_commands import (
+    CommitOffsets,
+    DeleteGroup,
+    GroupSettings,
+    PutGroup,
+)
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
@@ -207,3 +213,29 @@ def test_a_dead_letter_is_stored_although_its_late_policy_cannot_be_read(world, 
     broker.step([Answer(SendMessages("t", [later])), Answer(give_up)])
     broker.settle()
     assert ids(dead(world)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [DeleteTopic("t"), DeleteGroup("g"), CommitOffsets("g", "t", {0: 0, 1: 0}, afresh=True)],
+    ids=lambda command: type(command).__name__,
+)
+def test_its_progress_ends_or_goes_back_in_the_same_turn(world, broker, command) -> None:
+    send(world, *"abcd")
+    handles = [message.receipt_handle for message in receive(world)]
+    answers = [Answer(ForwardToDeadLetters("g", "t", handle)) for handle in handles[:3]]
+    broker.step([*answers, Answer(command), Answer(PutGroup("g", GroupSettings()))])
+    broker.settle()
+    before = progress(broker)
+    world.reopen()
+    assert progress(broker) == before
+    assert len(dead(world)) == 3
+
+
+def progress(broker) -> dict[object, object]:
+    """What each group has consumed of each queue, and what it holds."""
+    return {
+        (place, queue): (each.floor, each.next, list(each.acked.runs()), sorted(each.leases))
+        for place, queues in broker.shard.ready.progress.items()
+        for queue, each in queues.items()
+    }

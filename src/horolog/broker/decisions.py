@@ -96,7 +96,7 @@ class Decisions:
         renewals = self.receives.renewals
         self.lease_changes = LeaseChanges(shard, self.send_backs, renewals, self._records)
         self.pulls = Pulls(shard, self.groups)
-        self.offsets = Offsets(shard, self.groups, renewals, self._records)
+        self.offsets = Offsets(shard, self.groups, renewals, self.send_backs, self._records)
         self.transactions = Transactions(shard, disk, self.topics, self._records)
         self.waiting = Waiting(shard, self.receives, self.pulls)
         self.adoptions = Adoptions(shard)
@@ -269,7 +269,9 @@ class Decisions:
 
     def _delete_group(self, _: Input, command: DeleteGroup, _now: Now, effects: Effects) -> None:
         self.offsets.seal()
-        self.receives.renewals.release_group(self.groups.existing_id(command.name))
+        gone = self.groups.existing_id(command.name)
+        self.receives.renewals.release_group(gone)
+        self.send_backs.take_buried(lambda group, _: group == gone)  # its progress is gone
         effects.prompt += self.groups.delete(command)
 
     def _pull(self, item: Input, command: Pull, now: Now, effects: Effects) -> object:
@@ -307,7 +309,9 @@ class Decisions:
         return view
 
     def _delete_topic(self, _: Input, command: DeleteTopic, _now: Now, effects: Effects) -> None:
+        gone = self._shard.topics.get(command.name).id
         effects.prompt += self.topics.delete(command, self.receives.renewals)
+        self.send_backs.take_buried(lambda _, place: place.topic == gone)  # consumed by nobody
 
     def _query(self, _: Input, query: queries.Query, _now: Now, _effects: Effects) -> object:
         return queries.answer(self._shard, query)

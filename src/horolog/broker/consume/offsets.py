@@ -11,6 +11,7 @@ from __future__ import annotations
 from horolog.broker.consume.renewals import Renewals
 from horolog.broker.counters import Count
 from horolog.broker.groups import Groups
+from horolog.broker.send.send_backs import SendBacks
 from horolog.broker.shard import Shard
 from horolog.broker.topics import Topic, queue_of
 from horolog.errors import refused
@@ -23,11 +24,17 @@ class Offsets:
     """Offset commits of a shard; `records` collects control records for the turn's frame."""
 
     def __init__(
-        self, shard: Shard, groups: Groups, renewals: Renewals, records: list[bytes]
+        self,
+        shard: Shard,
+        groups: Groups,
+        renewals: Renewals,
+        send_backs: SendBacks,
+        records: list[bytes],
     ) -> None:
         self._shard = shard
         self._groups = groups
         self._renewals = renewals
+        self._send_backs = send_backs
         self._records = records
         self._pending: dict[tuple[int, int], dict[int, int]] = {}  # (group, topic) → queue → offset
 
@@ -59,6 +66,7 @@ class Offsets:
         for _, to in ways:
             for gone in ready.commit(place, to):
                 self._renewals.release((*place, gone))
+        self._records += self._buried(place)
         # One record: with only its first half a replay would leave out messages that are leased.
         self._records.append(encode_offsets(group, topic.id, ways))
         self._shard.visible.add((topic.id, queue_id))
@@ -75,12 +83,17 @@ class Offsets:
             self._count(topic, found, offset)
         if goes_back:
             self.seal()  # log both: forward and back again is not a no-op
+            self._records += self._buried(place)
         for gone in ready.commit(place, offset):
             self._renewals.release((*place, gone))
         self._pending.setdefault((group, topic.id), {})[queue_id] = offset
         if goes_back:
             self.seal()
             self._shard.visible.add((topic.id, queue_id))  # parked polls get messages again
+
+    def _buried(self, place: tuple[int, int, int]) -> list[bytes]:
+        """Take the records of messages of a queue that became dead letters in this turn."""
+        return self._send_backs.take_buried(lambda group, at: (group, *at[:2]) == place)
 
     def _count(self, topic: Topic, found: QueueProgress, offset: int) -> None:
         """Count the messages below an offset as consumed, without those acked by handle before."""

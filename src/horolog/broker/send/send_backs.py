@@ -10,6 +10,10 @@ as often as the group allows, or a consumer gives it up, it is copied to the dea
 consumed (`bury`).  The copy is appended first: a crash between the two leaves the message leased,
 and its second copy is a repeat of the first.
 
+The record that it is consumed follows the turn's control records.  A command of the same turn that
+ends the progress of the group there, or moves it back, takes that record first (`take_buried`): in
+a replay it would otherwise come after what the command has decided.
+
 Both topics are made when the first copy comes.  From here on a copy is a send like any other
 (`sends`): one record in one frame, scheduled or visible, and not stored if it repeats one
 (`repeats` tells attempts apart).
@@ -17,6 +21,7 @@ Both topics are made when the first copy comes.  From here on a copy is a send l
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from horolog.broker.consume.queue_times import read_visible
@@ -68,7 +73,7 @@ class SendBacks:
         self._topics = topics
         self._sends = sends
         self._disk = disk
-        self._buried: list[bytes] = []  # control records to append after the turn's sends
+        self._buried: list[tuple[int, LeasedPlace]] = []  # group id and place, consumed this turn
 
     def add(self, token: object, command: SendBack | SendRetry, now: Now) -> bool:
         """Send the requested copy; return False if none is to be sent.
@@ -94,13 +99,18 @@ class SendBacks:
             place.offset, Event.GIVE_UP
         )
         assert consumed, place
-        self._buried.append(encode_ack(group, *place[:2], [place.offset]))
+        self._buried.append((group, place))
 
-    def take_buried(self) -> list[bytes]:
-        """Take the control records of this turn that must follow its sends."""
-        taken = self._buried.copy()
-        self._buried.clear()
-        return taken
+    def take_buried(
+        self, is_meant: Callable[[int, LeasedPlace], bool] = lambda _group, _place: True
+    ) -> list[bytes]:
+        """Take the control records of this turn that must follow its sends.
+
+        is_meant  which of them, by group id and place
+        """
+        taken = [each for each in self._buried if is_meant(*each)]
+        self._buried = [each for each in self._buried if not is_meant(*each)]
+        return [encode_ack(group, *place[:2], [place.offset]) for group, place in taken]
 
     def _send(self, token: object, planned: PlannedCopy, now: Now) -> None:
         self._disk.check(now.mono_ms, now.wall_ms, len(planned.record))
