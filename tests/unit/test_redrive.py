@@ -109,6 +109,12 @@ def test_each_is_redriven_once(world, broker) -> None:
     assert names(receive(broker, group="new")) == ["a", "a", "b", "b"]
 
 
+def test_a_place_in_a_queue_that_is_not_there_is_no_dead_letter(broker) -> None:
+    give_up(broker, "a")
+    done = redrive(broker, only=(LetterPlace(7, 0), LetterPlace(0, 0)))
+    assert [each.message_id for each in done.letters] == ["a"]
+
+
 def test_what_a_crash_took_is_redriven_again_and_never_twice(world, broker) -> None:
     give_up(broker, *(f"m{n}" for n in range(9)))
     before = len(receive(broker))

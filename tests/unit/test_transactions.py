@@ -137,6 +137,15 @@ def test_a_half_message_that_is_sent_again_is_one_transaction(world, broker) -> 
     assert take_all(world) == ["m"]
 
 
+def test_a_half_message_of_a_topic_that_was_made_again_is_another_one(world, broker) -> None:
+    for _ in range(2):
+        (position,) = begin(broker, half("m"))
+        broker.ask(EndTransaction(position, COMMIT))
+        assert take_all(world) == ["m"]
+        broker.ask(DeleteTopic("t"))
+        broker.ask(CreateTopic("t", TopicType.MIXED, 1))
+
+
 def test_half_messages_of_one_id_and_different_bodies_are_two_transactions(world, broker) -> None:
     """Of producers in containers of one address and process id."""
     (one,) = begin(broker, half("m"))

@@ -240,6 +240,8 @@ class DeadLetters:
             yield from self._places(topic, command.first, all=False)
             return
         for place in dict.fromkeys(command.only):
+            if place.queue >= len(topic.queues):
+                continue  # the topic was deleted since the caller has looked, and made again
             queue = topic.queues[place.queue]
             if self._is_redriven(topic, place):
                 done.already += 1

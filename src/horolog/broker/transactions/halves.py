@@ -148,6 +148,8 @@ class Halves:
         earlier = self._record(position)
         if age_ms >= shard.settings.dedup_ms or earlier is None:
             return False
+        if int(np.frombuffer(earlier, HEAD, 1)["topic"][0]) != new.topic:
+            return False  # of a deleted topic that had the same name
         answered = position < self._committed
         if not is_repeat(
             new.record, earlier, reuses_ids=reuses_ids, answered=answered, age_ms=age_ms
