@@ -171,6 +171,15 @@ def test_a_client_that_left_holds_nothing_after_a_start(world, broker) -> None:
     assert offsets(receive(broker, "other")) == [0, 1, 2, 3]
 
 
+def test_the_handle_of_a_client_that_left_is_good_after_two_starts(world, broker) -> None:
+    held = renewed(world, broker)
+    world.reopen()
+    broker.ask(ClientGone("c"))
+    broker.settle()
+    world.reopen()
+    assert ack(broker, held) == [None] * len(held)
+
+
 def test_what_its_client_has_changed_is_not_renewed_after_a_start(world, broker) -> None:
     (held,) = renewed(world, broker)
     broker.ask(ChangeInvisible("g", "t", held.receipt_handle, 15_000))
@@ -205,7 +214,7 @@ def test_handles_of_others_stay_void(world, broker) -> None:
 
 def test_a_grant_says_for_whom_it_is_renewed() -> None:
     rows = granted_rows([(7, 1, 3), (9, 2, 4)])
-    for holder in (NO_HOLDER, Holder("host@1#é", 10_800_000), Holder("c", 0, 5)):
+    for holder in (NO_HOLDER, Holder("host@1#é", 10_800_000), Holder("c", 0, 5), Holder("", 0, 5)):
         payload = encode_grant(1, 2, 3, 10, 60_000, rows, holder)[ENVELOPE_BYTES:]
         record = decode_grant(payload)
         assert record.holder == holder

@@ -100,7 +100,7 @@ class RecallMany(NamedTuple):
 class Holder(NamedTuple):
     """A push consumer, whose leases are renewed while it lives."""
 
-    client_id: str
+    client_id: str  # "": none; the leases end when they say
     renewable_ms: int  # how long the leases may be renewed, from this grant on
     epoch: int = 0  # of the grants, if an earlier process made them; 0: the epoch of the frame
 
@@ -123,7 +123,7 @@ class Grant(NamedTuple):
     def payload_bytes(self) -> int:
         """Bytes of the encoded payload."""
         client_id = self.holder.client_id.encode()
-        held = _HOLDER.size + len(client_id) if client_id else 0
+        held = _HOLDER.size + len(client_id) if self.holder != NO_HOLDER else 0
         return _GRANT.size + self.granted.nbytes + held
 
 
@@ -267,7 +267,7 @@ def encode_grant(
     """
     payload = _GRANT.pack(group, topic, queue, len(granted), next_offset, duration_ms)
     payload += granted.tobytes()
-    if holder.client_id:
+    if holder != NO_HOLDER:
         payload += _HOLDER.pack(holder.epoch, holder.renewable_ms) + holder.client_id.encode()
     return _control(Kind.GRANT, payload, flags=IS_AGAIN if again else 0)
 

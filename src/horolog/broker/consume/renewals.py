@@ -189,7 +189,7 @@ class Renewals:
             if not kept:
                 lease = lease._replace(client_id="", renew_until=0)
             progress.lease(offset, lease, Event.RENEW)
-            together.setdefault((place, _holder_of(lease)), []).append(offset)
+            together.setdefault((place, self._holder_of(lease)), []).append(offset)
         for (place, holder), offsets in together.items():
             progress = self._shard.ready.progress_of(*place)
             for first in range(0, len(offsets), _ROWS_MAX):
@@ -197,6 +197,15 @@ class Renewals:
                 self._records.append(regrant_record(place, progress, some, duration, holder))
         for place in dict.fromkeys(place for place, _ in together):
             self._shard.ready.watch(*place)
+
+    def _holder_of(self, lease: Lease) -> Holder:
+        """Return the holder for the record of a lease that was given a new end."""
+        epoch = lease.grant >> 32
+        if lease.client_id:
+            return Holder(lease.client_id, lease.renewable_ms, epoch)
+        if epoch != self._shard.ready.epoch:
+            return NO_HOLDER._replace(epoch=epoch)  # its handle stays good
+        return NO_HOLDER
 
     def check_invariants(self) -> None:
         """Raise AssertionError if a lease is forgotten, or a client without leases is kept."""
@@ -210,13 +219,6 @@ class Renewals:
             lease = progress.leases.get(held[3]) if progress is not None else None
             assert lease is None or at <= lease.ends_at, (held, at, lease)
         self._looks.check_invariants()
-
-
-def _holder_of(lease: Lease) -> Holder:
-    """Return the holder for the record of a lease that was given a new end."""
-    if not lease.client_id:
-        return NO_HOLDER
-    return Holder(lease.client_id, lease.renewable_ms, lease.grant >> 32)
 
 
 def regrant_record(
