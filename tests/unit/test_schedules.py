@@ -460,10 +460,9 @@ def test_torn_anywhere(make_world, event: str) -> None:
 
 
 def killed_in(world, event: str, nth: int, *, kept: int | None = None) -> int:
-    """One life that ends before the nth change of the disk in an event, and what is found after it.
+    """Check a life that ends before the nth change of the disk in an event, and what is found after it.
 
-    kept  so many bytes of what the event has written to the log are there, and no more
-    Gives how many it has written, 0 if it was not killed.
+    kept  bytes that are there of what the event has written to the log; gives the count of those, 0 if not killed
     """
     world.broker.open()
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))
