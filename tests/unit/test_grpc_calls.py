@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from horolog.limits import UNPACKED_BYTES_MAX
 from horolog.protocol.http2 import frames, hpack
 from horolog.protocol.http2.calls import Calls, Dropped, Message, MessagesEnded, Opened, UnaryCall
+from horolog.protocol.http2.events import Limits
 from horolog.protocol.http2.frames import END_HEADERS, END_STREAM, PREFACE, Type, frame
 from horolog.protocol.http2.grpc_wire import framed, timeout_ms
 from horolog.protocol.http2.request_head import RequestHead
@@ -41,8 +42,8 @@ def request(
     return frame(Type.HEADERS, END_HEADERS, stream, head(path, *more)) + b"".join(bodies)
 
 
-def greeted() -> Calls:
-    calls = Calls(frozenset({STREAMING}))
+def greeted(limits: Limits = Limits()) -> Calls:
+    calls = Calls(frozenset({STREAMING}), limits)
     assert calls.receive(PREFACE + frames.settings({}), 0) == []
     calls.http.take_output()
     return calls
@@ -114,6 +115,22 @@ def test_a_conversation_with_a_broken_message_ends_with_trailers() -> None:
     assert begun[0] == (b":status", b"200")
     assert trailers[0] == (b"grpc-status", b"13")
     calls.check_invariants()
+
+
+def test_a_flood_of_messages_ends_its_stream() -> None:
+    """One read of 250 KB had 15,000 settings, which took seconds, and filled the queue of commands."""
+    calls = greeted(Limits(messages_burst=5, messages_per_second=10))
+    calls.receive(frame(Type.HEADERS, END_HEADERS, 1, head(STREAMING)), 0)
+    calls.receive(frame(Type.HEADERS, END_HEADERS, 3, head(STREAMING)), 0)
+    calls.begin(1)
+    flood = framed(b"a") * 8
+    assert calls.receive(frame(Type.DATA, 0, 1, flood), 0) == [Message(1, b"a")] * 5 + [Dropped(1)]
+    assert dict(answers(calls)[-1])[b"grpc-status"] == b"8"
+    assert calls.receive(frame(Type.DATA, 0, 1, flood), 0) == []
+    calls.check_invariants()
+    for at_ms in range(200, 3_000, 200):
+        assert calls.receive(frame(Type.DATA, 0, 3, framed(b"b")), at_ms) == [Message(3, b"b")]
+    assert not calls.http.closed
 
 
 def test_gzip_is_unpacked_and_nothing_else() -> None:

@@ -93,5 +93,7 @@ def test_what_the_page_says_of_connections() -> None:
     assert f"({floods.frames_burst} at once, {floods.frames_per_second} a second, four" in words
     assert (FRAMES_AN_ANSWER, BYTES_A_FRAME) == (4, 4_096)
     assert f"more than {floods.header_pieces} pieces" in words
+    pace = f"({floods.messages_burst} at once, {floods.messages_per_second} a second)"
+    assert f"too many commands on such streams {pace}" in words
     assert f"more than {floods.header_bytes} bytes of header fields" in words
     assert f"more than {floods.queued_bytes >> 20} MiB of answers" in words

@@ -46,6 +46,7 @@ from horolog.protocol.http2.grpc_wire import (
     uncompressed,
 )
 from horolog.protocol.http2.request_head import RequestHead
+from horolog.protocol.http2.token_bucket import TokenBucket
 
 _TYPE = (b"content-type", b"application/grpc")
 _BEGIN = hpack.encode([(b":status", b"200"), _TYPE])
@@ -118,6 +119,7 @@ class Calls:
     def __init__(self, streaming: frozenset[bytes], limits: Limits = Limits()) -> None:
         self.http = Connection(limits)
         self._streaming = streaming
+        self._messages = TokenBucket(limits.messages_burst, limits.messages_per_second)
         self._requests: dict[int, _Request] = {}
         self._unfinished = 0  # bytes of messages in `_requests`
         self._head_bytes = 0  # bytes of header fields in `_requests`
@@ -220,6 +222,9 @@ class Calls:
         held = request.content
         request.since_ms = request.since_ms or self._now_ms
         while len(held) >= PREFIX_BYTES and len(held) - PREFIX_BYTES >= (size := size_of(held)):
+            if not self._messages.spend(self._now_ms):
+                # One read may have 50,000 of them, and would hold up every other connection.
+                raise BrokenRequest(RESOURCE_EXHAUSTED, "too many messages; send fewer a second")
             message = bytes(held[PREFIX_BYTES : PREFIX_BYTES + size])
             compressed = held[0]
             del held[: PREFIX_BYTES + size]

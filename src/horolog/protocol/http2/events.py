@@ -17,6 +17,7 @@ class Limits(NamedTuple):
     header_pieces    frames of one header block
     resets_burst …   unanswered streams that the peer may reset at once, and a second
     frames_burst …   frames without content at once, and a second
+    messages_burst … messages on streams of many messages at once, and a second
     queued_bytes     answers that wait for the peer's windows, before only small ones are given
     """
 
@@ -29,6 +30,8 @@ class Limits(NamedTuple):
     resets_per_second: int = 100
     frames_burst: int = 10_000
     frames_per_second: int = 2_000
+    messages_burst: int = 2_000
+    messages_per_second: int = 200
     queued_bytes: int = 8 << 20
 
 
