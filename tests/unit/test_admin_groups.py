@@ -39,6 +39,26 @@ def test_a_group_is_made_changed_and_consumes_in_order(tmp_path: Path) -> None:
     story(tmp_path, consume_in_order)
 
 
+def test_changes_made_at_once_are_all_kept(tmp_path: Path) -> None:
+    """Each read all settings and wrote them with its own one changed, so the last one undid the first."""
+
+    async def use(client: httpx.AsyncClient) -> None:
+        await client.post("/v1/topics", json={"name": "t", "queues": 1})
+        answers = await asyncio.gather(
+            client.put("/v1/groups/g", json={"orderly": True}),
+            client.put("/v1/groups/g", json={"retry_max": 3}),
+            client.patch("/v1/topics/t", json={"multi_tag": True}),
+            client.patch("/v1/topics/t", json={"perm": 4}),
+        )
+        assert {each.status_code for each in answers} == {200}
+        group = (await client.get("/v1/groups/g")).json()["result"]
+        assert (group["orderly"], group["retry_max"]) == (True, 3)
+        topic = (await client.get("/v1/topics/t")).json()["result"]
+        assert (topic["multi_tag"], topic["perm"]) == (True, 4)
+
+    story(tmp_path, use)
+
+
 def test_what_is_never_acked_becomes_a_dead_letter(tmp_path: Path) -> None:
     """After as many further attempts as the group allows; the receive that finds that out does not show it."""
 

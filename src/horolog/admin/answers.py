@@ -87,6 +87,14 @@ def engine_of(request: Request) -> RunningEngine:
     return cast("RunningEngine", request.app.state.engine)
 
 
+def settings_lock(request: Request) -> asyncio.Lock:
+    """Return the lock of requests that read settings, and write them with some changed.
+
+    Without it, two such requests at once could both succeed, and one change would be lost.
+    """
+    return cast("asyncio.Lock", request.app.state.settings_lock)
+
+
 def broker_name(request: Request) -> str:
     """Return the broker's name, as in routes and recall handles."""
     return str(request.app.state.broker_name)

@@ -126,6 +126,7 @@ def make_app(
     app.state.doors = doors
     app.state.closing = asyncio.Event()
     app.state.bodies = Bodies()
+    app.state.settings_lock = asyncio.Lock()
     app.state.reads = asyncio.Semaphore(ADMIN_READS_AT_ONCE)
     app.state.exposition = exposition
     app.state.histograms = Shared(1.0)

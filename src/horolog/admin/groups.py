@@ -10,7 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import admit_known_caller, answer, engine_of, is_admin, may, require
+from horolog.admin.answers import (
+    admit_known_caller,
+    answer,
+    engine_of,
+    is_admin,
+    may,
+    require,
+    settings_lock,
+)
 from horolog.admin.clients import client_view, doors_of, kind_of_group, members_of
 from horolog.admin.endpoints import (
     Access,
@@ -169,14 +177,16 @@ async def put_group(request: Request) -> Response:
     group = check_group(request.path_params["group"])
     wanted = await read_body(request, GroupBody)
     engine = engine_of(request)
-    found: GroupView = await engine.submit(PutGroup(group))
-    before: GroupSettings = found.settings
-    settings = replace(
-        before,
-        orderly=before.orderly if wanted.orderly is None else wanted.orderly,
-        retry_max=before.retry_max if wanted.retry_max is None else wanted.retry_max,
-    )
-    return answer(_settings_view(await engine.submit(PutGroup(group, settings))))
+    async with settings_lock(request):
+        found: GroupView = await engine.submit(PutGroup(group))
+        before: GroupSettings = found.settings
+        settings = replace(
+            before,
+            orderly=before.orderly if wanted.orderly is None else wanted.orderly,
+            retry_max=before.retry_max if wanted.retry_max is None else wanted.retry_max,
+        )
+        changed: GroupView = await engine.submit(PutGroup(group, settings))
+    return answer(_settings_view(changed))
 
 
 @endpoint(

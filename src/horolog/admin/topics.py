@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from horolog.access import rules
-from horolog.admin.answers import admit_known_caller, answer, engine_of, may, require
+from horolog.admin.answers import admit_known_caller, answer, engine_of, may, require, settings_lock
 from horolog.admin.clients import doors_of
 from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
 from horolog.admin.request_shapes import ChangeTopicBody, TopicBody
@@ -122,10 +122,12 @@ async def change_topic(request: Request) -> Response:
         )
     engine, name = engine_of(request), check_topic(request.path_params["name"])
     settings = None
-    if _has_settings(wanted):
-        view: TopicView = await engine.submit(DescribeTopic(name, with_pending=False))
-        settings = _settings(wanted, view.settings)
-    return answer(topic_view(await engine.submit(ChangeTopic(name, wanted.queues or 0, settings))))
+    async with settings_lock(request):
+        if _has_settings(wanted):
+            view: TopicView = await engine.submit(DescribeTopic(name, with_pending=False))
+            settings = _settings(wanted, view.settings)
+        changed = await engine.submit(ChangeTopic(name, wanted.queues or 0, settings))
+    return answer(topic_view(changed))
 
 
 def _has_settings(wanted: TopicBody | ChangeTopicBody) -> bool:
