@@ -192,3 +192,14 @@ def test_no_secret_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) ->
     assert "not-his-secret" not in met.value.message
     assert "-secret" not in caplog.text
     assert "token" not in caplog.text
+
+
+def test_names_that_are_too_long_for_any_topic_are_not_kept(tmp_path: Path) -> None:
+    """A request without a key may have a name of 1 MB, and thousands of needs of topics are kept."""
+    topics = read_access(access_file(tmp_path)).identities["app"].topics
+    long_name = "in-" + "a" * 1_000
+    assert topics.of(long_name) == Right.SUB
+    assert long_name not in topics._decided
+    assert need_of_topic("in-a", Right.SUB) is need_of_topic("in-a", Right.SUB)
+    assert need_of_topic(long_name, Right.SUB) is not need_of_topic(long_name, Right.SUB)
+    assert need_of_group(long_name) is not need_of_group(long_name)

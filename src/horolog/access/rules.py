@@ -22,6 +22,7 @@ from typing import NamedTuple
 from horolog.errors import ErrorCode, HorologError, refused
 
 _DECIDED_MAX = 4_096  # answers that an identity keeps; when full, all are dropped
+_KEPT_NAME_MAX = 255  # characters; a longer name is nobody's, and is refused by who reads it
 _OF_GROUPS = ("%RETRY%", "%DLQ%")
 
 
@@ -68,16 +69,23 @@ ADMIN: Needs = (Need(Kind.CLUSTER, "cluster", Right.DENY),)
 """The needs of an action that only administrators may do."""
 
 
-@lru_cache(maxsize=_DECIDED_MAX)
 def need_of_topic(name: str, rights: int) -> Need:
     """Return the need of an action on a topic; for a group's topic, the right of a group member."""
+    make = _need_of_topic if len(name) > _KEPT_NAME_MAX else _known_need_of_topic
+    return make(name, rights)
+
+
+def _need_of_topic(name: str, rights: int) -> Need:
     for prefix in _OF_GROUPS:
         if name.startswith(prefix):
             return Need(Kind.GROUP, name.removeprefix(prefix), Right.SUB)
     return Need(Kind.TOPIC, name, rights)
 
 
-@lru_cache(maxsize=_DECIDED_MAX)
+# Short names only: also those are kept here that somebody sends who has no key.
+_known_need_of_topic = lru_cache(maxsize=_DECIDED_MAX)(_need_of_topic)
+
+
 def need_of_group(name: str) -> Need:
     """Return the need to be a member of a consumer group."""
     return Need(Kind.GROUP, name, Right.SUB)
@@ -94,6 +102,8 @@ class Patterns:
 
     def of(self, name: str) -> int:
         """Return the rights granted to a name."""
+        if len(name) > _KEPT_NAME_MAX:
+            return self._decide(name)
         found = self._decided.get(name)
         if found is None:
             found = self._decide(name)
