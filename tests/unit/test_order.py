@@ -320,6 +320,18 @@ def test_a_receive_that_comes_again_gets_what_it_was_given(world, broker) -> Non
     assert names(take(world, attempt_id="one")) == "a3 b2", "all was done: there is only more"
 
 
+def test_a_receive_that_comes_again_after_a_renewal_gets_what_it_was_given(world, broker) -> None:
+    """Or a lost answer would block its message groups for as long as its client lives."""
+    send(world, "a1 a2")
+    lost = take(world, 1, attempt_id="one", auto_renew=True)
+    after(world, 6_000)
+    again = take(world, 1, attempt_id="one", auto_renew=True)
+    assert names(lost) == names(again) == "a1"
+    assert again["a1"].attempt == 1, "no further attempt"
+    ack(world, again["a1"])
+    assert names(take(world, 1, attempt_id="two", auto_renew=True)) == "a2"
+
+
 def test_a_receive_that_comes_again_for_less_leaves_the_rest_to_others(world, broker) -> None:
     send(world, "a1 a2 b1 b2")
     take(world, attempt_id="one")

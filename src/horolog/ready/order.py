@@ -187,7 +187,7 @@ class QueueOrder:
     # --- what happens to an offset ----------------------------------------------------------------
 
     def leased(self, offset: int) -> None:
-        """Record that an offset was leased, or that its lease has a new end."""
+        """Record that an offset was leased, or that its lease has a new end and a new grant."""
         self.repeated.discard(offset)
         self._forget_attempt(offset)
         if offset in self._group_of:

@@ -72,7 +72,7 @@ class QueueProgress:
         self._tally.leases += offset not in self.leases
         self.leases[offset] = lease
         self.ends.set(offset, lease.ends_at)
-        if self.order is not None:
+        if self.order is not None and event is not Event.RENEW:  # a renewal keeps grant and receive
             self.order.leased(offset)
 
     def lease_all(self, leases: dict[int, Lease], ends_at: int, event: Event) -> None:
