@@ -20,7 +20,7 @@ from horolog.protocol.queue_commands import (
 )
 from horolog.protocol.rocketmq.names import check_group
 from horolog.ready.groups import settings_row
-from horolog.ready.polls import Waiter
+from horolog.ready.polls import News, Waiter
 
 
 class Groups:
@@ -83,9 +83,12 @@ class Groups:
             _check(settings)
         group_id = self.id_of(command.name)
         groups = self._shard.ready.groups
-        if settings is not None and settings != groups.settings_of(group_id):
+        before = groups.settings_of(group_id)
+        if settings is not None and settings != before:
             groups.put(group_id, command.name, settings)
             self._records.append(encode_group(group_id, command.name, settings_row(settings)))
+            if before.orderly and not settings.orderly:
+                self._wake_polls(group_id, command.name)
         ended: list[Reply] = []
         try:
             self.check_may_consume(group_id)
@@ -114,6 +117,12 @@ class Groups:
         self._records.append(encode_group_end(group_id, command.name))
         gone = group_not_found(command.name)
         return [Reply(each.token, Received([]) if each.group else gone) for each in waiting]
+
+    def _wake_polls(self, group_id: int, name: str) -> None:
+        """Let the receives of a group look at all queues again: no message is blocked any more."""
+        polls, topics = self._shard.ready.polls, self._shard.topics.by_id
+        for topic in sorted({each.topic for each in polls.of_group(name) if each.group}):
+            polls.postpone(News(topic, group_id, list(range(len(topics[topic].queues)))))
 
     def _take_polls(self, name: str) -> list[Waiter]:
         """Remove and return all parked polls of a group."""

@@ -202,7 +202,6 @@ class QueueProgress:
         """Move the floor to `offset` for retention; drop the leases of offsets below."""
         if offset <= self.floor:
             return
-        self.order = None  # rebuilt by the next receive in order
         for gone in [leased for leased in self.leases if leased < offset]:
             del self.leases[gone]
             self._tally.leases -= 1
@@ -213,6 +212,7 @@ class QueueProgress:
         self.acked.drop_below(offset)
         self.floor = offset
         self._raise_floor()
+        self._begin_order_again()
 
     def commit(self, offset: int) -> list[int]:
         """Mark every offset below `offset` as consumed; return the offsets of dropped leases.
@@ -229,14 +229,20 @@ class QueueProgress:
                 del self.leases[leased]
                 self.ends.drop(leased)
             self._tally.leases -= len(gone)
-            self.order = None
             self.free.clear()
             self._taken.clear()
             self.acked.clear()
             self.floor = self.next = offset
+            self._begin_order_again()
         else:
             gone = []
         return gone
+
+    def _begin_order_again(self) -> None:
+        """Forget which message groups are blocked, and by what; that is news for waiting polls."""
+        if self.order is not None:
+            self.order = QueueOrder(self.next, self.leases, self.ends)
+            self.order.has_news = True
 
     def put_in_order(self, *, in_order: bool) -> None:
         """Make the group consume in order from now on, or in any order."""
