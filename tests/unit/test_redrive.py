@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from horolog.broker.send.dead_letters import REDRIVING
 from horolog.errors import ErrorCode, HorologError
 from horolog.log.queue_unit import UNIT_BYTES
 from horolog.protocol.commands import (
@@ -26,7 +27,7 @@ from horolog.protocol.dead_letter_commands import (
     Redrive,
     Redriven,
 )
-from horolog.protocol.queue_commands import GroupSettings, PutGroup
+from horolog.protocol.queue_commands import CommitOffsets, GroupSettings, PutGroup
 from horolog.protocol.retry_commands import ForwardToDeadLetters
 from horolog.protocol.rocketmq import layout, properties
 from horolog.protocol.rocketmq.message import encode
@@ -113,6 +114,19 @@ def test_a_place_in_a_queue_that_is_not_there_is_no_dead_letter(broker) -> None:
     give_up(broker, "a")
     done = redrive(broker, only=(LetterPlace(7, 0), LetterPlace(0, 0)))
     assert [each.message_id for each in done.letters] == ["a"]
+
+
+def test_no_client_consumes_as_the_group_that_redrives(world, broker) -> None:
+    give_up(broker, "a")
+    broker.ask(Redrive("g"))
+    for command in (
+        Receive(REDRIVING, "%DLQ%g", -1, "*", 1, LEASE_MS, False, 0, "c"),
+        CommitOffsets(REDRIVING, "%DLQ%g", {0: 0}),
+    ):
+        with pytest.raises(HorologError) as refused:
+            broker.ask(command)
+        assert refused.value.code is ErrorCode.ILLEGAL_GROUP
+    assert not broker.ask(Redrive("g")).letters
 
 
 def test_what_a_crash_took_is_redriven_again_and_never_twice(world, broker) -> None:

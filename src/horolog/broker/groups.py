@@ -18,7 +18,7 @@ from horolog.protocol.queue_commands import (
     ListGroups,
     PutGroup,
 )
-from horolog.protocol.rocketmq.names import check_group
+from horolog.protocol.rocketmq.names import check_group, is_system_group
 from horolog.ready.groups import settings_row
 from horolog.ready.polls import News, Waiter
 
@@ -31,9 +31,11 @@ class Groups:
         self._records = records
 
     def id_of(self, name: str) -> int:
-        """Return the id of a group, which is made if it does not exist."""
+        """Return the id of a group of clients, which is made if it does not exist."""
         group_id = self._shard.ready.groups.ids.get(name)
-        return self._make(check_group(name)) if group_id is None else group_id
+        if group_id is None or is_system_group(name):
+            check_group(name)  # an internal group is of no client, whose leases would disturb it
+        return self._make(name) if group_id is None else group_id
 
     def existing_id(self, name: str) -> int:
         """Return the id of a group, or raise GROUP_NOT_FOUND."""
