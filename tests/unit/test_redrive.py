@@ -13,6 +13,7 @@ from horolog.protocol.commands import (
     CreateTopic,
     Delivered,
     DescribeBroker,
+    DescribeGroup,
     DescribeTopic,
     MessageType,
     Receive,
@@ -114,19 +115,6 @@ def test_a_place_in_a_queue_that_is_not_there_is_no_dead_letter(broker) -> None:
     give_up(broker, "a")
     done = redrive(broker, only=(LetterPlace(7, 0), LetterPlace(0, 0)))
     assert [each.message_id for each in done.letters] == ["a"]
-
-
-def test_no_client_consumes_as_the_group_that_redrives(world, broker) -> None:
-    give_up(broker, "a")
-    broker.ask(Redrive("g"))
-    for command in (
-        Receive(REDRIVING, "%DLQ%g", -1, "*", 1, LEASE_MS, False, 0, "c"),
-        CommitOffsets(REDRIVING, "%DLQ%g", {0: 0}),
-    ):
-        with pytest.raises(HorologError) as refused:
-            broker.ask(command)
-        assert refused.value.code is ErrorCode.ILLEGAL_GROUP
-    assert not broker.ask(Redrive("g")).letters
 
 
 def test_what_a_crash_took_is_redriven_again_and_never_twice(world, broker) -> None:
@@ -270,3 +258,24 @@ def test_letters_of_a_queue_that_is_cut_are_refused_and_the_others_go(world, bro
     assert any("is cut short" in each for each in broker.ask(DescribeBroker()).problems)
     world.reopen()
     assert len(redrive(world.broker).letters) == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        CommitOffsets(REDRIVING, "%DLQ%g", {0: 0}),
+        Receive(REDRIVING, "%DLQ%g", -1, "other", 32, LEASE_MS, False, 0, "c"),
+        PutGroup(REDRIVING, GroupSettings(consume_enable=False)),
+    ],
+    ids=["back", "receive", "settings"],
+)
+def test_no_client_uses_the_group_that_notes_what_is_redriven(broker, command) -> None:
+    give_up(broker, "a")
+    redrive(broker)
+    before = count(broker)
+    progress = broker.ask(DescribeGroup(REDRIVING, "%DLQ%g"))
+    with pytest.raises(HorologError) as refused:
+        broker.ask(command)
+    assert refused.value.code is ErrorCode.ILLEGAL_GROUP
+    assert count(broker) == before == (0, 1)
+    assert broker.ask(DescribeGroup(REDRIVING, "%DLQ%g")) == progress
