@@ -10,6 +10,11 @@ import time
 from typing import Protocol
 
 
+def monotonic_ms() -> int:
+    """Return the machine's monotonic time, which a simulated broker's connections keep to as well."""
+    return time.monotonic_ns() // 1_000_000
+
+
 class Clock(Protocol):
     """The interface of a clock for the server."""
 
@@ -35,7 +40,7 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         """Return milliseconds since an arbitrary origin."""
-        return time.monotonic_ns() // 1_000_000
+        return monotonic_ms()
 
 
 class SimulatedClock:

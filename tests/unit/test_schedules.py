@@ -460,9 +460,9 @@ def test_torn_anywhere(make_world, event: str) -> None:
 
 
 def killed_in(world, event: str, nth: int, *, kept: int | None = None) -> int:
-    """Check a life that ends before the nth change of the disk in an event, and what is found after it.
+    """Kill a broker before the nth change of the disk in an event, start it again, and check what it finds.
 
-    kept  bytes that are there of what the event has written to the log; gives the count of those, 0 if not killed
+    Of what it wrote to the log, `kept` bytes stay (None: all).  Return how many it wrote, + 1; 0 if nothing was killed.
     """
     world.broker.open()
     world.broker.ask(CreateTopic("t", TopicType.DELAY, 1))

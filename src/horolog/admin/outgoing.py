@@ -7,12 +7,11 @@ are cut off.
 
 from __future__ import annotations
 
-import time
-
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from horolog.admin.status import error_body, http_status
+from horolog.clock import monotonic_ms
 from horolog.errors import ErrorCode, refused
 from horolog.limits import ADMIN_UNREAD_BYTES_MAX, UNREAD_SMALL
 from horolog.server.unread_answers import UnreadAnswers
@@ -58,7 +57,7 @@ class BoundedAnswers:
     def _has_room(self, size: int) -> bool:
         if size <= UNREAD_SMALL or self._answers.admit_answer_to_unknown(size):
             return True
-        self._answers.cut_off(time.monotonic_ns() // 1_000_000)
+        self._answers.cut_off(monotonic_ms())
         return False
 
 

@@ -9,6 +9,7 @@ from horolog.backup.manifest import MANIFEST_NAME, Manifest, read_manifest, writ
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.disk import Disk
 from horolog.storage.lock import DirectoryLock
+from horolog.storage.meta import META
 
 FIELD = "directory"  # its name in the admin API
 
@@ -63,7 +64,7 @@ def _check_apart(directory: Path, data_dir: Path) -> None:
         raise refused(f"{directory} lies in this broker's data directory {data_dir}")
     if data_dir.is_relative_to(directory):
         raise refused(f"{directory} holds this broker's data directory {data_dir}")
-    if (directory / "meta").exists():
+    if (directory / META).exists():
         raise refused(f"{directory} is a data directory (it has a file `meta`)")
     if directory.exists() and not directory.is_dir():
         raise refused(f"{directory} is not a directory")

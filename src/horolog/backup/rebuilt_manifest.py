@@ -14,8 +14,8 @@ from pathlib import Path
 import orjson
 
 from horolog.backup.manifest import UNCHECKED, Manifest, StoredFile, is_number_name, number_name
+from horolog.storage.meta import META
 
-_META = "meta"
 _CHECKPOINT = ".ckpt"
 
 
@@ -31,11 +31,11 @@ def rebuild_manifest(directory: Path) -> Manifest | None:
             newest = directory / max(checkpoints)
         if newest is not None:
             files = {file.path: file for file in held} | files
-    if newest is None or _META not in files:
+    if newest is None or META not in files:
         return None
     return Manifest(
         number=max(file.number for file in files.values()),
-        log_id=_log_id(directory / files[_META].place),
+        log_id=_log_id(directory / files[META].place),
         horolog="",
         made_ms=newest.stat().st_mtime_ns // 1_000_000,
         position=int(newest.stem) if newest.stem.isdecimal() else 0,

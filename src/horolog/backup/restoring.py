@@ -37,12 +37,11 @@ from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.storage.api import File, Storage, read_file, replace_file
 from horolog.storage.disk import Disk
 from horolog.storage.lock import DirectoryLock
-from horolog.storage.meta import RESTORING
+from horolog.storage.meta import META, RESTORING
 from horolog.storage.sectors import ReadsAround
 
 BACKUP = "BACKUP"
 DATA_DIR = "--data-dir"
-META = "meta"
 
 
 def open_backup(

@@ -248,7 +248,6 @@ class Decisions:
         return LATER
 
     def _receive(self, item: Input, command: Receive, now: Now, effects: Effects) -> object:
-        self.offsets.seal()
         reply = self.receives.receive(item.token, command, now, self.offsets)
         if reply is not None:
             effects.answer_poll(reply)

@@ -27,7 +27,7 @@ from horolog.log.scan import Identity, LogEnd, LogScan, SalvageScan
 from horolog.log.segment import SegmentReader, bases_on_disk
 from horolog.storage.api import read_file
 from horolog.storage.disk import Disk
-from horolog.storage.meta import SHARD, check_format, parse_meta
+from horolog.storage.meta import META, SHARD, check_format, parse_meta
 
 FIELD = "DATA_DIR"
 Bytes = npt.NDArray[np.uint8]
@@ -41,10 +41,10 @@ class DataFiles(Disk):
         super().__init__(root, read_only=True)
         self.root = root
         self._places: dict[str, str] | None = None
-        if not (root / "meta").is_file() and (root / MANIFEST_NAME).is_file():
+        if not (root / META).is_file() and (root / MANIFEST_NAME).is_file():
             manifest = decode_manifest((root / MANIFEST_NAME).read_bytes(), FIELD)
             self._places = {file.path: file.place for file in manifest.files}
-        if not self.path("meta").is_file():
+        if not self.path(META).is_file():
             raise refused(
                 FIELD,
                 f"{root} is neither a data directory (it has no file `meta`) nor a backup",
@@ -77,7 +77,7 @@ def must_see(root: str) -> dict[str, bytes]:
 
     It says which log the directory is of.
     """
-    path = files_of(root).path("meta").absolute()
+    path = files_of(root).path(META).absolute()
     return {str(path): path.read_bytes()}
 
 
@@ -145,7 +145,7 @@ class LogPlan:
 def read_meta(files: DataFiles) -> tuple[int, int]:
     """Return (log id, segment bytes); raise DAMAGED or VERSION_UNSUPPORTED."""
     try:
-        meta = parse_meta(read_file(files, "meta"))
+        meta = parse_meta(read_file(files, META))
     except ValueError as error:
         raise refused(FIELD, f"meta cannot be read ({error})", code=ErrorCode.DAMAGED) from error
     check_format(meta, FIELD)

@@ -32,6 +32,7 @@ from horolog.places import local_place
 from horolog.spark.shared_place import prove_shared
 from horolog.spark.work_directory import work_directory
 from horolog.storage.api import read_file
+from horolog.storage.meta import META
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -175,7 +176,7 @@ def now_of(plan: LogPlan) -> int:
 
     A system clock has gone on since the last frame; a simulated clock stands at the last frame.
     """
-    meta = orjson.loads(read_file(files_of(plan.root), "meta"))
+    meta = orjson.loads(read_file(files_of(plan.root), META))
     if meta.get("clock") == "simulated":
         return plan.newest_ms
     return max(plan.newest_ms, SystemClock().wall_ms())

@@ -35,7 +35,7 @@ from horolog.pipeline.rebuild_halves import open_halves
 from horolog.pipeline.rebuild_names import named
 from horolog.storage.api import replace_file
 from horolog.storage.disk import Disk
-from horolog.storage.meta import SHARD
+from horolog.storage.meta import META, SHARD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,13 +99,13 @@ def commit(
         **held_columns(made.columns["held"]),
         **half_columns,
     }
-    meta = files_of(plan.root).path("meta").read_bytes()
+    meta = files_of(plan.root).path(META).read_bytes()
     content = encode_checkpoint(checkpoint)
     replace_file(disk, f"{SHARD}/checkpoint", checkpoint_name(plan.end), content)
     clock = files_of(plan.root).path(_CLOCK)
     if clock.is_file():
         replace_file(disk, "", _CLOCK, clock.read_bytes())
-    replace_file(disk, "", "meta", meta)
+    replace_file(disk, "", META, meta)
     disk.sync_dir(SHARD)
     disk.sync_dir("")
 

@@ -28,9 +28,10 @@ from horolog.log.segment import SegmentReader
 from horolog.server.remoting.kv_table import FILE as KV_FILE
 from horolog.server.threads import in_pool, in_thread
 from horolog.storage.api import Storage, read_file
+from horolog.storage.meta import META
 
 _log = logging.getLogger("horolog.backup")
-ROOT_FILES = ("meta", "clock", KV_FILE)  # of the data directory, beside its shard
+ROOT_FILES = (META, "clock", KV_FILE)  # of the data directory, beside its shard
 
 
 class Source(NamedTuple):
@@ -175,7 +176,7 @@ class Backups:
         finally:
             log.close()
         named = [
-            *(NamedFile(name, None, rebuilt=name != "meta") for name in ROOT_FILES),
+            *(NamedFile(name, None, rebuilt=name != META) for name in ROOT_FILES),
             *named_files(storage, shard, self._source.segment_bytes, checkpoint),
         ]
         copy = Copy(

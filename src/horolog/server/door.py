@@ -10,10 +10,10 @@ import asyncio
 import logging
 import math
 import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from horolog.clock import monotonic_ms
 from horolog.limits import SECOND_MS
 from horolog.server.intake import Intake
 from horolog.server.link import Link
@@ -150,7 +150,7 @@ class Door:
 
     def _check_links(self) -> None:
         """Check some links; each link is checked once in a period."""
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_ms = monotonic_ms()
         if not self._unchecked:
             self._begin_period(now_ms)
         for _ in range(min(CHECKED_AT_ONCE, len(self._unchecked))):

@@ -14,6 +14,7 @@ from enum import IntFlag
 from ipaddress import IPv4Address, ip_address
 from typing import Protocol, cast
 
+from horolog.clock import monotonic_ms
 from horolog.limits import UNFINISHED_FRAME_MS, UNFINISHED_SMALL
 from horolog.protocol.grpc.translate import Peer
 from horolog.server.connected import Origin
@@ -61,7 +62,7 @@ class Link(asyncio.Protocol):
         self._unfinished = 0  # these and what TLS holds, as the door counts them
         self.under_way = self.requests = 0
         self.is_full = False
-        self.last_received_ms = time.monotonic_ns() // 1_000_000
+        self.last_received_ms = monotonic_ms()
 
     # --- what a protocol does ---------------------------------------------------------------------
 
@@ -180,7 +181,7 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of the peer, decrypt them if the peer speaks TLS, and write the answers."""
-        self.last_received_ms = now_ms = time.monotonic_ns() // 1_000_000
+        self.last_received_ms = now_ms = monotonic_ms()
         self._door.bytes_in += len(data)
         if not self._begun_ms:
             self._begun_ms = now_ms

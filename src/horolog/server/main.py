@@ -39,6 +39,7 @@ from horolog.server.running import RunningEngine
 from horolog.server.supervisor import Supervisor
 from horolog.server.tls import Certificate
 from horolog.storage.descriptors import RESERVE
+from horolog.storage.meta import META
 
 log = logging.getLogger("horolog.server")
 
@@ -103,7 +104,7 @@ async def _serve(settings: Settings, parts: Parts, supervisor: Supervisor) -> in
 
 def _check_before_making(settings: Settings) -> None:
     """Raise CONFIG for ports or a certificate that are no good, unless a directory is there."""
-    if not os.path.exists(settings.data_dir / "meta"):
+    if not os.path.exists(settings.data_dir / META):
         check_ports(settings)
         files = [path for path in (settings.tls_cert, settings.tls_key) if path is not None]
         if not any(is_irregular(file) and not os.path.isdir(file) for file in files):

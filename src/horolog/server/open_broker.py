@@ -32,6 +32,7 @@ from horolog.storage.disk import Disk
 from horolog.storage.lock import DirectoryLock
 from horolog.storage.meta import (
     FORMAT,
+    META,
     RESTORING,
     SHARD,
     Meta,
@@ -61,7 +62,7 @@ def open_meta(storage: Storage, clock: ClockKind, segment_bytes: int = SEGMENT_B
     Raise VERSION_UNSUPPORTED, CLOCK_MISMATCH or DIRECTORY_FOREIGN.
     """
     try:
-        meta = parse_meta(read_file(storage, "meta"))
+        meta = parse_meta(read_file(storage, META))
     except FileNotFoundError:
         return _new_meta(storage, clock, segment_bytes)
     except ValueError as error:
@@ -108,7 +109,7 @@ def _new_meta(storage: Storage, clock: ClockKind, segment_bytes: int) -> Meta:
     storage.make_dir(f"{SHARD}/log")  # first: a directory with `meta` and without it has lost it
     storage.sync_dir(SHARD)
     storage.sync_dir("")
-    replace_file(storage, "", "meta", encode_meta(meta))
+    replace_file(storage, "", META, encode_meta(meta))
     return meta
 
 

@@ -8,10 +8,10 @@ is cut off, which frees its answers.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Set
 from typing import Protocol
 
+from horolog.clock import monotonic_ms
 from horolog.limits import UNREAD_BYTES_MAX, UNREAD_STUCK_MS
 
 # Counting again asks every connection, so it is done after a while, or when much was given.
@@ -62,7 +62,7 @@ class UnreadAnswers:
 
     def _admit(self, size: int, times: int) -> bool:
         if self._bytes > self._bytes_max:
-            self._count(time.monotonic_ns() // 1_000_000)
+            self._count(monotonic_ms())
             if self._bytes > times * self._bytes_max:
                 return False
         self._bytes += size

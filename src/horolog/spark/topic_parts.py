@@ -24,7 +24,7 @@ from horolog.log.record import IS_VISIBLE, KIND_AT
 from horolog.log.record_check import SegmentRecords
 from horolog.log.segment import segment_name
 from horolog.spark.message_decode import Records
-from horolog.storage.meta import FORMAT, SHARD, Meta, parse_meta
+from horolog.storage.meta import FORMAT, META, SHARD, Meta, parse_meta
 
 _log = logging.getLogger("horolog.spark")
 _CHUNK_ROWS = 16_384
@@ -34,7 +34,7 @@ _CHUNK_BYTES = 16 * MIB
 def read_meta(path: str) -> Meta:
     """Read the meta file of a data directory; DIRECTORY_FOREIGN, naming the option, if it fails."""
     try:
-        meta = parse_meta((Path(path) / "meta").read_bytes())
+        meta = parse_meta((Path(path) / META).read_bytes())
         if meta.format != FORMAT:
             raise ValueError(f"format {meta.format}; this horolog reads format {FORMAT}")
         return meta

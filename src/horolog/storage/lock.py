@@ -15,6 +15,7 @@ from pathlib import Path
 
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.storage.disk import CODES, failure, make_directory, owner_hint
+from horolog.storage.meta import META
 
 
 def gone(path: str) -> HorologError:
@@ -58,7 +59,7 @@ class DirectoryLock:
     def _acquire(self, directory: Path) -> None:
         try:
             # The directory holds messages: a new one is closed to other users of the machine.
-            if not (directory / "meta").exists():  # which is written once its name is durable
+            if not (directory / META).exists():  # which is written once its name is durable
                 make_directory(directory, mode=0o700)
             flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
             self._directory_fd = os.open(directory, flags)

@@ -12,6 +12,7 @@ import orjson
 from horolog.errors import ErrorCode, refused
 
 FORMAT = 1
+META = "meta"  # the name of the file
 SHARD = "shard-00"
 RESTORING = "restoring"  # a file that exists until a restore is complete
 

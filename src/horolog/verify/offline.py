@@ -7,7 +7,7 @@ from pathlib import Path
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.storage.api import Storage, read_file
 from horolog.storage.lock import DirectoryLock
-from horolog.storage.meta import RESTORING, SHARD, check_format, parse_meta
+from horolog.storage.meta import META, RESTORING, SHARD, check_format, parse_meta
 from horolog.verify.findings import Findings
 
 
@@ -17,7 +17,7 @@ def lock_directory(directory: Path, *, without_meta: bool = False) -> DirectoryL
     without_meta  accept a log without its `meta`, but not what an interrupted restore has left
     Errors: NOT_FOUND if it is no data directory; DIRECTORY_IN_USE names the holder of the lock.
     """
-    if not (directory / "meta").is_file():
+    if not (directory / META).is_file():
         has_log = any((directory / SHARD / "log").glob("*.log"))
         is_lost = has_log and not (directory / RESTORING).exists()
         if not (is_lost and without_meta):
@@ -42,9 +42,9 @@ def read_meta(storage: Storage, findings: Findings) -> tuple[int, int]:
     Errors, which end a verification: NOT_FOUND without `meta`, VERSION_UNSUPPORTED, DAMAGED.
     """
     try:
-        meta = parse_meta(read_file(storage, "meta"))
+        meta = parse_meta(read_file(storage, META))
         if meta.clock not in ("system", "simulated") or meta.shards != 1:
-            findings.add("meta", 0, "clock or shards is none of those that horolog writes")
+            findings.add(META, 0, "clock or shards is none of those that horolog writes")
     except FileNotFoundError:
         raise refused(
             "DIR", "not a data directory (there is no `meta`)", code=ErrorCode.NOT_FOUND

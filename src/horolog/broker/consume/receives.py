@@ -82,7 +82,7 @@ class Receives:
         filter = parse_filter(command.filter_expression, is_sql=command.is_sql)
         if command.from_end:
             offsets.begin(command.group, command.topic)
-            offsets.seal()
+        offsets.seal()  # a replay must set offsets before it grants leases after them
         group = self._groups.id_of(command.group)
         self._groups.check_may_consume(group)
         self.renewals.note_seen(command.client_id, now)

@@ -11,7 +11,7 @@ from horolog.log.salvage import SALVAGED_DIR, Lost, Plan, carry_out, plan
 from horolog.log.scan import Identity
 from horolog.log.segment import bases_on_disk, segment_name
 from horolog.storage.api import Storage, replace_file
-from horolog.storage.meta import Meta, encode_meta
+from horolog.storage.meta import META, Meta, encode_meta
 from horolog.storage.sectors import read_around, read_if_any
 
 
@@ -72,12 +72,12 @@ def write_meta(storage: Storage, directory: str, meta: Meta) -> None:
 
     Both are durable on return.
     """
-    if storage.exists("meta"):
+    if storage.exists(META):
         kept = f"{directory}/{SALVAGED_DIR}"
         storage.make_dir(kept)
         storage.sync_dir(directory)
-        replace_file(storage, kept, "meta", read_if_any(storage, "meta"))
-    replace_file(storage, "", "meta", encode_meta(meta))
+        replace_file(storage, kept, META, read_if_any(storage, META))
+    replace_file(storage, "", META, encode_meta(meta))
 
 
 def salvage(storage: Storage, directory: str, meta: ShardMeta, found: Plan) -> None:

@@ -17,7 +17,7 @@ from horolog.log.checkpoint import decode_checkpoint
 from horolog.log.frame import HEADER_BYTES, MAGIC, body_intact, parse
 from horolog.log.segment import bases_on_disk, segment_name
 from horolog.storage.api import Storage, replace_file
-from horolog.storage.meta import FORMAT, Meta, check_format, encode_meta, parse_meta
+from horolog.storage.meta import FORMAT, META, Meta, check_format, encode_meta, parse_meta
 from horolog.storage.sectors import read_around, read_if_any
 
 _LOOK_BYTES = 4 << 20  # that are searched at the beginning of each segment
@@ -72,11 +72,11 @@ def repair_meta(storage: Storage, directory: str) -> bool:
     derived = derive_meta(storage, directory)
     if derived is None:
         return False
-    right, found = encode_meta(derived), read_if_any(storage, "meta")
+    right, found = encode_meta(derived), read_if_any(storage, META)
     flipped = int.from_bytes(right, "big") ^ int.from_bytes(found, "big")
     if len(found) != len(right) or flipped.bit_count() != 1:
         return False
-    replace_file(storage, "", "meta", right)
+    replace_file(storage, "", META, right)
     return True
 
 
@@ -87,9 +87,9 @@ def salvaged_meta(storage: Storage, directory: str) -> tuple[Meta, str]:
     """
     derived = derive_meta(storage, directory)
     try:
-        written = parse_meta(read_if_any(storage, "meta"))
+        written = parse_meta(read_if_any(storage, META))
     except ValueError as error:
-        why = f"meta cannot be read ({error})" if storage.exists("meta") else "meta is gone"
+        why = f"meta cannot be read ({error})" if storage.exists(META) else "meta is gone"
         if derived is None:
             raise refused(
                 "DIR",

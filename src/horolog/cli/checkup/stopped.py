@@ -13,7 +13,7 @@ from horolog.cli.progress import Report, size_text
 from horolog.errors import ErrorCode, HorologError
 from horolog.limits import CONNECTIONS_MAX
 from horolog.storage.disk import Disk
-from horolog.storage.meta import parse_meta
+from horolog.storage.meta import META, parse_meta
 from horolog.units import counted
 from horolog.verify.directory import verify_directory
 from horolog.verify.offline import lock_directory
@@ -60,7 +60,7 @@ def _owner(directory: Path) -> list[Check]:
 
 
 def _clock(directory: Path) -> Check:
-    meta = parse_meta((directory / "meta").read_bytes())
+    meta = parse_meta((directory / META).read_bytes())
     if meta.clock == "simulated":
         return Check("clock", State.NOTE, "simulated: it starts only with --clock simulated")
     return Check("clock", State.OK, meta.clock)

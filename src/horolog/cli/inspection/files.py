@@ -28,6 +28,7 @@ from horolog.errors import ErrorCode, HorologError, refused
 from horolog.lake.core import state_file as lake
 from horolog.log import checkpoint, frame, key_rows, salvage
 from horolog.storage import crash_note
+from horolog.storage.meta import META
 
 UNREADABLE = (struct.error, ValueError, KeyError, TypeError, IndexError, OverflowError)
 
@@ -103,7 +104,7 @@ def _read(path: Path, content: memoryview, limit: int, show_records: bool) -> Re
         return hour_files.read_delay_log(path, content, _beside(path, INDEX_NAME), limit=limit)
     if name.endswith(".cq"):
         return shard_files.read_consume_queue(path, content, limit=limit)
-    if name == "meta":
+    if name == META:
         return shard_files.read_meta(path, content)
     if name == quarantine.NOTE:
         return shard_files.read_quarantine_note(path, content)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Awaitable, Iterable
 
 import orjson
 
+from horolog.clock import monotonic_ms
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import HEARTBEAT_BYTES_MAX, NOTIFIED_AT_ONCE, NOTIFY_MS
 from horolog.protocol.commands import CreateTopic, TopicType
@@ -52,7 +52,7 @@ class ClientCodes:
         The client is registered at once: it may unregister or disconnect while groups are made.
         """
         heartbeat = read_heartbeat(content(request.frame, HEARTBEAT_BYTES_MAX))
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_ms = monotonic_ms()
         changed = self._node.registry.take_heartbeat(request.link, heartbeat, now_ms)
         self._notify(changed | self._forget(request.link))
         return self._make_groups(heartbeat)
@@ -137,7 +137,7 @@ class ClientCodes:
             self._schedule_notifications()
 
     def _schedule_notifications(self) -> None:
-        awaits_ms = self._node.returning.all_for_ms(time.monotonic_ns() // 1_000_000)
+        awaits_ms = self._node.returning.all_for_ms(monotonic_ms())
         self._timer = asyncio.get_running_loop().call_later(
             max(NOTIFY_MS, awaits_ms) / 1_000, self._send_notifications
         )

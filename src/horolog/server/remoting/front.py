@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from horolog.access.guard import Guard
 from horolog.access.rules import Identity
+from horolog.clock import monotonic_ms
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import REMOTING_IDLE_MS
 from horolog.protocol.queue_commands import ListGroups, ReadMessage
@@ -153,7 +153,7 @@ class RemotingFront:
         """
         _ = self.node.kv  # read here, so that a start fails instead of a request
         if await self.node.engine.submit(ListGroups("")):
-            self.node.returning.await_all(time.monotonic_ns() // 1_000_000)
+            self.node.returning.await_all(monotonic_ms())
         broker = self._broker_socket or bind(self._host, self._broker_port, "--broker-port")
         try:
             namesrv = bind(self._host, self._namesrv_port, "--namesrv-port")
@@ -214,7 +214,7 @@ class RemotingFront:
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_ms = monotonic_ms()
         self._clients.sweep(now_ms)
         self._locks.sweep(now_ms)
         self._sweep_later()

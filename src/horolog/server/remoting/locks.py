@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
+from horolog.clock import monotonic_ms
 from horolog.errors import refused
 from horolog.limits import HEARTBEAT_NAME_MAX, QUEUES_MAX
 from horolog.protocol.remoting.codes import Code
@@ -35,7 +35,7 @@ class LockCodes:
         """Lock queues for a client of a group; return the queues that the client holds now."""
         wanted = content(request.frame)
         group, client_id = _named(wanted, "consumerGroup"), _named(wanted, "clientId")
-        now_ms = time.monotonic_ns() // 1_000_000
+        now_ms = monotonic_ms()
         granted = self._node.locks.lock(check_group_name(group), client_id, _queues(wanted), now_ms)
         locked = [
             {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}

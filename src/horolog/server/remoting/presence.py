@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from horolog.clock import monotonic_ms
 from horolog.protocol.remoting.client_bodies import Connected
 from horolog.protocol.remoting.codes import Status
 from horolog.protocol.remoting.frame import LANGUAGES, OTHER, VERSION
@@ -72,7 +73,7 @@ def client_ids(node: Node, group: str, link: RemotingLink) -> list[str]:
 
 def is_awaiting(node: Node, group: str) -> bool:
     """Return whether a client of a group is awaited, so that nobody must share out its queues."""
-    return node.returning.has(group, time.monotonic_ns() // 1_000_000)
+    return node.returning.has(group, monotonic_ms())
 
 
 def neighbour_of(
@@ -145,7 +146,7 @@ def _consumer(group: str, member: ConnectedClient) -> ConsumerData:
 
 
 def _of_4x(client: Client) -> Connected:
-    ago_ms = time.monotonic_ns() // 1_000_000 - client.seen_ms
+    ago_ms = monotonic_ms() - client.seen_ms
     return Connected(
         client.client_id,
         client.link.peer.text,

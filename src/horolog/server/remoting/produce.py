@@ -11,11 +11,11 @@ which they came.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from horolog.clock import monotonic_ms
 from horolog.errors import ErrorCode, HorologError, refused
 from horolog.limits import QUEUES_DEFAULT
 from horolog.protocol.commands import Recall, RecallStatus, Sent
@@ -165,7 +165,7 @@ class ProduceCodes:
     def _send_retries(self, link: RemotingLink, gathered: Gathered) -> None:
         """Store retries one by one: each has its count of attempts, and may be a dead letter."""
         group = gathered.command.topic.removeprefix(RETRY_PREFIX)
-        in_order = self._node.locks.is_orderly(group, time.monotonic_ns() // 1_000_000)
+        in_order = self._node.locks.is_orderly(group, monotonic_ms())
         for alone in gathered.split_by_frame():
             try:
                 command = retry_of(alone, group, in_order=in_order)
