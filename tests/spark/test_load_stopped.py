@@ -28,7 +28,9 @@ def until_staged(broker: BrokerProcess, load: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_a_load_without_a_trace(
     broker: BrokerProcess, tmp_path: Path, number: signal.Signals
 ) -> None:
