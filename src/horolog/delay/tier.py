@@ -27,6 +27,9 @@ from horolog.storage.api import Storage
 from horolog.units import parse_unsigned
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from horolog.delay.far.buffer import FarBuffer
     from horolog.delay.store import DelayStore
 
 _APP = "promote"
@@ -83,6 +86,18 @@ class TierHost(Protocol):
 
     def append_step(self, step: Step, wall_ms: int) -> None:
         """Append a step to the log; the step is applied once it is committed."""
+        ...
+
+
+class Retraced(Protocol):
+    """Steps of the past, read again in log order while far buffers are filled again."""
+
+    def apply(self, step: Step, rebuilt: Sequence[FarBuffer]) -> None:
+        """End the messages in the buffers that the step took into the tier."""
+        ...
+
+    def promoted(self, promotion: Promotion) -> None:
+        """End the messages in the buffers that a promotion brought back with other rows."""
         ...
 
 
@@ -183,6 +198,13 @@ class Tier(Protocol):
 
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
         """Note recalled, moved or expired messages: the tier may be about to take them."""
+        ...
+
+    def retracing(self, *, is_lost: bool) -> Retraced:
+        """Return what retraces the steps below a checkpoint.
+
+        is_lost  the tier's state cannot be read: what it held waits in the buffers instead
+        """
         ...
 
     # --- what it gives back -----------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 A second replay, of the log between its start and the checkpoint, applies only what concerns the
 damaged parts: consume queues get their units again, hours and the far store the messages that were
-scheduled there and that neither a hand-over nor a recall has settled since.  All of that comes
-after the scheduling in the log, so the repair is exact; only messages whose record was dropped by
+scheduled there and that no hand-over, recall or offload has ended since.  All of that comes after
+the scheduling in the log, so the repair is exact; only messages whose record was dropped by
 retention are lost.  Damage in that part of the log is passed over and reported.
 """
 
@@ -21,19 +21,23 @@ from horolog.broker.life.quarantine import Note, write_note
 from horolog.broker.send.message_frames import unfiled_of
 from horolog.broker.shard import Shard
 from horolog.delay.damage import Damaged
+from horolog.delay.far.adopted import Adoption
 from horolog.delay.filing import Unfiled
 from horolog.delay.state import EntryState
+from horolog.delay.tier import Retraced, Step, state_files
 from horolog.errors import ErrorCode, HorologError, Problem
 from horolog.limits import HOUR_MS, NEAR_HOURS
 from horolog.log.checkpoint import Checkpoint
 from horolog.log.consume_queue import ConsumeQueue
-from horolog.log.controls import ENDING, control_at, ended_in
+from horolog.log.controls import ENDING, Control, control_at, ended_in
 from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.queue_names import queue_dir_name
 from horolog.log.queue_unit import units_of
 from horolog.log.record import IS_MESSAGE, Kind, heads_of, kinds_of, offsets_of
 from horolog.log.scan import SalvageScan
 from horolog.log.segment import segment_name
+
+_OF_TIER = (Kind.OFFLOAD, Kind.ADOPT)
 
 
 class Rebuilding:
@@ -45,15 +49,22 @@ class Rebuilding:
     far     whether a buffer or a run is damaged
     queues  damaged consume queues: (topic id, queue id) → length by the checkpoint; each was begun
             again with `ConsumeQueue.begin_rebuild`
+    tier    retraces the steps of the tier
     """
 
     def __init__(
-        self, shard: Shard, hours: set[int], far: bool, queues: dict[tuple[int, int], int]
+        self,
+        shard: Shard,
+        hours: set[int],
+        far: bool,
+        queues: dict[tuple[int, int], int],
+        tier: Retraced,
     ) -> None:
         self._shard = shard
         self._hours = np.array(sorted(hours), np.int64)
         self._far = far
         self._queues = queues
+        self._tier = tier
         self._healthy = {source.source_id for source in shard.delay.far.sources()}
         if far:
             shard.delay.far.seal()  # origins ascend in a buffer, and repaired ones are older
@@ -69,6 +80,8 @@ class Rebuilding:
             ended = ended_in(body, offsets, row, control)
             state = EntryState[ended.outcome.name]
             self._settle(ended.due_ms, ended.origins["position"], state)
+        for row in np.flatnonzero(np.isin(kinds, _OF_TIER)).tolist():
+            self._retrace(control_at(header, body, int(offsets[row])))
         messages = offsets[IS_MESSAGE[kinds]]
         if len(messages):
             heads = heads_of(body, messages)
@@ -114,6 +127,14 @@ class Rebuilding:
                 rows = source.find(dues, origins)
                 if bool((rows >= 0).any()):
                     source.settle(rows[rows >= 0], state)
+
+    def _retrace(self, control: Control) -> None:
+        if control.kind is Kind.OFFLOAD:
+            buffers = self._shard.delay.far.buffers
+            rebuilt = [each for each in buffers if each.source_id not in self._healthy]
+            self._tier.apply(Step(*control.content), rebuilt)
+        elif promotion := Adoption.of(control.position, control.content).promotion:
+            self._tier.promoted(promotion)
 
     # --- consume queues ---------------------------------------------------------------------------
 
@@ -175,7 +196,10 @@ def repair(
     far = [bad for bad in damaged if bad.part == "runs"]
     for number in hours:
         shard.storage.remove_dir(shard.delay.path(number))  # left by a start that was killed
-    rebuilding = Rebuilding(shard, hours, bool(far), _begin_queues(shard, damaged, used))
+    of_tier = state_files(used.registry.get("far", {}))
+    is_lost = any(not of_tier.isdisjoint(bad.names) for bad in far)
+    queues = _begin_queues(shard, damaged, used)
+    rebuilding = Rebuilding(shard, hours, bool(far), queues, shard.tier.retracing(is_lost=is_lost))
     for header, body in scan.frames():
         rebuilding.apply(header, body)
     lost_parts = rebuilding.finish()

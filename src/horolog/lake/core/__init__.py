@@ -7,5 +7,6 @@ state_file      the file of counts and recalled messages
 stages          the stages of an offload, as a state table
 decisions       executes the commands of an offload
 steps           applies the records of an offload
+retracing       takes what an offload took out of buffers that are filled again from the log
 recalls         recalls and reschedules of messages in the lake
 """

@@ -12,6 +12,7 @@ from horolog.delay.store import DelayStore
 from horolog.delay.tier import Promotion, Step, TierHost, state_name
 from horolog.errors import HorologError, refused
 from horolog.lake.core import decisions, recalls, steps
+from horolog.lake.core.retracing import Retracing
 from horolog.lake.core.stages import Stage
 from horolog.lake.core.state import Lake, restore_lake
 from horolog.lake.core.state_file import HEADER_BYTES, NAME
@@ -91,6 +92,10 @@ class LakeTier(Lake):
     def note_recalled(self, store: DelayStore, refs: npt.NDArray[np.int64]) -> None:
         """Remember the frozen ones of recalled, moved or expired messages: the table has them."""
         steps.note_recalled(self, store, refs)
+
+    def retracing(self, *, is_lost: bool) -> Retracing:
+        """Return what retraces the steps below a checkpoint, for buffers that are filled again."""
+        return Retracing(self, is_lost=is_lost)
 
     # --- what it gives back -----------------------------------------------------------------------
 
