@@ -353,6 +353,40 @@ def begun_load(world) -> Transaction:
     return transaction
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_a_load_staged_is_kept_while_it_cannot_be_read_whose_it_is(make_world, moved) -> None:
+    """A start took it for that of a committed version, and removed at once what a load had written for days."""
+    world = open_world(make_world)
+    load = begun_load(world)
+    if moved:
+        load.prepare(world.clock.wall_ms())
+    staged = f"shard-00/staging/{load.begun.token}"
+    flip_back = world.disk.flip(f"{staged}/begin.json", 0, 1)
+    world.disk.idle[staged] = 0
+    world.reopen()
+    assert len(adopted_files(world)) == (len(load.claims) if moved else 0)
+    assert flip_back()
+    assert world.broker.ask(load.prepare(world.clock.wall_ms())).rows == 2 * len(DELAYS)
+    world.reopen()
+    assert world.disk.list("shard-00/staging") == []
+    assert view(world).pending == 8
+
+
+def test_what_was_staged_by_an_unknown_load_is_swept_after_a_while(make_world) -> None:
+    world = open_world(make_world)
+    load = begun_load(world)
+    load.prepare(world.clock.wall_ms())
+    staged = f"shard-00/staging/{load.begun.token}"
+    world.disk.flip(f"{staged}/begin.json", 0, 1)
+    world.clock.advance(STAGING_TTL_MS)
+    world.disk.idle[staged] = STAGING_TTL_MS - 1
+    world.reopen()
+    assert len(adopted_files(world)) == len(load.claims)
+    world.disk.idle.clear()
+    world.reopen()
+    assert adopted_files(world) == world.disk.list("shard-00/staging") == []
+
+
 def test_a_task_that_still_writes_leaves_no_file_when_its_load_is_aborted(make_world) -> None:
     world = open_world(make_world)
     load = begun_load(world)

@@ -16,7 +16,6 @@ STAGING_TTL_MS ago by the broker's clock, and for as long nothing was written to
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple
@@ -153,14 +152,16 @@ def sweep_staging(
         if token.endswith(_ENDED):
             place.storage.remove_dir(place.staging(token))
             continue
+        begun: Begun | None = None
         try:
             begun = find(place, token)
         except HorologError as error:
             if error.code in NO_ROOM:
                 continue  # it could not be read
-            begun = Begun(token, "", -1, "", now_ms - STAGING_TTL_MS)
-        left = now_ms - begun.begun_ms >= STAGING_TTL_MS and _is_idle(place, token)
-        if left or is_committed(begun.app, begun.version):
+        # Nothing says of what transaction a directory is whose `begin.json` cannot be read.
+        is_old = begun is None or now_ms - begun.begun_ms >= STAGING_TTL_MS
+        is_done = begun is not None and is_committed(begun.app, begun.version)
+        if is_done or (is_old and _is_idle(place, token)):
             end(place, token)
             gone.append(token)
     return gone
@@ -181,10 +182,15 @@ def sweep_moved(place: ShardFiles, named: set[str]) -> None:
 
     Runs whose transaction may still be committed stay.
     """
-    staged = set()
+    staged, unreadable = set(), set()
     for token in place.storage.list(place.stagings):
-        with contextlib.suppress(HorologError):
+        try:
             staged.add(find(place, token).stamp)
+        except HorologError:
+            unreadable.add(token)
     for name in place.storage.list(place.runs):
-        if is_adopted_name(name) and name not in named and stamp_of(name) not in staged:
+        if not is_adopted_name(name) or name in named:
+            continue
+        stamp = stamp_of(name)
+        if stamp not in staged and stamp.partition("-")[0] not in unreadable:
             place.storage.remove(f"{place.runs}/{name}")
