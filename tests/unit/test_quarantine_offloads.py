@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from cut_worlds import HOUR, cut_world
 from offloads import begin
 from worlds import checkpoint, names, send, take_all, view
@@ -122,6 +123,24 @@ def test_what_the_lost_lake_had_waits_here_without_what_was_recalled_or_promoted
     restart(world, pending=45)
     assert view(world).problems == []
     assert handed_over(world) == sorted(rows.keys() - {"young-far0", "next-far0"})
+
+
+@pytest.mark.parametrize("promoted", [False, True])
+def test_what_the_lost_lake_had_is_recalled_and_promoted_by_the_tail_as_well(
+    make_world, promoted
+) -> None:
+    """No replay found those messages: the lake did not have them any more, and the tail does not name their rows."""
+    world = cut_world(make_world)
+    rows = offload(world, 15)
+    checkpoint_twice(world)
+    recall(world, rows["young-far0"])
+    if promoted:
+        promote_first_hour(world, rows, 14)
+    (state,) = [name for name in names(world, "runs") if name.startswith("lake.state")]
+    world.disk.open(f"shard-00/runs/{state}").truncate(10)
+    restart(world, pending=29 + (14 if promoted else 4))
+    left = [name for name in rows if promoted or name.startswith("young")]
+    assert handed_over(world) == sorted({*left} - {"young-far0"})
 
 
 def promote_first_hour(world, rows: dict[str, LakeMessage], count: int) -> Any:

@@ -96,6 +96,13 @@ class Retraced(Protocol):
         """End the messages in the buffers that the step took into the tier."""
         ...
 
+    def apply_after(self, step: Step) -> None:
+        """End the messages in the buffers that a step above the checkpoint ends in the tier.
+
+        A replay applies the step to all else.
+        """
+        ...
+
     def promoted(self, promotion: Promotion) -> None:
         """End the messages in the buffers that a promotion brought back with other rows."""
         ...

@@ -194,7 +194,7 @@ class _Opening:
         for flipped in scan.flipped:
             self._reader.write_back(flipped.pieces)
         lost = early_end(self._storage, self._directory, self._meta.log_id, scan.end, self._wall_ms)
-        shard = self._prepare(row, chosen)
+        shard = self._prepare(row, chosen, facts)
         shard.problems += lost
         shard.log.repairs.extend(each.repair for each in scan.flipped)
         self._report += restore_keys(shard, used, facts.bases[0], self._reader, self._identity)
@@ -234,7 +234,7 @@ class _Opening:
         self._report.append(f"the commit log is damaged at log position {scan.end} as well")
         return self._scan_tail(chosen._replace(damaged=[]), facts)
 
-    def _prepare(self, row: Row, chosen: _Chosen) -> Shard:
+    def _prepare(self, row: Row, chosen: _Chosen, facts: Facts) -> Shard:
         """Return a shard in the state of the used checkpoint, its files cut and repaired."""
         shard, used = chosen.shard, chosen.checkpoint
         if row.action is Action.REBUILD:
@@ -255,7 +255,8 @@ class _Opening:
             shard.delay.cut()
             start = retention.start_of(used) or 0
             scan = SalvageScan(self._reader, self._identity, start=start, stop=used.position)
-            self._notes, lost = repair(shard, tolerated.damaged, self._notes, used, scan)
+            tail = self._scan(used, facts, judge=False)
+            self._notes, lost = repair(shard, tolerated.damaged, self._notes, used, scan, tail)
             self._report += lost
         else:
             remove_newer(self._storage, self._directory, used)

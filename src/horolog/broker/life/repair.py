@@ -34,7 +34,7 @@ from horolog.log.frame import HEADER_BYTES, FrameHeader
 from horolog.log.queue_names import queue_dir_name
 from horolog.log.queue_unit import units_of
 from horolog.log.record import IS_MESSAGE, Kind, heads_of, kinds_of, offsets_of
-from horolog.log.scan import SalvageScan
+from horolog.log.scan import LogScan, SalvageScan
 from horolog.log.segment import segment_name
 
 _OF_TIER = (Kind.OFFLOAD, Kind.ADOPT)
@@ -133,7 +133,23 @@ class Rebuilding:
             buffers = self._shard.delay.far.buffers
             rebuilt = [each for each in buffers if each.source_id not in self._healthy]
             self._tier.apply(Step(*control.content), rebuilt)
-        elif promotion := Adoption.of(control.position, control.content).promotion:
+        else:
+            self._promoted(control)
+
+    def apply_after(self, header: FrameHeader, body: bytes) -> None:
+        """Apply what a frame above the checkpoint says of messages that a lost tier had."""
+        if not header.count:
+            return
+        offsets = offsets_of(body, header.count)
+        for at in offsets[np.isin(kinds_of(body, offsets), _OF_TIER)].tolist():
+            control = control_at(header, body, at)
+            if control.kind is Kind.OFFLOAD:
+                self._tier.apply_after(Step(*control.content))
+            else:
+                self._promoted(control)
+
+    def _promoted(self, control: Control) -> None:
+        if promotion := Adoption.of(control.position, control.content).promotion:
             self._tier.promoted(promotion)
 
     # --- consume queues ---------------------------------------------------------------------------
@@ -186,9 +202,16 @@ class Rebuilding:
 
 
 def repair(
-    shard: Shard, damaged: list[Damaged], notes: list[Note], used: Checkpoint, scan: SalvageScan
+    shard: Shard,
+    damaged: list[Damaged],
+    notes: list[Note],
+    used: Checkpoint,
+    scan: SalvageScan,
+    tail: LogScan,
 ) -> tuple[list[Note], list[str]]:
-    """Repair the damaged parts from the frames of a scan.
+    """Repair the damaged parts from the frames of a scan, up to the checkpoint.
+
+    tail  the frames above the checkpoint, which are replayed later
 
     Return the notes, now with the count of lost messages, and sentences for the operator.
     """
@@ -207,6 +230,8 @@ def repair(
     shard.problems += [Problem(text, damaged_log) for text in lost_parts]
     lost_parts += [f"log positions {first} to {end} do not verify" for first, end in scan.gaps]
     rebuilt_far = rebuilding.waiting_far()
+    for header, body in tail.frames() if is_lost else ():
+        rebuilding.apply_after(header, body)
     found = []
     for note in notes:
         lost = note.lost

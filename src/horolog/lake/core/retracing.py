@@ -48,8 +48,13 @@ class Retracing:
                 self._take(fields["number"])
             case "abort":
                 self._thaw()
-            case "recalled" if self._is_lost:
-                self._recall(step)
+            case "recalled":
+                self.apply_after(step)
+
+    def apply_after(self, step: Step) -> None:
+        """Apply a step above the checkpoint: a replay cannot find what waits here for the lake."""
+        if self._is_lost and step.fields["step"] == "recalled":
+            self._recall(step)
 
     def promoted(self, promotion: Promotion) -> None:
         """End the messages of an hour that came back: they have other rows since."""
