@@ -80,3 +80,17 @@ def test_the_directories_of_a_new_broker_are_made_before_its_meta(tmp_path: Path
     shutil.rmtree(data / "shard-00")
     (data / "shard-00" / "log").mkdir(parents=True)  # of a first start that was killed
     assert "row 15" in start(data)
+
+
+@pytest.mark.parametrize("segment_bytes", ["0", "-65536"])
+def test_a_meta_without_a_size_of_segments_is_refused_and_named(
+    tmp_path: Path, segment_bytes
+) -> None:
+    """A start ended with an exception of Python, or named a segment of a negative number."""
+    start(tmp_path)
+    meta = tmp_path / "meta"
+    meta.write_text(meta.read_text().replace(str(SEGMENT), segment_bytes))
+    with pytest.raises(HorologError, match=f"segment_bytes is {segment_bytes}") as refused:
+        start(tmp_path)
+    assert refused.value.code is ErrorCode.DIRECTORY_FOREIGN
+    assert "`horolog salvage` writes" in refused.value.message

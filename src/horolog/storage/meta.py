@@ -31,7 +31,7 @@ def parse_meta(content: bytes) -> Meta:
     """Parse a `meta` file; ValueError, with what is wrong, if it is none of horolog's."""
     try:
         fields = orjson.loads(content)
-        return Meta(
+        meta = Meta(
             int(fields["format"]),
             int(fields["log_id"], 16),
             int(fields["shards"]),
@@ -40,6 +40,9 @@ def parse_meta(content: bytes) -> Meta:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(str(error)) from error
+    if meta.segment_bytes < 1:
+        raise ValueError(f"segment_bytes is {meta.segment_bytes}")
+    return meta
 
 
 def check_format(meta: Meta, field: str) -> None:
