@@ -29,6 +29,8 @@ RECEIVED = {
     "body": "stand up",
     "receipt_handle": "r",
 }
+NOBODY = "http://127.0.0.1:1"
+WINDOW = ["--topic=t", "--from=2026-03-08T00:00Z", "--to=2026-03-09T00:00Z", f"--admin={NOBODY}"]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,40 @@ def test_output_that_cannot_be_written() -> None:
         )
     assert ended.returncode == Exit.FAILURE
     assert ended.stderr == "horolog: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("closed", "command", "code", "said"),
+    [
+        (
+            "<&-",
+            ["send", "t", "-"],
+            Exit.REFUSED,
+            "horolog: BODY: empty; at least 1 byte is needed",
+        ),
+        ("<&-", ["top", "--admin", NOBODY], Exit.UNREACHABLE, "horolog: no broker answers"),
+        ("<&-", ["recall", *WINDOW], Exit.UNREACHABLE, "horolog: no broker answers"),
+        ("2>&-", ["recall", *WINDOW], Exit.UNREACHABLE, ""),
+        ("2>&-", ["pending", "--json", "--admin", NOBODY], Exit.UNREACHABLE, ""),
+        (">&-", ["receive", "t", "--group", "g", "--ack"], Exit.USAGE, "horolog: --ack: stdout is"),
+        (">&-", ["--version"], Exit.OK, ""),
+    ],
+)
+def test_standard_files_that_are_closed(
+    closed: str, command: list[str], code: Exit, said: str
+) -> None:
+    """As by a program that starts commands without them: no traceback, and no error on stdout."""
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, "-m", "horolog", *command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert ended.stderr.startswith(said)
+    assert ended.stderr.count("\n") == (1 if said else 0)
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

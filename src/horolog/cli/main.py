@@ -184,12 +184,20 @@ def _open_standard_files() -> None:
 
     Otherwise the next file or socket gets that descriptor: a log segment would receive what an
     abort prints, and uvloop ends the process when it closes a socket of such a descriptor.
+
+    Python's stdin and stderr are made for them too: commands ask both whether they are terminals,
+    and print() to a missing stderr writes to stdout.  A missing stdout stays missing: `receive`
+    must not acknowledge what nobody can read.
     """
     for standard in range(3):
         try:
             os.fstat(standard)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
 def main() -> None:

@@ -64,8 +64,11 @@ def receive(
       horolog receive reminders --group me --ack
       horolog receive reminders --group me --wait 2m --max 32
     """
+    from horolog.errors import refused
     from horolog.units import parse_duration_ms
 
+    if ack and sys.stdout is None:
+        raise refused("--ack", "stdout is closed, so no message could be printed")
     request = {
         "topic": topic,
         "group": group,

@@ -44,7 +44,7 @@ def top(
 
     watch = Watch(AdminClient(admin, timeout_s=_TIMEOUT_S))
     sort = Sort.NAME if by_name else Sort.PENDING
-    if once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if once or sys.stdout is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
         _print_once(watch, sort)
     else:
         _live(watch, sort)
