@@ -124,6 +124,8 @@ def test_the_system_clock_is_not_moved() -> None:
         ("GET", "/v1/pending?hour=1&hour=2", None, "hour"),
         ("GET", "/v1/pending/messages?limit=0", None, "limit"),
         ("GET", "/v1/pending/messages?from=2026-03-08T10:00", None, "from"),
+        ("GET", "/v1/pending/messages?from=1772964000001&to=1772964000001", None, "to"),
+        ("GET", "/v1/messages/search?topic=a&from=1772964000002&to=1772964000001", None, "to"),
         ("GET", "/v1/topics/a%20b", None, "topic"),
         (
             "POST",

@@ -20,7 +20,7 @@ from horolog.admin.answers import (
 from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_parameter
 from horolog.admin.message_shapes import Counts, PendingRow
 from horolog.admin.message_shapes import PendingPage as PageShape
-from horolog.admin.requests import query, query_int
+from horolog.admin.requests import query, query_int, query_window
 from horolog.admin.views import count_view, pending_message_view
 from horolog.errors import ErrorCode, refused
 from horolog.protocol.commands import (
@@ -32,7 +32,7 @@ from horolog.protocol.commands import (
 from horolog.protocol.history_commands import PagePending, PendingPage, PendingPlace
 from horolog.protocol.rocketmq.names import check_topic
 from horolog.protocol.rocketmq.recall_handle import RecallHandle, encode_recall_handle
-from horolog.units import TIME_MAX_MS, parse_hour, parse_time_ms
+from horolog.units import parse_hour
 
 
 def _topic(parameters: dict[str, str]) -> str:
@@ -102,8 +102,7 @@ async def list_pending(request: Request) -> Response:
     parameters = query(request, "from", "to", "topic", "limit")
     topic = _topic(parameters)
     require(request, rules.need_of_topic(topic, rules.EITHER))
-    from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
-    to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
+    from_ms, to_ms = query_window(parameters)
     limit = query_int(parameters, "limit", 100, 1, limits.ADMIN_LIST_MAX)
     engine, broker = engine_of(request), broker_name(request)
     rows: list[PendingRow] = []

@@ -15,7 +15,13 @@ from horolog.admin.bodies import Bodies
 from horolog.admin.endpoints import declared_by
 from horolog.admin.request_shapes import Body
 from horolog.errors import HorologError, refused
-from horolog.units import DURATION_MAX_MS, format_duration_ms, parse_unsigned
+from horolog.units import (
+    DURATION_MAX_MS,
+    TIME_MAX_MS,
+    format_duration_ms,
+    parse_time_ms,
+    parse_unsigned,
+)
 
 BodyT = TypeVar("BodyT", bound=Body)
 
@@ -113,6 +119,15 @@ def query_int(parameters: dict[str, str], name: str, default: int, low: int, hig
             name, f"{text[:40]!r} is not a number from {low} to {high}", f"{low} to {high}"
         )
     return number
+
+
+def query_window(parameters: dict[str, str]) -> tuple[int, int]:
+    """Return the window [from, to) of due times, UTC epoch milliseconds; by default all times."""
+    from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
+    to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
+    if parameters.keys() >= {"from", "to"} and to_ms <= from_ms:
+        raise refused("to", "is not after from")
+    return from_ms, to_ms
 
 
 def query_flag(parameters: dict[str, str], name: str) -> bool:

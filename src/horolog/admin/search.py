@@ -14,7 +14,7 @@ from horolog.admin.endpoints import Access, endpoint, integer_parameter, text_pa
 from horolog.admin.history import handle_of
 from horolog.admin.look_ups import find_named
 from horolog.admin.message_shapes import FoundPage, FoundRow
-from horolog.admin.requests import query, query_int
+from horolog.admin.requests import query, query_int, query_window
 from horolog.admin.views import iso, message_view
 from horolog.errors import ErrorCode, refused
 from horolog.protocol.commands import (
@@ -34,7 +34,7 @@ from horolog.protocol.queue_commands import SearchOffset
 from horolog.protocol.rocketmq.layout import decode
 from horolog.protocol.rocketmq.message import RECORD_HEAD_BYTES, due_of
 from horolog.protocol.rocketmq.names import check_topic
-from horolog.units import TIME_MAX_MS, parse_time_ms, parse_unsigned
+from horolog.units import TIME_MAX_MS, parse_unsigned
 
 
 class _SearchQuery(NamedTuple):
@@ -82,8 +82,7 @@ async def search(request: Request) -> Response:
     topic = check_topic(parameters["topic"]) if "topic" in parameters else ""
     require(request, rules.need_of_topic(topic, rules.Right.SUB))
     states = _states(parameters.get("state"), topic)
-    from_ms = parse_time_ms(parameters["from"], field="from") if "from" in parameters else 0
-    to_ms = parse_time_ms(parameters["to"], field="to") if "to" in parameters else TIME_MAX_MS
+    from_ms, to_ms = query_window(parameters)
     wanted = _SearchQuery(topic, parameters.get("tag", ""), from_ms, to_ms, states, limit)
     if topic:
         await engine_of(request).submit(DescribeTopic(topic, with_pending=False))
