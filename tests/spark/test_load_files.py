@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -100,6 +101,53 @@ def test_files_with_other_columns_are_not_mixed_up(spark, tmp_path) -> None:
         read_input(spark, files, "", "")
     same = read_input(spark, [files[0], files[2]], "", "")
     assert (same.columns, same.count()) == (["text", "at", MALFORMED], 2)
+
+
+@pytest.mark.parametrize("name", ["a b", "100%25", "März", "a#1", "a?b", "x[1]", "{y}"])
+def test_csv_files_are_found_whatever_their_names(spark, tmp_path, name) -> None:
+    (tmp_path / "x.csv").mkdir()
+    for number in (1, 2):
+        (tmp_path / "x.csv" / f"{name}{number}.csv").write_text(f"text,at\n{number},{AT}\n")
+    df = selected(read_input(spark, [str(tmp_path / "x.csv")], "", ""), Columns("at", "text"))
+    assert sorted(row.body for row in df.collect()) == ["1", "2"]
+
+
+def test_directories_of_csv_files_may_name_a_column(spark, tmp_path) -> None:
+    for day in ("day=1", "day=2"):
+        (tmp_path / "x.csv" / day).mkdir(parents=True)
+        (tmp_path / "x.csv" / day / "a.csv").write_text(f"text,at\na,{AT}\nb\n")
+    df = read_input(spark, [str(tmp_path / "x.csv")], "", "")
+    rows = selected(df, Columns("at", "text || day")).collect()
+    found = sorted((row.body or "", row.malformed_text) for row in rows)
+    assert found == [("", "b"), ("", "b"), ("a1", None), ("a2", None)]
+
+
+@pytest.mark.parametrize("name", ["_b.csv", ".b.csv"])
+def test_a_file_that_spark_takes_for_hidden_is_refused(spark, tmp_path, name) -> None:
+    """Spark passes over it, and its rows would be missing."""
+    files = [str(tmp_path / each) for each in ("a.csv", name)]
+    for file in files:
+        Path(file).write_text(f"text,at\na,{AT}\n")
+    with pytest.raises(HorologError, match=f"/{name}: Spark passes over files"):
+        read_input(spark, files, "", "")
+    (tmp_path / "_c.csv").mkdir()
+    (tmp_path / "_c.csv" / "part.csv").write_text(f"text,at\na,{AT}\n")
+    assert read_input(spark, [files[0], str(tmp_path / "_c.csv")], "", "").count() == 2
+
+
+def test_times_in_nanoseconds_are_refused_with_a_way_out(spark, tmp_path) -> None:
+    """As pandas writes them unless it is told otherwise."""
+    times = pa.array([1], pa.timestamp("ns", "UTC"))
+    pq.write_table(pa.table({"at": times}), tmp_path / "x.parquet")
+    with pytest.raises(HorologError, match=r"FILE: .*NANOS.*; .*coerce_timestamps='us'"):
+        read_input(spark, [str(tmp_path / "x.parquet")], "", "")
+    pq.write_table(
+        pa.table({"at": times}),
+        tmp_path / "x.parquet",
+        coerce_timestamps="us",
+        allow_truncated_timestamps=True,
+    )
+    assert read_input(spark, [str(tmp_path / "x.parquet")], "", "").count() == 1
 
 
 def test_the_mode_of_the_reader_is_the_users(spark, tmp_path) -> None:

@@ -68,16 +68,39 @@ def read_input(
         if len(kinds) > 1:
             raise refused("FILE", "all files must be of one kind")
         kind = kinds.pop()
+        for file in files:
+            _refuse_hidden(session, file)
         if kind == "parquet":
             return read_parquet(session, files, options or {})
         return read_lines(session, kind, files, options or {})
     except (PySparkException, Py4JError) as error:
         said = sentence_of(error)
+        if "TIMESTAMP(NANOS" in said:
+            said += (
+                "; Spark reads no nanoseconds: write the times in microseconds (pandas: to_parquet "
+                "with coerce_timestamps='us', allow_truncated_timestamps=True)"
+            )
         if not jdbc:
             raise refused("FILE", said, code=ErrorCode.NOT_FOUND) from None
         if "No suitable driver" in said:
             said += "; name the database's driver: --conf spark.jars=FILE.jar"
         raise refused("--jdbc", said, code=ErrorCode.SPARK_FAILED) from None
+
+
+def _refuse_hidden(session: SparkSession, file: str) -> None:
+    """Refuse a file with a name by which Spark takes it for hidden.
+
+    Spark would pass over it without a word, and the load would seem complete without its rows.
+    """
+    name = PurePath(file).name
+    if not name.startswith(".") and (not name.startswith("_") or "=" in name):
+        return
+    jvm = session._jvm
+    assert jvm is not None
+    path = jvm.org.apache.hadoop.fs.Path(file)
+    found = path.getFileSystem(session._jsc.hadoopConfiguration()).globStatus(path) or ()
+    if any(each.isFile() for each in found):  # directories are read whatever their names
+        raise refused("FILE", f"{file}: Spark passes over files whose names begin with _ or .")
 
 
 def selected(df: DataFrame, columns: Columns, unit: Unit | None = None) -> DataFrame:

@@ -7,6 +7,7 @@ even notice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -31,6 +32,7 @@ _PERMISSIVE = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
 LOST = "\ufffd"
 """Character by which Spark replaces bytes that are invalid in the file's encoding."""
 _ENCODING = frozenset({"charset", "encoding"})
+_WILD = re.compile(r"[][{}*?\\]")  # characters that have a meaning in Hadoop's patterns
 
 
 def read_lines(
@@ -77,9 +79,14 @@ def _check_headers(
     inputs = found.inputFiles()
     if len(inputs) < 2:
         return
-    wanted = [name for name in found.columns if name != MALFORMED]
+    # Columns of which the directories' names have the values (`day=1/x.csv`) are in no header.
+    relation = found._jdf.queryExecution().analyzed().relation()
+    absent = {MALFORMED, *relation.partitionSchema().fieldNames()}
+    wanted = [name for name in found.columns if name not in absent]
     for file in sorted(inputs):
-        columns = [name for name in reader(_PERMISSIVE).load(file).columns if name != MALFORMED]
+        path = unquote(file)  # Spark lists files as URLs, but takes paths
+        pattern = _WILD.sub(r"\\\g<0>", path)
+        columns = [name for name in reader(_PERMISSIVE).load(pattern).columns if name != MALFORMED]
         if not columns:
             raise refused("FILE", f"there is no line with column names in {_name_of(file)}")
         if columns != wanted:
