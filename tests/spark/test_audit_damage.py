@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.functions import spark_partition_id
 
 from horolog.pipeline.adopted_files import are_in_files
+from horolog.pipeline.audit import FINDINGS_KEPT, first_findings
 from horolog.pipeline.audit_faults import SUSPECT_COLUMNS, faults_of_messages, per_message
 from horolog.pipeline.data_files import AdoptedFile, LogPlan
 
@@ -92,3 +96,38 @@ def test_rows_of_files_are_found_as_one_by_one() -> None:
         expected |= (origins == file.position) & within
     assert are_in_files(files, origins, rows).tolist() == expected.tolist()
     assert not are_in_files([], origins, rows).any()
+
+
+def test_messages_that_nobody_has_seen_are_divided_among_tasks(spark) -> None:
+    """After a long stop of a broker nearly all messages are such."""
+    nothing = (None,) * 5
+    rows = [(n, 0, 1, 0, 0, 1, False, 50, None, n, *nothing, 9, False, 50) for n in range(1_000)]
+    joining = "spark.sql.adaptive.coalescePartitions.enabled"
+    spark.conf.set(joining, "false")
+    try:
+        faults = faults_of_messages(
+            spark.createDataFrame(rows, _COLUMNS),
+            horizon_ms=100,
+            late_ms=100,
+            promoted=[],
+            damaged=[],
+            retried=[],
+        )
+        by_task = faults.groupBy("fault", spark_partition_id().alias("task")).count().collect()
+    finally:
+        spark.conf.unset(joining)
+    assert {row.fault for row in by_task} == {"missing"}
+    assert sum(row["count"] for row in by_task) == 1_000
+    assert max(row["count"] for row in by_task) < 700  # of two tasks
+
+
+def test_only_the_first_findings_are_read(tmp_path) -> None:
+    """The rest may be larger than the driver's memory; here it cannot be read at all."""
+    many = pa.table({"origin": list(range(FINDINGS_KEPT + 5))})
+    pq.write_table(many, tmp_path / "part-0.parquet")
+    (tmp_path / "part-1.parquet").write_bytes(b"not read")
+    assert first_findings(tmp_path)["origin"].to_pylist() == list(range(FINDINGS_KEPT))
+    pq.write_table(many.slice(0, 0), tmp_path / "part-0.parquet")
+    pq.write_table(many.slice(0, 3), tmp_path / "part-1.parquet")
+    assert first_findings(tmp_path)["origin"].to_pylist() == [0, 1, 2]
+    assert first_findings(tmp_path / "part-1.parquet").num_rows == 3

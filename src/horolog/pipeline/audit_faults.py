@@ -164,7 +164,8 @@ def faults_of_messages(
               message
     """
     seen = f.col("hand_overs") > 0
-    same_id = Window.partitionBy("handed_key")
+    # By the planned key where there was no hand-over: else one task had all such messages.
+    same_id = Window.partitionBy(f.coalesce("handed_key", "planned_key"))
     messages = messages.withColumns(
         {
             "first_at": f.when(seen, f.min("handed_at").over(same_id)),
