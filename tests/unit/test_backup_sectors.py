@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from horolog.backup.copying import Copy, Progress
-from horolog.backup.manifest import UNREADABLE, Manifest
+from horolog.backup.manifest import MISSING, UNREADABLE, Manifest
 from horolog.broker.life.named_files import NamedFile
 from horolog.errors import ErrorCode, HorologError
 from horolog.storage.api import Storage
@@ -92,6 +92,32 @@ def test_damage_that_has_been_put_right_is_not_in_the_next_backup() -> None:
     source.unreadable.clear()
     fourth = copied(source, target, third)
     assert (fourth.damaged, content_of(target, fourth)) == ([], CONTENT)
+
+
+def test_damage_stays_named_while_the_file_is_missing() -> None:
+    """The copy with zeros was called whole, and used without a word once the file was back."""
+    source, target = disk_with(), FaultyDisk()
+    source.unreadable[PATH] = [(5_000, 5_001)]
+    first = copied(source, target)
+    source.remove(PATH)
+    second = copied(source, target, first)
+    assert second.files == first.files
+    missing, unreadable = second.damaged
+    assert (missing.kind, unreadable) == (MISSING, first.damaged[0])
+    assert "whole" not in missing.what
+    third = copied(disk_with(), target, second)
+    assert (third.damaged, content_of(target, third)) == ([], CONTENT)
+
+
+def test_a_missing_file_is_left_out_if_the_copy_is_missing_too() -> None:
+    """The manifest named a file that was not in the backup, and called it whole."""
+    source, target = disk_with(), FaultyDisk()
+    first = copied(source, target)
+    source.remove(PATH)
+    target.remove(first.files[0].place)
+    second = copied(source, target, first)
+    assert second.files == []
+    assert second.damaged[0].what.endswith("it is left out")
 
 
 def test_a_disk_that_reads_nothing_fails_the_backup_and_is_named() -> None:

@@ -180,11 +180,7 @@ class Copy:
                 self._progress.bytes -= named.bytes - size
             taken = self._reuse_file(file, named.path, size)
             if taken is not None:
-                self._damaged += [
-                    each
-                    for each in self._reported_before
-                    if each.path == named.path and each.kind == UNREADABLE
-                ]
+                self._damaged += self._unreadable_before(named.path)
             else:
                 taken = self._copy_file(file, named.path, size)
         finally:
@@ -193,14 +189,37 @@ class Copy:
         return taken
 
     def _report_missing(self, named: NamedFile) -> StoredFile | None:
-        """Report a missing file; use the former backup's copy of it if that is complete."""
+        """Report a missing file; use the former backup's copy of it if that has its full length."""
         former = self._former.get(named.path)
-        whole = former is not None and named.bytes in (None, former.bytes)
-        rest = "the copy of the backup before is whole, and is used" if whole else "it is left out"
+        if former is not None and (
+            named.bytes not in (None, former.bytes) or self._is_lost(former)
+        ):
+            former = None
+        # A later backup may reuse the copy, so its own damage stays reported.
+        unreadable = [] if former is None else self._unreadable_before(named.path)
+        if former is None:
+            rest = "it is left out"
+        elif unreadable:
+            rest = "the copy of the backup before, which is damaged, is used"
+        else:
+            rest = "the copy of the backup before is whole, and is used"
         self._record_damage(
             named.path, MISSING, 0, f"the file is missing, and its checkpoint names it; {rest}"
         )
-        return former if whole else None
+        self._damaged += unreadable
+        return former
+
+    def _is_lost(self, stored: StoredFile) -> bool:
+        """Return whether the former backup no longer has its copy of a file."""
+        if not self._target.exists(stored.place):
+            return True
+        return size_of(self._target, stored.place) != stored.bytes
+
+    def _unreadable_before(self, path: str) -> list[Damaged]:
+        """Return the damage that the former backup's copy of a file holds."""
+        return [
+            each for each in self._reported_before if each.path == path and each.kind == UNREADABLE
+        ]
 
     def _record_damage(self, path: str, kind: str, position: int, what: str) -> None:
         """Record damage of a file, and the former backup's copy of the file to be kept."""
