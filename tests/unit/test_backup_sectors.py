@@ -12,6 +12,7 @@ from horolog.backup.copying import Copy, Progress
 from horolog.backup.manifest import MISSING, UNREADABLE, Manifest
 from horolog.broker.life.named_files import NamedFile
 from horolog.errors import ErrorCode, HorologError
+from horolog.limits import BACKUP_DAMAGE_MAX
 from horolog.storage.api import Storage
 from horolog.storage.disk import Disk
 from horolog.testing.disk import FaultyDisk
@@ -92,6 +93,25 @@ def test_damage_that_has_been_put_right_is_not_in_the_next_backup() -> None:
     source.unreadable.clear()
     fourth = copied(source, target, third)
     assert (fourth.damaged, content_of(target, fourth)) == ([], CONTENT)
+
+
+def test_damage_for_which_the_list_had_no_room_is_put_right_too() -> None:
+    """The copy of the second file was used for ever, with its zeros and without a word."""
+    other = PATH.replace("502800", "502801")
+    damaged, target = disk_with(), FaultyDisk()
+    damaged.make_dir(other.rpartition("/")[0])
+    damaged.open(other, create=True).write(0, CONTENT)
+    damaged.unreadable[PATH] = [(8_192 * i, 8_192 * i + 1) for i in range(1, BACKUP_DAMAGE_MAX + 1)]
+    damaged.unreadable[other] = [(1 << 20, (1 << 20) + 1)]
+    made = NOTHING
+    for is_damaged in (True, False):
+        if not is_damaged:
+            damaged.unreadable.clear()
+        copy = Copy(damaged, target, made, segment_bytes=1 << 28, reuse=True, progress=Progress())
+        made = copy.run([NamedFile(PATH, SIZE), NamedFile(other, SIZE)], NOTHING)
+        assert len(made.damaged) == (BACKUP_DAMAGE_MAX if is_damaged else 0)
+    contents = [target.open(file.place).read(0, file.bytes) for file in made.files]
+    assert contents == [CONTENT, CONTENT]
 
 
 def test_damage_stays_named_while_the_file_is_missing() -> None:

@@ -130,6 +130,7 @@ class Copy:
         self._former = {file.path: file for file in former.files} if reuse else {}
         # Damage that the former backup found.
         self._reported_before = former.damaged if reuse else []
+        self._was_full = len(self._reported_before) >= BACKUP_DAMAGE_MAX
         self._damaged: list[Damaged] = []
         self._number = former.number + 1
         self._progress = progress
@@ -237,6 +238,8 @@ class Copy:
         # The few files beside a shard are replaced, not grown.
         if former is None or former.bytes != size or "/" not in path:
             return None
+        if self._was_full and former.number == self._number - 1:
+            return None  # it may have damage for which the list had no room
         try:
             stored = self._target.open(former.place)
         except FileNotFoundError:
