@@ -11,16 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.state import EntryState
 from horolog.delay.tier import Promotion, Step
 from horolog.lake.core.state import Lake
-from horolog.lake.core.steps import step_of
+from horolog.lake.core.steps import end_waiting, step_of
 from horolog.limits import HOUR_MS
-
-_NEVER_MS = 1 << 62
 
 
 class Retracing:
@@ -60,7 +56,7 @@ class Retracing:
         """End the messages of an hour that came back: they have other rows since."""
         first_ms = promotion.hour * HOUR_MS
         for buffer in self._taken.get(promotion.offload_id, ()):
-            _end(buffer, first_ms, first_ms + HOUR_MS, promotion.topic)
+            end_waiting(buffer, first_ms, first_ms + HOUR_MS, promotion.topic)
 
     def _thaw(self) -> list[FarBuffer]:
         frozen, self._frozen = self._frozen, []
@@ -74,7 +70,7 @@ class Retracing:
             self._taken[offload_id] = frozen
             return
         for buffer in frozen:
-            _end(buffer, self._from_ms[offload_id], _NEVER_MS)
+            end_waiting(buffer, self._from_ms[offload_id])
 
     def _recall(self, step: Step) -> None:
         recalled = step_of(*step).recalled
@@ -86,11 +82,3 @@ class Retracing:
                 rows = buffer.find(mine["due_ms"], mine["position"])
                 rows = rows[rows >= 0]
                 buffer.settle(rows[buffer.states[rows] == EntryState.WAITING], state)
-
-
-def _end(buffer: FarBuffer, from_ms: int, to_ms: int, topic: int | None = None) -> None:
-    rows, _ = buffer.rows_between(from_ms, to_ms, 0, buffer.count)
-    if topic is not None and len(rows):
-        rows = rows[np.asarray(buffer.entries(rows)["topic"] == topic)]
-    if len(rows):
-        buffer.settle(rows, EntryState.MOVED)

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from horolog.delay.far.adopted import AdoptedRun
+from horolog.delay.far.buffer import FarBuffer
 from horolog.delay.far.run import FarRun
 from horolog.delay.far.store import FarStore
-from horolog.delay.source import Rows
 from horolog.delay.state import EntryState
 from horolog.delay.store import DelayStore
 from horolog.lake.core.recalled_set import LAKE_ROW
@@ -24,6 +24,8 @@ from horolog.lake.core.state import Lake, Offload
 from horolog.lake.core.state_file import COUNT
 from horolog.limits import HOUR_MS
 from horolog.state_table import allows
+
+_NEVER_MS = 1 << 62
 
 
 class LakeStep(NamedTuple):
@@ -189,6 +191,19 @@ def _cut(store: DelayStore, from_ms: int) -> None:
             store.forget_source(run.source_id)
     for buffer in far.buffers:
         if buffer.frozen:  # only in a replay on a full disk
-            dues_rows: Rows = buffer.rows_between(from_ms, 1 << 62, 0, buffer.count)[0]
-            buffer.settle(dues_rows, EntryState.MOVED)
+            end_waiting(buffer, from_ms)
     far.forget_next_waiting()
+
+
+def end_waiting(
+    buffer: FarBuffer, from_ms: int, to_ms: int = _NEVER_MS, topic: int | None = None
+) -> None:
+    """End the waiting messages of a buffer due in [from_ms, to_ms): they wait elsewhere now.
+
+    topic  its number; None: those of all topics
+    """
+    rows, _ = buffer.rows_between(from_ms, to_ms, 0, buffer.count)
+    if topic is not None and len(rows):
+        rows = rows[np.asarray(buffer.entries(rows)["topic"] == topic)]
+    if len(rows):
+        buffer.settle(rows, EntryState.MOVED)
