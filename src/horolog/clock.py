@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 def monotonic_ms() -> int:
-    """Return the machine's monotonic time, which a simulated broker's connections keep to as well."""
+    """Return the machine's monotonic milliseconds; connections keep to them under any `Clock`."""
     return time.monotonic_ns() // 1_000_000
 
 

@@ -212,9 +212,8 @@ class Copy:
 
     def _is_lost(self, stored: StoredFile) -> bool:
         """Return whether the former backup no longer has its copy of a file."""
-        if not self._target.exists(stored.place):
-            return True
-        return size_of(self._target, stored.place) != stored.bytes
+        place, target = stored.place, self._target
+        return not target.exists(place) or size_of(target, place) != stored.bytes
 
     def _unreadable_before(self, path: str) -> list[Damaged]:
         """Return the damage that the former backup's copy of a file holds."""
@@ -251,9 +250,7 @@ class Copy:
             if _differ(stored, source, {0, max(0, size - _EDGE_BYTES)}, size) or source.gaps:
                 return None  # with gaps: the file is copied, and they are reported
             damaged = {
-                each.position - (segment_base(path) or 0)
-                for each in self._reported_before
-                if each.path == path and each.kind == UNREADABLE
+                each.position - (segment_base(path) or 0) for each in self._unreadable_before(path)
             }
             around = ReadsAround(file, 2 * BACKUP_DAMAGE_MAX)  # a place may lie in two sectors
             if _differ(stored, around, damaged, size):
